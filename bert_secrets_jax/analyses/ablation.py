@@ -6,7 +6,6 @@ Shapes: M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -52,7 +51,7 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.
@@ -197,16 +196,13 @@ class Ablation(Result):
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
 
+    title: ClassVar[str] = 'Disabling heads and layers'
     FORMAT: ClassVar[int] = 4
 
     subject: Subject
     baseline: str
     sets: Mapping[str, Ablated]
     own_corpus: bool = False
-
-    @property
-    def title(self) -> str:
-        return 'Disabling heads and layers'
 
     def frames(self):
         frames = {name: _frame(ablated, self.meaning) for name, ablated in self.sets.items()}
@@ -218,13 +214,7 @@ class Ablation(Result):
 
     def figures(self):
         drawings = {'heads': _draw_heads, 'layers': _draw_layers}
-        return Figures(
-            {
-                name: functools.partial(draw, self)
-                for name, draw in drawings.items()
-                if name in self.sets
-            }
-        )
+        return drawn(self, **{name: draw for name, draw in drawings.items() if name in self.sets})
 
     @property
     def learnt(self) -> bool:

@@ -76,16 +76,13 @@ class AblationOverSeeds(Result):
       sets: The effects of each set of masks, by the name of the set.
     """
 
+    title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
     FORMAT: ClassVar[int] = 4
 
     subject: Subject
     baseline: str
     seeds: tuple[int, ...]
     sets: Mapping[str, Ablated]
-
-    @property
-    def title(self) -> str:
-        return 'Disabling heads and layers, over fine-tunings'
 
     @property
     def population(self) -> str:

@@ -1,8 +1,8 @@
 """How much fine-tuning changes each head's attention (section 4.3, Figure 5)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
@@ -52,14 +52,12 @@ class AttentionChange(Result):
         ('change of [SEP]'), which are taken example by example.
     """
 
+    title: ClassVar[str] = 'What fine-tuning changes in attention'
+
     subject: Subject
     readings: Mapping[str, Mapping[str, Tables]]
     statistics: tuple[Description, ...] = ()
     runs: Mapping[str, Tables] = dataclasses.field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return 'What fine-tuning changes in attention'
 
     @property
     def grids(self) -> dict[str, np.ndarray]:
@@ -92,12 +90,7 @@ class AttentionChange(Result):
         return frames
 
     def figures(self):
-        return Figures(
-            {
-                'fig5': functools.partial(_draw_heads, self),
-                'fig5_by_layer': functools.partial(_draw_layers, self),
-            }
-        )
+        return drawn(self, fig5=_draw_heads, fig5_by_layer=_draw_layers)
 
     def findings(self):
         published = paper.attention_change(self.subject.task)
@@ -278,24 +271,19 @@ def _draw_heads(result: AttentionChange):
     grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
     # Most heads change little: on a scale from 0, all of these would have one colour.
     lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
-    figure = plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0))
-    figure.source = _sources(result)
-    figure.caption = (
+    return plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0)).captioned(
         'Cosine similarity of the maps before and after fine-tuning '
-        f'({result.subject.as_in("Figure 5")}): low is much changed.'
+        f'({result.subject.as_in("Figure 5")}): low is much changed.',
+        _sources(result),
     )
-    return figure
 
 
 def _draw_layers(result: AttentionChange):
     grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
     published = paper.attention_change(result.subject.task)
-    figure = plots.layer_profiles(
+    return plots.layer_profiles(
         grids,
         label=UNIT,
         published={} if published is None else dict.fromkeys(grids, published),
         published_name='paper: BERT-base',
-    )
-    figure.source = _sources(result)
-    figure.caption = 'The same by layer: mean over heads, and the range of the heads.'
-    return figure
+    ).captioned('The same by layer: mean over heads, and the range of the heads.', _sources(result))

@@ -43,11 +43,10 @@ from bert_secrets_jax.contributions.scores import (
 )
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'DeYoung et al. 2020'
 RIVALS = (RANDOM, TIMES_INPUT)
@@ -59,11 +58,6 @@ _SCORED = 1
 _FLAT = 1e-6
 # In shorter texts (by their median), shares of tokens are one or two tokens.
 SHORT = 6
-_UNITS = {
-    'rank correlation': "Spearman's rank correlation",
-    'comprehensiveness': 'fall of the probability',
-    'sufficiency': 'fall of the probability',
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,6 +94,7 @@ class Attribution(Result):
       seed: The seed of the bootstraps.
     """
 
+    title: ClassVar[str] = 'Which tokens a prediction comes from'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -108,10 +103,6 @@ class Attribution(Result):
     learnt: tuple[str, float, float, float] | None
     token_scores: tuple[ScoredText, ...]
     seed: int
-
-    @property
-    def title(self) -> str:
-        return 'Which tokens a prediction comes from'
 
     @functools.cached_property
     def compared(self) -> dict[str, Compared]:
@@ -181,10 +172,7 @@ class Attribution(Result):
 
     @property
     def _curves(self) -> dict[str, np.ndarray]:
-        return {
-            'comprehensiveness': self.test.comprehensiveness,
-            'sufficiency': self.test.sufficiency,
-        }
+        return {name: getattr(self.test, name) for name in ('comprehensiveness', 'sufficiency')}
 
     def _rows(self) -> Iterator[tuple]:
         for measure, found in self.compared.items():
@@ -206,14 +194,9 @@ class Attribution(Result):
                 )  # fmt: skip
 
     def figures(self):
-        return Figures(
-            {
-                'attribution_curves': functools.partial(_draw_curves, self),
-                'attribution_methods': functools.partial(_draw_methods, self),
-            }
-            if self.compared
-            else {}
-        )
+        if not self.compared:
+            return drawn(self)
+        return drawn(self, attribution_curves=_draw_curves, attribution_methods=_draw_methods)
 
     def findings(self):
         return [*self._warnings(), *self._measure_findings(), *self._beyond_rivals()]
@@ -314,7 +297,7 @@ class Attribution(Result):
         return math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0
 
     def _unit(self, measure: str) -> str:
-        return _UNITS[measure] if measure == 'rank correlation' else self._fall
+        return "Spearman's rank correlation" if measure == 'rank correlation' else self._fall
 
 
 _RIVALS = ('random', 'gradient_x_input')
@@ -332,10 +315,8 @@ def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) ->
     if rival not in found.beyond or method == rival:
         return [math.nan] * len(_BEYOND)
     row = [each for each in methods if each != rival].index(method)
-    effects = found.beyond[rival]
-    return [
-        each[row] for each in (effects.difference, effects.low, effects.high, effects.corrected)
-    ]
+    names = ('difference', 'low', 'high', 'corrected')
+    return [getattr(found.beyond[rival], name)[row] for name in names]
 
 
 def _mean(of_texts: np.ndarray) -> float:
@@ -346,7 +327,7 @@ def _mean(of_texts: np.ndarray) -> float:
 
 def _draw_curves(result: Attribution):
     methods = result.test.methods
-    figure = plots.share_curves(
+    return plots.share_curves(
         {
             measure: {
                 method: np.array([_mean(of_share) for of_share in each[row]])
@@ -357,38 +338,22 @@ def _draw_curves(result: Attribution):
         result.test.shares,
         label=result._fall,
         grey=RANDOM,
-    )
-    figure.caption = (
+    ).captioned(
         f'Mean {result._fall} without the tokens that each method scores highest '
-        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).'
+        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).',
     )
-    return figure
 
 
 def _draw_methods(result: Attribution):
-    compared = result.compared
-    titles = {
-        measure: measure if MEASURES[measure] else f'{measure} (less is better)'
-        for measure in compared
-    }
-    figure = plots.interval_panels(
-        result.test.methods,
-        {
-            titles[measure]: (found.mean, found.low, found.high)
-            for measure, found in compared.items()
-        },
-        filled={
-            titles[measure]: np.array(
-                [each in (found.best, *found.tied) for each in result.test.methods]
-            )
-            for measure, found in compared.items()
-        },
-    )
-    figure.caption = (
+    methods, points, filled = result.test.methods, {}, {}
+    for measure, found in result.compared.items():
+        title = measure if MEASURES[measure] else f'{measure} (less is better)'
+        points[title] = found.mean, found.low, found.high
+        filled[title] = np.array([each in (found.best, *found.tied) for each in methods])
+    return plots.interval_panels(methods, points, filled=filled).captioned(
         'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
-        'that cannot be told apart from it.'
+        'that cannot be told apart from it.',
     )
-    return figure
 
 
 def attribution(
@@ -435,21 +400,12 @@ def attribution(
         labels = labels_of(examples, config)
     encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
 
-    def score() -> TokenScores:
-        return scores_of(model, encoded, methods=methods, seed=seed, compute=compute)
-
-    name = ''
-    if compute.folder is not None:
-        name = fingerprint(
-            model.params,
-            repr(config),
-            encoded.input_ids,
-            encoded.token_type_ids,
-            list(methods),
-            seed,
-            _SCORED,
-        )
-    scores = store.kept(compute.folder, name, TokenScores, score)
+    score = functools.partial(
+        scores_of, model, encoded, methods=methods, seed=seed, compute=compute
+    )
+    read = encoded.input_ids, encoded.token_type_ids
+    key = model.params, repr(config), *read, list(methods), seed, _SCORED
+    scores = store.kept(compute.folder, key, TokenScores, score)
     test = faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None
     if labels is not None:

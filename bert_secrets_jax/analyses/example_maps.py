@@ -36,15 +36,12 @@ class ExampleMaps(Result):
         it ('L3-H1: most to [SEP]').
     """
 
+    title: ClassVar[str] = 'Maps of example sentences'
     FORMAT: ClassVar[int] = 3
 
     subject: Subject
     maps: Mapping[str, tuple[TokenMaps, ...]]
     telling: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return 'Maps of example sentences'
 
     @property
     def first(self) -> tuple[TokenMaps, ...]:
@@ -177,15 +174,11 @@ def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
 
 
 def _draw_heads(result: ExampleMaps, example: TokenMaps):
-    figure = plots.head_maps(
+    return plots.head_maps(
         {title: example.attentions[tuple(head)] for title, head in result.telling.items()},
         example.tokens,
-    )
-    figure.caption = 'Heads that stand out over all texts, on a sentence.'
-    return figure
+    ).captioned('Heads that stand out over all texts, on a sentence.')
 
 
 def _draw_all(example: TokenMaps):
-    figure = plots.map_grid(example.attentions)
-    figure.caption = 'All heads on a sentence.'
-    return figure
+    return plots.map_grid(example.attentions).captioned('All heads on a sentence.')

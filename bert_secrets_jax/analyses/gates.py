@@ -4,7 +4,6 @@ Shapes: K runs (each coefficient with each seed), L layers, N heads, P points of
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,15 +17,15 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.effects import rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.
@@ -69,6 +68,7 @@ class Gates(Result):
       p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
     """
 
+    title: ClassVar[str] = 'Gates of heads'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -86,10 +86,6 @@ class Gates(Result):
     reached: float
     larger_class: float
     p_learnt: float
-
-    @property
-    def title(self) -> str:
-        return 'Gates of heads'
 
     @property
     def metric(self) -> str:
@@ -134,18 +130,16 @@ class Gates(Result):
         return {
             'runs': self._runs(),
             'heads': self._heads_frame(),
-            'values': self._values(),
+            'values': grids_frame(
+                {'log_alpha': self.log_alpha, 'gate': self.gates},
+                'The gate of every head in every run.',
+                by={'lambda': self.coefficients, 'seed': self.seeds},
+            ),
             'course': self._course(),
         }
 
     def figures(self):
-        return Figures(
-            {
-                'scores': functools.partial(_draw_scores, self),
-                'open': functools.partial(_draw_open, self),
-                'course': functools.partial(_draw_course, self),
-            }
-        )
+        return drawn(self, scores=_draw_scores, open=_draw_open, course=_draw_course)
 
     def findings(self):
         findings = [self._sparsest(), *self._range(), *self._convergence()]
@@ -172,12 +166,9 @@ class Gates(Result):
         ]
 
     def head_notes(self):
-        count = len(self.gates)
-        texts = [
-            f'open in {round(share * count)} of {count} runs'
-            for share in self.open_share.ravel().tolist()
-        ]
-        return {'gate': np.reshape(texts, self.open_share.shape)}
+        share, count = self.open_share, len(self.gates)
+        texts = [f'open in {round(each * count)} of {count} runs' for each in share.ravel()]
+        return {'gate': np.reshape(texts, share.shape)}
 
     def _runs(self):
         rows = [
@@ -208,53 +199,28 @@ class Gates(Result):
         )
 
     def _heads_frame(self):
-        prices, gates = self._prices, self.gates
-        of_price = [gates[self.coefficients == price] for price in prices]
-        means = np.stack([each.mean(axis=0) for each in of_price])
-        order, closes = _order(self.open_share), self._closes()
-        columns = (
-            'order', 'closes_at_lambda', 'share_of_runs_open',
-            *(f'gate_at_lambda_{price:.12g}' for price in prices),
-        )  # fmt: skip
-        rows = [
-            (
-                head[0] + 1, head[1] + 1, order[head], closes[head], self.open_share[head],
-                *means[(slice(None), *head)],
-            )
-            for head in np.ndindex(*order.shape)
-        ]  # fmt: skip
-        return framed(
-            ('layer', 'head', *columns),
-            rows,
+        gates = self.gates
+        grids = {
+            'order': _order(self.open_share),
+            'closes_at_lambda': self._closes(),
+            'share_of_runs_open': self.open_share,
+        }
+        for price in self._prices:
+            grids[f'gate_at_lambda_{price:.12g}'] = gates[self.coefficients == price].mean(axis=0)
+        return grids_frame(
+            grids,
             'Each head: its place in the order of closing, the least lambda that closes it in half '
             'of the seeds, and its mean gates.',
-            colours=Colours('heads', dict.fromkeys(columns, ())),
-        )  # fmt: skip
+        )
 
     def _closes(self) -> Float[np.ndarray, 'L N']:
         """Return the least price at which each head is closed in half of the seeds or more."""
+        gates, prices = self.gates, self._prices
         closed = np.stack(
-            [
-                (self.gates[self.coefficients == price] == 0).mean(axis=0) >= 0.5
-                for price in self._prices
-            ]
+            [(gates[self.coefficients == price] == 0).mean(axis=0) >= 0.5 for price in prices]
         )
-        least = np.array(self._prices)[closed.argmax(axis=0)]
+        least = np.array(prices)[closed.argmax(axis=0)]
         return np.where(closed.any(axis=0), least, np.nan)
-
-    def _values(self):
-        gates = self.gates
-        rows = [
-            (self.coefficients[run], self.seeds[run], layer + 1, head + 1,
-             self.log_alpha[run, layer, head], gates[run, layer, head])
-            for run, layer, head in np.ndindex(*gates.shape)
-        ]  # fmt: skip
-        return framed(
-            ('lambda', 'seed', 'layer', 'head', 'log_alpha', 'gate'),
-            rows,
-            'The gate of every head in every run.',
-            colours=Colours('heads', {'log_alpha': (), 'gate': ()}, by=('lambda', 'seed')),
-        )
 
     def _course(self):
         rows = [
@@ -349,8 +315,9 @@ class Gates(Result):
                 unit=f'of {self._heads} heads',
                 **self._run_fields,
             )
-        names = (f'runs with significantly {which} {TITLES[self.metric]}' for which in _CHANGES)
-        for name, count in zip(names, self.rounded[self.metric].significant(), strict=True):
+        counts = self.rounded[self.metric].significant()
+        for which, count in zip(('lower', 'higher'), counts, strict=True):
+            name = f'runs with significantly {which} {TITLES[self.metric]}'
             yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
 
     def _convergence(self) -> Iterator[Finding]:
@@ -380,9 +347,6 @@ class Gates(Result):
                 numbers={'open': round(float(end) * len(self.gates))},
                 **self._run_fields,
             )
-
-
-_CHANGES = ('lower', 'higher')
 
 
 def gates(
@@ -492,31 +456,27 @@ def _draw_scores(result: Gates):
             ('gates rounded', result.kept, result.rounded[metric]),
         )
     }  # fmt: skip
-    figure = plots.scores_by_heads(
+    return plots.scores_by_heads(
         points,
         level=100 * result.rounded[metric].intact,
         level_name='all heads',
         most=result._heads,
         label=f'{TITLES[metric]}, x 100',
-    )
-    figure.caption = (
+    ).captioned(
         f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
-        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
+        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.',
     )
-    return figure
 
 
 def _draw_open(result: Gates):
-    figure = plots.head_grids({'gate open': result.open_share}, label='share of runs')
-    figure.source = plots.Source('heads', 'share_of_runs_open')
-    figure.caption = (
-        'How long each head stays open: the share of runs in which its gate is not exactly zero.'
+    return plots.head_grids({'gate open': result.open_share}, label='share of runs').captioned(
+        'How long each head stays open: the share of runs in which its gate is not exactly zero.',
+        plots.Source('heads', 'share_of_runs_open'),
     )
-    return figure
 
 
 def _draw_course(result: Gates):
-    figure = plots.training_curves(
+    return plots.training_curves(
         {
             f'λ = {price:g}': result.expected_open[result.coefficients == price]
             for price in result._prices
@@ -524,8 +484,6 @@ def _draw_course(result: Gates):
         result.steps,
         xlabel='step',
         label='expected open heads',
-    )
-    figure.caption = (
+    ).captioned(
         'The expected number of open heads while the gates are learnt, one line for each seed.'
     )
-    return figure

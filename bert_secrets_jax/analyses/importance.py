@@ -24,12 +24,12 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.effects import findings_of, intact_of, notes_of, rows_of
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import (
@@ -42,7 +42,7 @@ from bert_secrets_jax.pruning.scores import (
     head_scores,
 )
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 
@@ -83,6 +83,7 @@ class Importance(Result):
         by the same measurement: see `pruning.agreement.reliability`.
     """
 
+    title: ClassVar[str] = 'Which heads matter'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -93,41 +94,27 @@ class Importance(Result):
     reliability: float
 
     @property
-    def title(self) -> str:
-        return 'Which heads matter'
-
-    @property
     def _unit(self) -> str:
         return self.effects.loss.outcome.unit
 
     def frames(self):
         shape, scores = self.effects.difference.shape, self.scores.of
-        rows = [
-            (
-                layer + 1,
-                head + 1,
-                *(each[layer, head] for each in scores.values()),
-                *of_loss,
-                100 * self.effects.difference[layer, head],
-            )
-            for (layer, head), (_, *of_loss) in zip(
-                np.ndindex(shape), rows_of(self.effects.loss, _COLUMNS), strict=True
-            )
-        ]
+        _, *of_loss = zip(*rows_of(self.effects.loss, _COLUMNS), strict=True)
+        losses = {
+            column: np.reshape(each, shape) for column, each in zip(_COLUMNS, of_loss, strict=True)
+        }
+        points = {'score_difference_points': 100 * self.effects.difference}
         effect, *sure = _COLUMNS
-        columns = ('layer', 'head', *scores, *_COLUMNS, 'score_difference_points')
-        colours = dict.fromkeys((*scores, effect, 'score_difference_points'), ()) | {effect: sure}
         agreement = [
             (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
             for method, each in self.agreement.items()
         ]
         return {
-            'heads': framed(
-                columns,
-                rows,
+            'heads': grids_frame(
+                {**scores, **losses, **points},
                 f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
                 f'change of the loss ({self._unit}) without it.',
-                colours=Colours('heads', colours),
+                sure={effect: sure},
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
@@ -138,12 +125,7 @@ class Importance(Result):
         }
 
     def figures(self):
-        return Figures(
-            {
-                'importance': functools.partial(_draw_ranks, self),
-                'importance_agreement': functools.partial(_draw_agreement, self),
-            }
-        )
+        return drawn(self, importance=_draw_ranks, importance_agreement=_draw_agreement)
 
     def findings(self):
         loss = self.effects.loss
@@ -185,10 +167,8 @@ class Importance(Result):
         return f'measured on {counted(count, "other example")}'
 
     def _not_learnt(self) -> Iterator[Finding]:
-        tested, value, larger, p_value = self.effects.learnt
-        if learnt_nothing(p_value):
-            count = self.effects.loss.sample
-            yield not_learnt('the model', tested, value, larger, p_value, count)
+        if learnt_nothing(self.effects.learnt[-1]):
+            yield not_learnt('the model', *self.effects.learnt, self.effects.loss.sample)
 
     def _score_finding(self) -> Finding:
         """Return the change of the score without the head that the loss needs most."""
@@ -343,17 +323,15 @@ def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: 
 def _draw_ranks(result: Importance):
     effects = result.effects.increase.mean(axis=0)
     grids = {TITLES[method]: each for method, each in result.scores.of.items()}
-    figure = plots.head_grids(
+    return plots.head_grids(
         {title: _ranks(each) for title, each in {**grids, 'measured': effects}.items()},
         label='rank (1: needed most)',
         limits=(0.0, 1.0),
-    )
-    figure.caption = (
+    ).captioned(
         f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
         f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
-        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
+        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.',
     )
-    return figure
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -363,7 +341,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 def _draw_agreement(result: Importance):
     effects = result.effects.increase.mean(axis=0)
-    figure = plots.head_scatter(
+    return plots.head_scatter(
         {
             f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
             for method, each in result.scores.of.items()
@@ -371,10 +349,8 @@ def _draw_agreement(result: Importance):
         effects,
         label=f'increase of the loss without it ({result._unit})',
         across_label='score',
-    )
-    figure.source = plots.Source('heads', 'loss_difference')
-    figure.caption = (
+    ).captioned(
         'Each head: its score, and the increase of the loss of the task without it. Colours are '
-        'layers.'
+        'layers.',
+        plots.Source('heads', 'loss_difference'),
     )
-    return figure

@@ -10,7 +10,6 @@ Shapes: P pairs of heads, E examples.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -28,7 +27,6 @@ from bert_secrets_jax.ablation.significance import (
     sign_flip_test,
     weighted_scores,
 )
-from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.tables import column_of
@@ -39,7 +37,7 @@ from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
@@ -65,6 +63,7 @@ class Interactions(Result):
       baseline: The behaviour of a disabled head, as in `ablation`.
     """
 
+    title: ClassVar[str] = 'Interactions of heads'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -80,10 +79,6 @@ class Interactions(Result):
     familywise: np.ndarray
     examples: int
     baseline: str = 'uniform'
-
-    @property
-    def title(self) -> str:
-        return 'Interactions of heads'
 
     def frames(self):
         likely = benjamini_hochberg(self.p_values)
@@ -116,7 +111,7 @@ class Interactions(Result):
         return [instead(self.baseline)]
 
     def figures(self):
-        return Figures({'interactions': functools.partial(_draw, self)})
+        return drawn(self, interactions=_draw)
 
     def findings(self):
         real, of_pairs = self.familywise <= LEVEL, {'sample': self.examples, 'source': SOURCE}
@@ -180,29 +175,6 @@ def interactions(
         donor_seed=seed,
         compute=compute,
     )
-    return assess_pairs(swept, labels, metric, baseline=baseline, seed=seed, subject=subject)
-
-
-def assess_pairs(
-    swept: Swept,
-    labels: np.ndarray,
-    metric: str,
-    *,
-    baseline: str,
-    seed: int,
-    subject: Subject,
-) -> Interactions:
-    """Compute the interactions from the logits under all masks.
-
-    Args:
-      swept: The logits under the masks of `single_and_pair_masks`, with a mask before them that
-        keeps all heads.
-      labels: The label of each example [E].
-      metric: The name of the metric.
-      baseline: The behaviour of a disabled head in the sweep.
-      seed: The seed of the sign-flip test.
-      subject: The names of the model, the texts and the task.
-    """
     disabled = swept.masks[1:]
     names = [mask_sets.describe(mask) for mask in disabled if (mask == 0).sum() == 1]
     everything = np.ones((1, len(labels)))
@@ -234,7 +206,7 @@ def assess_pairs(
 
 
 def _draw(result: Interactions):
-    figure = plots.interaction_matrix(
+    return plots.interaction_matrix(
         {
             f'{TITLES[result.metric]} (points)': pairwise.as_matrix(
                 result.points, len(result.heads)
@@ -243,6 +215,4 @@ def _draw(result: Interactions):
         },
         result.heads,
         label='effect beyond the sum of two',
-    )
-    figure.caption = 'effect(a, b) - effect(a) - effect(b) of disabling heads a and b.'
-    return figure
+    ).captioned('effect(a, b) - effect(a) - effect(b) of disabling heads a and b.')

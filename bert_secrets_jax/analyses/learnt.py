@@ -1,5 +1,8 @@
 """The warning about a model that has learnt nothing: whatever is said of its heads is noise."""
 
+import dataclasses
+from collections.abc import Iterator, Sequence
+
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.outcome import LEVEL
 from bert_secrets_jax.runs.result import Finding
@@ -58,3 +61,24 @@ def not_learnt(
             'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )
+
+
+def seeds_not_learnt(
+    seeds: Sequence[int],
+    tests: Sequence[tuple[str, float, float, float]],
+    model: str,
+    examples: int,
+) -> Iterator[Finding]:
+    """Yield the warning about each of several models that has learnt nothing.
+
+    Args:
+      seeds: The seed of each model.
+      tests: The test of each model: the metric, its value, the share of the more frequent class,
+        and the p-value.
+      model: A name for any of them, such as 'the model'.
+      examples: The number of examples.
+    """
+    for seed, test in zip(seeds, tests, strict=True):
+        if learnt_nothing(test[-1]):
+            found = not_learnt(f'with seed {seed}, {model}', *test, examples)
+            yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')

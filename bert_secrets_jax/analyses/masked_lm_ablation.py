@@ -87,11 +87,8 @@ class MaskedLMAblation(Result):
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
     tuning: Effects | None = None
 
+    title: ClassVar[str] = 'Heads that the masked LM needs'
     FORMAT: ClassVar[int] = 3
-
-    @property
-    def title(self) -> str:
-        return 'Heads that the masked LM needs'
 
     def frames(self):
         caption = (

@@ -20,15 +20,11 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.effects import effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.verdicts import (
-    OUTLIERS_NEEDED,
-    Verdict,
-    not_measured,
-    outliers_are_needed,
-)
+from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -104,6 +100,7 @@ class Outliers(Result):
       examples: The number of examples of the scores.
     """
 
+    title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
     FORMAT: ClassVar[int] = 3
 
     subject: Subject
@@ -114,12 +111,9 @@ class Outliers(Result):
     scores: Mapping[str, Without] = dataclasses.field(default_factory=dict)
     examples: int = 0
 
-    @property
-    def title(self) -> str:
-        return 'Outlier dimensions of LayerNorm'
-
     def verdicts(self):
-        return [self.verdict or not_measured(OUTLIERS_NEEDED, 'outliers of a masked LM')]
+        needs = 'outliers of a masked LM'
+        return [self.verdict or verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
 
     @property
     def names(self) -> list[str]:
@@ -133,7 +127,7 @@ class Outliers(Result):
         if self.loss is None or not is_about_outliers or len(self.random) < 2:
             return None
         beyond = self.loss.beyond
-        return outliers_are_needed(
+        return verdicts.outliers_are_needed(
             float(self.loss.effects.difference[0]),
             self.loss.random,
             (float(beyond.difference[0]), float(beyond.low[0]), float(beyond.high[0])),

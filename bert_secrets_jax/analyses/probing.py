@@ -1,27 +1,20 @@
 """Probes: how many dependency heads can be read off attention (Clark et al. 2019, section 5)."""
 
 import dataclasses
-import functools
-import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from absl import logging
 from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.verdicts.probing import (
-    ATTENTION_BEYOND_RANDOM,
-    PROBE_BEYOND_WORDS,
-    probe_leads,
-    uas_contrasts,
-)
-from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts, not_measured
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
@@ -30,7 +23,7 @@ from bert_secrets_jax.probes.sentences import Asked
 from bert_secrets_jax.probes.train import checked_forms, train_probes
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
 RANDOM = 'random weights: '
@@ -66,11 +59,11 @@ _PAIRS = (
 )
 # The claims of the paper, each about a probe and another one.
 _CLAIMS = {
-    PROBE_BEYOND_WORDS: (
+    verdicts.PROBE_BEYOND_WORDS: (
         (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
         'probing with word vectors',
     ),
-    ATTENTION_BEYOND_RANDOM: (
+    verdicts.ATTENTION_BEYOND_RANDOM: (
         (ATTENTION.name, RANDOM_WORDS),
         'probing with word vectors and with random weights',
     ),
@@ -102,6 +95,8 @@ class Probing(Result):
       reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
+    title: ClassVar[str] = 'Probes: dependency heads from attention alone'
+
     subject: Subject
     seeds: tuple[int, ...]
     words: Float32[np.ndarray, ' E']
@@ -118,19 +113,15 @@ class Probing(Result):
     reading: str
 
     @property
-    def title(self) -> str:
-        return 'Probes: dependency heads from attention alone'
-
-    @property
     def names(self) -> list[str]:
         """The names of the probes and baselines, from the weakest in the paper to the best."""
         return [name for name in _ORDER if name in self.right]
 
     def verdicts(self):
         return [
-            probe_leads(claim, self.words, *(self.right[name] for name in pair))
+            verdicts.probe_leads(claim, self.words, *(self.right[name] for name in pair))
             if set(pair) <= self.right.keys()
-            else not_measured(claim, needs)
+            else verdicts.not_measured(claim, needs)
             for claim, (pair, needs) in _CLAIMS.items()
         ]
 
@@ -141,7 +132,7 @@ class Probing(Result):
           name: The name of the probe or baseline.
           other: The name of the other one; None for the UAS itself.
         """
-        return uas_contrasts(
+        return verdicts.uas_contrasts(
             self.words, self.right[name], None if other is None else self.right[other]
         )
 
@@ -183,14 +174,7 @@ class Probing(Result):
                     'probe', 'minus', 'difference_points', 'low', 'high',
                     'published_difference_points',
                 ),
-                [
-                    (
-                        *pair, *self.uas(*pair).interval(0),
-                        math.nan if not set(pair) <= PUBLISHED.keys()
-                        else PUBLISHED[pair[0]] - PUBLISHED[pair[1]],
-                    )
-                    for pair in pairs
-                ],
+                [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
                 'Differences of UAS on the same sentences, with paired 95 % intervals.',
             ),
             'seeds': framed(
@@ -221,12 +205,8 @@ class Probing(Result):
         }  # fmt: skip
 
     def figures(self):
-        return Figures(
-            {
-                'probes': functools.partial(_draw_scores, self),
-                'probes_weights': functools.partial(_draw_weights, self),
-                'probes_curves': functools.partial(_draw_curves, self),
-            }
+        return drawn(
+            self, probes=_draw_scores, probes_weights=_draw_weights, probes_curves=_draw_curves
         )
 
     def findings(self):
@@ -280,12 +260,11 @@ class Probing(Result):
 
     def head_notes(self):
         mean = self.weights.mean(axis=0)
-        layers, heads = mean.shape[1:]
-        notes = np.full((layers, heads), '', object)
-        for layer, head in itertools.product(range(layers), range(heads)):
-            forth, back = mean[:, layer, head]
-            notes[layer, head] = f'{forth:+.2f} {_DIRECTIONS[0]}, {back:+.2f} {_DIRECTIONS[1]}'
-        return {'weight in the attention probe': notes}
+        notes = [
+            f'{forth:+.2f} {_DIRECTIONS[0]}, {back:+.2f} {_DIRECTIONS[1]}'
+            for forth, back in mean.reshape(2, -1).T
+        ]
+        return {'weight in the attention probe': np.reshape(notes, mean.shape[1:])}
 
     @property
     def _and_seeds(self) -> str:
@@ -307,9 +286,9 @@ class Probing(Result):
     def _lead_finding(self, name: str, other: str) -> Finding:
         pair = {'probe': name, 'other': other}
         template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
-        if set(pair.values()) <= PUBLISHED.keys():
+        if not math.isnan(_published_lead(name, other)):
             template += ' (published: {published:+.0f})'
-            pair['published'] = PUBLISHED[name] - PUBLISHED[other]
+            pair['published'] = _published_lead(name, other)
         return measured(
             f'{name} and {other}',
             self.uas(name, other).interval(0),
@@ -333,27 +312,20 @@ class Probing(Result):
     def _weights(self):
         mean = self.weights.mean(axis=0)
         spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        layers, heads = mean.shape[1:]
-        rows = [
-            (layer + 1, head + 1, mean[0, layer, head], spread[0, layer, head],
-             mean[1, layer, head], spread[1, layer, head])
-            for layer, head in itertools.product(range(layers), range(heads))
-        ]  # fmt: skip
-        return framed(
-            (
-                'layer', 'head', 'word_to_governor', 'deviation_over_seeds',
-                'governor_to_word', 'deviation_over_seeds_of_it',
-            ),
-            rows,
+        grids = {
+            'word_to_governor': mean[0],
+            'deviation_over_seeds': spread[0],
+            'governor_to_word': mean[1],
+            'deviation_over_seeds_of_it': spread[1],
+        }
+        return grids_frame(
+            grids,
             'The weight of each head in the probe of attention alone, mean over seeds.',
-            colours=Colours(
-                'heads',
-                {
-                    'word_to_governor': ('deviation_over_seeds',),
-                    'governor_to_word': ('deviation_over_seeds_of_it',),
-                },
-            ),
-        )  # fmt: skip
+            sure={
+                'word_to_governor': ('deviation_over_seeds',),
+                'governor_to_word': ('deviation_over_seeds_of_it',),
+            },
+        )
 
 
 def probing(
@@ -448,19 +420,22 @@ def probing(
     )
 
 
+def _published_lead(name: str, other: str) -> float:
+    """Return the published difference of two probes in points; NaN if there is none."""
+    return PUBLISHED.get(name, math.nan) - PUBLISHED.get(other, math.nan)
+
+
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
     ours = np.array([result.uas(name).interval(0) for name in result.names])
-    figure = plots.points_by_row(
+    return plots.points_by_row(
         result.names,
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
         label='UAS (% of words, without punctuation)',
-    )
-    figure.caption = (
+    ).captioned(
         'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
-        f'({SOURCE}).'
+        f'({SOURCE}).',
     )
-    return figure
 
 
 def _draw_weights(result: Probing):
@@ -478,8 +453,6 @@ def _draw_weights(result: Probing):
 
 
 def _draw_curves(result: Probing):
-    figure = plots.training_curves(
+    return plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
-    )
-    figure.caption = 'The loss of each probe in the course of training, a line for each seed.'
-    return figure
+    ).captioned('The loss of each probe in the course of training, a line for each seed.')

@@ -4,7 +4,6 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,9 +16,10 @@ from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
 from bert_secrets_jax.analyses.importance import default_methods
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.learnt import seeds_not_learnt
 from bert_secrets_jax.analyses.models import (
     Models,
     all_models,
@@ -30,20 +30,12 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     seeds_of,
 )
-from bert_secrets_jax.analyses.verdicts import (
-    HEADS_CAN_GO,
-    ORDER_TELLS,
-    SHARE_THAT_CAN_GO,
-    heads_can_go,
-    order_tells,
-)
-from bert_secrets_jax.analyses.verdicts.verdict import not_measured
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning.curves import (
@@ -63,7 +55,7 @@ from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scor
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {
@@ -131,6 +123,7 @@ class Pruning(Result):
         both.
     """
 
+    title: ClassVar[str] = 'How many heads can go'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -148,10 +141,6 @@ class Pruning(Result):
     tolerance: float = TOLERANCE
     times: RemovalTimes | None = None
     lead: tuple[float, float, float] | None = None
-
-    @property
-    def title(self) -> str:
-        return 'How many heads can go'
 
     @property
     def heads(self) -> int:
@@ -187,17 +176,11 @@ class Pruning(Result):
                 f'The sparsest model within {100 * self.tolerance:g} points of the full one on '
                 f'{self._others}, and its change on these.',
             ),
-            'heads': framed(
-                ('order', 'layer', 'head', 'share_of_steps_kept'),
-                [
-                    (ORDERS[order], layer + 1, head + 1, grid[layer, head])
-                    for order, each in self.stays.items()
-                    for grid in [each.mean(axis=0)]
-                    for layer, head in np.ndindex(grid.shape)
-                ],
+            'heads': grids_frame(
+                {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
                 'The share of steps in which each head is left, mean over models: 1 for those that '
                 'are removed last.',
-                colours=Colours('heads', {'share_of_steps_kept': ()}, by=('order',)),
+                by={'order': [ORDERS[order] for order in self.stays]},
             ),
         }  # fmt: skip
         if self.times is not None:
@@ -216,16 +199,11 @@ class Pruning(Result):
         return frames
 
     def figures(self):
-        return Figures(
-            {
-                'pruning': functools.partial(_draw_curves, self),
-                'pruning_heads': functools.partial(_draw_heads, self),
-            }
-        )
+        return drawn(self, pruning=_draw_curves, pruning_heads=_draw_heads)
 
     def findings(self):
         return [
-            *self._not_learnt(),
+            *seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples),
             *self._chosen_findings(),
             *self._time_findings(),
             *self._order_findings(),
@@ -258,27 +236,30 @@ class Pruning(Result):
 
     def verdicts(self):
         order = 'pruning in the order of gradients'
-        needs = {HEADS_CAN_GO: order, ORDER_TELLS: f'{order} and in random orders'}
-        found = {claim: not_measured(claim, needed) for claim, needed in needs.items()}
+        needs = {
+            verdicts.HEADS_CAN_GO: order,
+            verdicts.ORDER_TELLS: f'{order} and in random orders',
+        }
+        found = {claim: verdicts.not_measured(claim, needed) for claim, needed in needs.items()}
         if GRADIENT not in self.curves:
             return list(found.values())
         sample = {'runs': len(self.seeds), 'examples': self.examples}
-        share = 1 - SHARE_THAT_CAN_GO
+        share = 1 - verdicts.SHARE_THAT_CAN_GO
         step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
         change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
         # With few heads, or with other steps, none may be near this share.
         if abs(self.kept[step] / self.heads - share) > _NEAR:
-            found[HEADS_CAN_GO] = not_measured(
-                HEADS_CAN_GO,
+            found[verdicts.HEADS_CAN_GO] = verdicts.not_measured(
+                verdicts.HEADS_CAN_GO,
                 f'a step of pruning with about {share:.0%} of the heads left; the nearest one has '
                 f'{self.kept[step]} of {self.heads}',
             )
         elif np.isfinite(change).all():
-            found[HEADS_CAN_GO] = heads_can_go(
+            found[verdicts.HEADS_CAN_GO] = verdicts.heads_can_go(
                 change, kept=int(self.kept[step]), heads=self.heads, **sample
             )
         if self.lead is not None and np.isfinite(self.lead).all():
-            found[ORDER_TELLS] = order_tells(
+            found[verdicts.ORDER_TELLS] = verdicts.order_tells(
                 self.lead,
                 float(over_steps(self.curves[GRADIENT], self.kept)[0]),
                 over_steps(self.curves[RANDOM], self.kept),
@@ -315,13 +296,6 @@ class Pruning(Result):
     def _points(self, curve: Curve, step: int) -> tuple[float, ...]:
         values = curve.difference[step], curve.low[step], curve.high[step]
         return tuple(100 * value for value in (self.intact.mean() + values[0], *values))
-
-    def _not_learnt(self) -> Iterator[Finding]:
-        for seed, (tested, value, larger, p_value) in zip(self.seeds, self.learnt, strict=True):
-            if learnt_nothing(p_value):
-                which = f'with seed {seed}, the model'
-                found = not_learnt(which, tested, value, larger, p_value, self.examples)
-                yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
 
     def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
@@ -578,26 +552,12 @@ def pruning(
         seed=seed,
         subject=subject,
     )
-    times = time_sparsest(models[0], result, batch_sizes, max_length=compute.max_length)
+    sparsest_mask = result.chosen[0].mask
+    if not batch_sizes or (sparsest_mask != 0).all():
+        return result
+    length = min(compute.max_length, config.max_length)
+    times = time_removal(models[0], sparsest_mask, batch_sizes=batch_sizes, length=length)
     return dataclasses.replace(result, times=times)
-
-
-def time_sparsest(
-    tuned: Pretrained, result: Pruning, batch_sizes: Sequence[int], *, max_length: int
-) -> RemovalTimes | None:
-    """Return the time and memory of the first seed's sparsest model beside the full one.
-
-    Args:
-      tuned: The model of the first seed.
-      result: The result of pruning.
-      batch_sizes: How many examples are read at once; none measures nothing.
-      max_length: The number of tokens of an example, if the model has as many positions.
-    """
-    mask = result.chosen[0].mask
-    if not batch_sizes or (mask != 0).all():
-        return None
-    length = min(max_length, tuned.config.max_length)
-    return time_removal(tuned, mask, batch_sizes=batch_sizes, length=length)
 
 
 def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
@@ -644,19 +604,16 @@ def assemble(
     intact = np.stack([each.intact for each in models])
     first = models[0]
     kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)
-    curves = {
-        order: _without_doubt(
-            curve_of(
-                metric,
-                np.stack([each.predictions[order] for each in models]),
-                intact,
-                labels,
-                seed=seed,
-            ),
-            where=kept == kept[0],
-        )
-        for order in first.masks
+    removed = kept < kept[0]
+    predictions = {
+        order: np.stack([each.predictions[order] for each in models]) for order in first.masks
     }
+    curves = {}
+    for order, each in predictions.items():
+        curve = curve_of(metric, each, intact, labels, seed=seed)
+        # Where no head is removed, nothing is in doubt.
+        low, high = (np.where(removed, end, curve.difference) for end in (curve.low, curve.high))
+        curves[order] = dataclasses.replace(curve, low=low, high=high)
     stays = {
         order: np.stack([ranks(each.masks[order][0]) for each in models])
         for order in first.masks
@@ -664,11 +621,8 @@ def assemble(
     }
     lead = None
     if GRADIENT in curves and RANDOM in curves and metric in METRICS_OVER_SEEDS:
-        ordered, random = (
-            np.stack([each.predictions[order] for each in models]) for order in (GRADIENT, RANDOM)
-        )
-        if random.shape[1] > 1 and (kept < kept[0]).any():
-            removed = kept < kept[0]
+        ordered, random = predictions[GRADIENT], predictions[RANDOM]
+        if random.shape[1] > 1 and removed.any():
             lead = lead_over_random(metric, ordered[:, 0, removed], random[:, :, removed], labels)
     tests = [what_is_tested((metric,), first.classes, each, labels) for each in intact]
     return Pruning(
@@ -689,12 +643,6 @@ def assemble(
         tolerance=tolerance,
         lead=lead,
     )
-
-
-def _without_doubt(curve: Curve, where: np.ndarray) -> Curve:
-    """Return a curve without intervals at steps [K] at which no head is removed."""
-    low, high = (np.where(where, curve.difference, each) for each in (curve.low, curve.high))
-    return dataclasses.replace(curve, low=low, high=high)
 
 
 def _choose(
@@ -768,13 +716,11 @@ def _draw_curves(result: Pruning):
 
 
 def _draw_heads(result: Pruning):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {ORDERS[order]: each.mean(axis=0) for order, each in result.stays.items()},
         label='share of steps in which it is left',
         limits=(0.0, 1.0),
+    ).captioned(
+        'How long each head is left, by the order of removal: 1 for those that go last.',
+        plots.Source('heads', 'share_of_steps_kept'),
     )
-    figure.source = plots.Source('heads', 'share_of_steps_kept')
-    figure.caption = (
-        'How long each head is left, by the order of removal: 1 for those that go last.'
-    )
-    return figure

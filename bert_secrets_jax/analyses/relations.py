@@ -17,11 +17,7 @@ from bert_secrets_jax.measure.catalogue import (
     notebook,
     relation,
 )
-from bert_secrets_jax.measure.links import (
-    LinkTest,
-    directions,
-    link_tests,
-)
+from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Figures, Result, Subject
 

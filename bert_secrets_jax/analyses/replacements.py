@@ -31,12 +31,11 @@ from bert_secrets_jax.analyses.models import (
     labels_of,
     one_model,
 )
+from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
-from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import counted, filled
@@ -44,7 +43,7 @@ from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
 OPTIMAL = 'optimal'
@@ -78,6 +77,7 @@ class Replacements(Result):
         average.
     """
 
+    title: ClassVar[str] = 'What replaces a head'
     FORMAT: ClassVar[int] = 4
 
     subject: Subject
@@ -91,37 +91,22 @@ class Replacements(Result):
     own_harm: tuple[float, float, float] | None
 
     @property
-    def title(self) -> str:
-        return 'What replaces a head'
-
-    @property
     def unsettled(self) -> int:
         """The number of heads whose best constant is not quite found."""
         return int((self.slope_left > SETTLED).sum())
 
     def frames(self):
         grids = {
-            name: np.reshape(each.difference, self.shape) for name, each in self.effects.items()
+            f'loss_{name}': np.reshape(each.difference, self.shape)
+            for name, each in self.effects.items()
         }
-        rows = [
-            (
-                layer + 1,
-                head + 1,
-                *(grid[layer, head] for grid in grids.values()),
-                self.slope_left[layer, head],
-            )
-            for layer, head in np.ndindex(self.shape)
-        ]
         means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
-        columns = (*(f'loss_{name}' for name in grids), 'slope_left')
         return {
-            'heads': framed(
-                ('layer', 'head', *columns),
-                rows,
+            'heads': grids_frame(
+                {**grids, 'slope_left': self.slope_left},
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
                 'output. The slope_left is the share of the gradient that is left at the best '
                 'constant: near zero, no better one is near.',
-                colours=Colours('heads', dict.fromkeys(columns, ())),
             ),
             'replacements': framed(
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
@@ -141,7 +126,7 @@ class Replacements(Result):
         }  # fmt: skip
 
     def figures(self):
-        return Figures({'replacements': functools.partial(_draw, self)})
+        return drawn(self, replacements=_draw)
 
     def findings(self):
         return [*self._harm_findings(), *self._findings_of_each()]
@@ -157,10 +142,10 @@ class Replacements(Result):
         return notes
 
     def head_notes(self):
-        found = {}
-        for name, each in self.effects.items():
-            found[f'loss with {REPLACEMENTS[name]} instead'] = notes_of(each, self.shape)
-        return found
+        return {
+            f'loss with {REPLACEMENTS[name]} instead': notes_of(each, self.shape)
+            for name, each in self.effects.items()
+        }
 
     @property
     def _others(self) -> str:
@@ -246,23 +231,19 @@ def replacements(
         )
     ]
 
-    def fit() -> Constants:
-        return optimal_constants(
-            model,
-            batches,
-            task_loss,
-            passes=passes,
-            learning_rate=learning_rate,
-            seed=seed,
-            chunk_tokens=compute.chunk_tokens,
-            mesh=compute.mesh,
-        )
-
-    name = ''
-    if compute.folder is not None:
-        settings = passes, learning_rate, seed
-        name = fingerprint(repr(model.config), model.params, batches, settings)
-    found = store.kept(compute.folder, name, Constants, fit)
+    fit = functools.partial(
+        optimal_constants,
+        model,
+        batches,
+        task_loss,
+        passes=passes,
+        learning_rate=learning_rate,
+        seed=seed,
+        chunk_tokens=compute.chunk_tokens,
+        mesh=compute.mesh,
+    )
+    key = repr(model.config), model.params, batches, (passes, learning_rate, seed)
+    found = store.kept(compute.folder, key, Constants, fit)
     constants = found.of_heads()
     replaced = {'mean': mean_contexts(model, batches, mesh=compute.mesh), OPTIMAL: constants}
     masks = with_intact(single_heads(model.config))
@@ -330,21 +311,17 @@ def harm_explained(
 
 
 def _draw(result: Replacements):
-    figure = plots.head_grids(
+    return plots.head_grids(
         {
-            f'{REPLACEMENTS[name]}': np.reshape(each.difference, result.shape)
+            REPLACEMENTS[name]: np.reshape(each.difference, result.shape)
             for name, each in result.effects.items()
         },
         label=f'change of the loss ({result._unit})',
         differences=True,
-    )
-    figure.source = {
-        REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects
-    }
-    figure.caption = (
+    ).captioned(
         'The change of the loss of the task without each head, by what is there instead of its '
         f'output, on {counted(result.effects[OPTIMAL].sample, "example")} of '
         f'{result.subject.texts}. The best constants and the mean outputs come from '
-        f'{result._others}.'
+        f'{result._others}.',
+        {REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects},
     )
-    return figure

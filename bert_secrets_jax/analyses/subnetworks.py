@@ -7,7 +7,6 @@ Shapes: S seeds, L layers, N heads.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import what_is_tested
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.learnt import seeds_not_learnt
 from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -42,7 +41,7 @@ from bert_secrets_jax.pruning.subnetworks import (
     without_heads,
 )
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 # The good subnetwork has the fewest heads with which this share of the full score is reached, as
@@ -70,6 +69,7 @@ class Subnetworks(Result):
         the larger class, and the p-value.
     """
 
+    title: ClassVar[str] = 'Subnetworks, trained again'
     FORMAT: ClassVar[int] = 1
 
     subject: Subject
@@ -82,10 +82,6 @@ class Subnetworks(Result):
     examples: int
     share: float
     learnt: tuple[tuple[str, float, float, float], ...]
-
-    @property
-    def title(self) -> str:
-        return 'Subnetworks, trained again'
 
     @property
     def kept(self) -> np.ndarray:
@@ -145,11 +141,11 @@ class Subnetworks(Result):
         }  # fmt: skip
 
     def figures(self):
-        return Figures({'subnetworks': functools.partial(_draw, self)})
+        return drawn(self, subnetworks=_draw)
 
     def findings(self):
         return [
-            *self._not_learnt(),
+            *seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples),
             self._size_finding(),
             *self._kind_findings(),
             *self._survivor_findings(),
@@ -171,13 +167,6 @@ class Subnetworks(Result):
         yield FULL, self.full, self.full
         for kind in KINDS:
             yield kind, self.pruned[kind], self.retrained[kind]
-
-    def _not_learnt(self) -> Iterator[Finding]:
-        for seed, (tested, value, larger, p_value) in zip(self.seeds, self.learnt, strict=True):
-            if learnt_nothing(p_value):
-                which = f'with seed {seed}, the full model'
-                found = not_learnt(which, tested, value, larger, p_value, self.examples)
-                yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -287,7 +276,11 @@ def subnetworks(
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
     check_whole(pretrained, *tuned.models)
-    check_own_layers(pretrained)
+    if not has_own_layers(pretrained.config):
+        raise ValueError(
+            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
+            'a head cannot be missing once: give one whose layers are all different.'
+        )
     dev = as_examples(dev)
     others = as_examples(train if measured_on is None else measured_on)
     labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
@@ -347,19 +340,6 @@ def has_own_layers(config: BertConfig) -> bool:
     return config.num_hidden_groups in (None, config.num_hidden_layers)
 
 
-def check_own_layers(pretrained: Pretrained) -> None:
-    """Raise ValueError if a model uses the same layer several times.
-
-    Args:
-      pretrained: The model.
-    """
-    if not has_own_layers(pretrained.config):
-        raise ValueError(
-            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
-            'a head cannot be missing once: give one whose layers are all different.'
-        )
-
-
 def surviving_heads(
     tuned: Pretrained,
     examples: Sequence[Example],
@@ -410,10 +390,8 @@ def _draw(result: Subnetworks):
     if result._published:
         published = [100 * getattr(result._published, _PUBLISHED[kind]) for kind in rows]
         points['published, trained again'] = (np.array(published), None, None)
-    figure = plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)')
-    figure.caption = (
+    return plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
         f'{result.masks[GOOD][0].size} heads'
-        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
+        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.'),
     )
-    return figure

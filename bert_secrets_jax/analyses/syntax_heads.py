@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.stats
 from absl import logging
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
@@ -25,7 +25,6 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
-from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
@@ -88,6 +87,7 @@ class SyntaxHeads(Result):
       shared: The share of the texts of the other part that are in the training part, too.
     """
 
+    title: ClassVar[str] = 'Heads that find relations between words'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -101,10 +101,6 @@ class SyntaxHeads(Result):
     few: tuple[str, ...]
     left_out: int
     shared: float = 0.0
-
-    @property
-    def title(self) -> str:
-        return 'Heads that find relations between words'
 
     @property
     def best(self) -> list[tuple[int, int, int]]:
@@ -273,9 +269,7 @@ class SyntaxHeads(Result):
 
     def _above(self) -> np.ndarray:
         """Return whether each head finds each relation surely more often than the offset does."""
-        dev = self.dev
-        reach = scipy.stats.t.isf(0.025, np.maximum(dev.sentences - 1, 1))
-        return dev.gain - reach[:, None, None, None] * dev.gain_error > 0
+        return self.dev.gain - self._reach[:, None, None, None] * self.dev.gain_error > 0
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""
@@ -286,7 +280,6 @@ class SyntaxHeads(Result):
         layer, head, way = self.best[place]
         low, high = self.intervals
         dev, name = self.dev, self.relations[place]
-        gain, half = float(dev.gain[place, layer, head, way]), self._half(place)
         fields = {
             'unit': 'share of links',
             'sample': int(dev.links[place]),
@@ -311,7 +304,7 @@ class SyntaxHeads(Result):
             extreme(
                 f'{name}: gain over the offset',
                 (layer, head),
-                (gain, gain - half, gain + half),
+                self._gain(place),
                 null=0.0,
                 p=float(self.corrected[place]),
                 **fields,
@@ -321,9 +314,16 @@ class SyntaxHeads(Result):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))
         return found
 
-    def _half(self, place: int) -> float:
-        reach = scipy.stats.t.isf(0.025, max(int(self.dev.sentences[place]) - 1, 1))
-        return float(reach * self.dev.gain_error[(place, *self.best[place])])
+    @property
+    def _reach(self) -> np.ndarray:
+        """How many standard errors a 95 % interval of each relation reaches [R]."""
+        return scipy.stats.t.isf(0.025, np.maximum(self.dev.sentences - 1, 1))
+
+    def _gain(self, place: int) -> tuple[float, float, float]:
+        """Return what the best head of a relation finds more than the offset, with its interval."""
+        gain, error, _ = self.gain_of(place)
+        half = float(self._reach[place]) * error
+        return gain, gain - half, gain + half
 
     def _relations(self):
         low, high = self.intervals
@@ -331,13 +331,12 @@ class SyntaxHeads(Result):
         rows = []
         for place, name in enumerate(self.relations):
             layer, head, way = self.best[place]
-            gain, half = dev.gain[place, layer, head, way], self._half(place)
             published = self._published(place)
             rows.append(
                 (
                     name, dev.links[place], dev.sentences[place], head_name(layer, head),
                     WAYS[way], dev.right[place, layer, head, way], low[place], high[place],
-                    self.offsets[place], dev.baseline[place], gain, gain - half, gain + half,
+                    self.offsets[place], dev.baseline[place], *self._gain(place),
                     p_values[place], corrected[place], *self.random[place],
                     self.beyond[place, layer, head, way],
                     published.head if published else '–',
@@ -532,9 +531,6 @@ def _found(
 ) -> Found:
     config = repr(dataclasses.asdict(model.config))
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
-    name = ''
-    if settings.folder is not None:
-        name = fingerprint(config, model.params, texts, links, offsets)
 
     def compute() -> Found:
         batches = bucket(encoded, **settings.bucketing)
@@ -542,7 +538,8 @@ def _found(
         statistics = {'found': finding(links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
-    return store.kept(settings.folder, name, Found, compute)
+    key = config, model.params, texts, links, offsets
+    return store.kept(settings.folder, key, Found, compute)
 
 
 def _beyond(
@@ -614,12 +611,10 @@ def _draw_relations(result: SyntaxHeads):
         points['published: BERT-base'] = (np.array(accuracies), None, None)
     of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
-    figure = plots.points_by_row(labels, points, label='share of links that are found')
-    figure.caption = (
+    return plots.points_by_row(labels, points, label='share of links that are found').captioned(
         'How often the best head of each relation finds the other word (95 % intervals), in the '
-        f'order of its lead over the offset{of_others}.'
+        f'order of its lead over the offset{of_others}.',
     )
-    return figure
 
 
 def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
@@ -628,17 +623,10 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         layer, head, way = result.best[place]
         title = f'{result.relations[place]}, {WAYS[way]}'
         grids[title] = result.dev.right[place, :, :, way]
-        marked[title] = _circle(grids[title].shape, layer, head)
-    figure = plots.head_grids(grids, label='share of links that are found', marked=marked)
-    figure.source = plots.Source('heads', 'share_of_links')
-    figure.caption = (
+        marked[title] = np.zeros(grids[title].shape, bool)
+        marked[title][layer, head] = True
+    return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
         'The relations whose best head is most above the best fixed offset. Circles: the best '
-        'head, chosen on other texts.'
+        'head, chosen on other texts.',
+        plots.Source('heads', 'share_of_links'),
     )
-    return figure
-
-
-def _circle(shape: tuple[int, int], layer: int, head: int) -> Bool[np.ndarray, 'L N']:
-    marked = np.zeros(shape, bool)
-    marked[layer, head] = True
-    return marked

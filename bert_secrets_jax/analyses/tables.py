@@ -5,6 +5,7 @@ Shapes: L layers, N heads.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -264,23 +265,37 @@ def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
     return np.reshape(texts, shape)
 
 
-def grids_frame(grids: Mapping[str, np.ndarray], caption: str) -> 'pandas.DataFrame':
+def grids_frame(
+    grids: Mapping[str, np.ndarray],
+    caption: str,
+    *,
+    by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),
+    sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> 'pandas.DataFrame':
     """Return a frame with a row for each head, or layer. Layers and heads count from 1.
 
-    A page may colour them by each of its columns.
+    A page may colour them by each of its columns that are not in `by` or `sure`.
 
     Args:
-      grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns.
+      grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns. With
+        `by` there are several sets of heads, and their axis is the first.
       caption: The caption of the frame.
+      by: The columns that tell the sets apart, with a value for each set. They stand first.
+      sure: For some columns, those that tell how sure they are, such as their interval.
     """
-    shape = np.shape(next(iter(grids.values())))
-    axis = 'layers' if len(shape) == 1 else 'heads'
-    places = ('layer', 'head')[: len(shape)]
+    sets = list(zip(*by.values(), strict=True)) if by else [()]
+    stacked = [np.asarray(grid) if by else np.asarray(grid)[None] for grid in grids.values()]
+    shape = stacked[0].shape[1:]
     rows = [
-        (*(each + 1 for each in place), *(grid[place] for grid in grids.values()))
+        (*key, *(each + 1 for each in place), *(grid[number, *place] for grid in stacked))
+        for number, key in enumerate(sets)
         for place in np.ndindex(shape)
     ]
-    return framed((*places, *grids), rows, caption, colours=Colours(axis, dict.fromkeys(grids, ())))
+    axis = 'layers' if len(shape) == 1 else 'heads'
+    beside = {name for names in sure.values() for name in names}
+    shown = {name: sure.get(name, ()) for name in grids if name not in beside}
+    columns = (*by, *('layer', 'head')[: len(shape)], *grids)
+    return framed(columns, rows, caption, colours=Colours(axis, shown, by=tuple(by)))
 
 
 def models_frames(

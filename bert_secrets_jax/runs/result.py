@@ -1,6 +1,7 @@
 """Results of analyses: numbers, and the frames, figures and sentences made from them."""
 
 import dataclasses
+import functools
 import html
 import math
 import pathlib
@@ -227,6 +228,16 @@ class Figures(Mapping):
 
     def __repr__(self) -> str:
         return f'Figures({", ".join(self._drawings)})'
+
+
+def drawn(result: 'Result', **drawings: Callable[[Any], 'Figure']) -> Figures:
+    """Return the figures of a result.
+
+    Args:
+      result: The result.
+      **drawings: For each name, a function that draws the figure of a result.
+    """
+    return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 
 
 class Result:

@@ -11,14 +11,14 @@ import json
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.files import checksum, parse_json, read_arrays, write_arrays
+from bert_secrets_jax.files import checksum, fingerprint, parse_json, read_arrays, write_arrays
 
 T = TypeVar('T')
 _TREE, _SEAL = 'tree', 'sha256'
@@ -95,18 +95,19 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
 
 
 def kept(
-    folder: str | pathlib.Path | None, name: str, kind: type[T], compute: Callable[[], T]
+    folder: str | pathlib.Path | None, key: Sequence[Any], kind: type[T], compute: Callable[[], T]
 ) -> T:
     """Return a dataclass that is computed once, and from then on read from a folder.
 
     Args:
       folder: The folder; None computes without keeping.
-      name: A name made of everything that the value depends on (`files.fingerprint`).
+      key: All that the value depends on, as `files.fingerprint` takes it.
       kind: The dataclass.
       compute: A function that computes it.
     """
     if folder is None:
         return compute()
+    name = fingerprint(*key)
     file = pathlib.Path(folder) / f'{name}.npz'
     if processes.exists(file):
         try:

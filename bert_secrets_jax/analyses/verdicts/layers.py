@@ -16,15 +16,12 @@ from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
     Verdict,
-    all_above,
     as_runs,
     by_layer,
     combined,
-    decisive,
     nothing_to_test,
     over_runs,
-    sampled,
-    verdict_of,
+    verdict_on,
 )
 from bert_secrets_jax.measure.collect import HeadTable
 
@@ -77,18 +74,13 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
     weights = (other[None] - last[:, None]).reshape(-1, layers)
     pairs = [combined(weights, *by_layer(run)) for run in runs]
     found = over_runs([(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count)
-    interval = found.interval(found.least, offset=PRACTICAL_SIMILARITY)
     which, against = layers - 2 + found.least // (layers - 2), found.least % (layers - 2)
-    return verdict_of(
+    return verdict_on(
         LAST_LAYERS,
-        all_above(found),
-        decisive(interval),
-        interval,
+        found,
         what=f'similarity of layer {against + 1} minus that of layer {which + 1}',
         unit='cosine similarity',
         threshold=PRACTICAL_SIMILARITY,
-        numbers={},
-        **sampled(found),
     )
 
 
@@ -143,17 +135,11 @@ def attention_moves_from_cls_to_sep(
         value, bound = combined(weights, mean, error)
         per_run.append((value - PRACTICAL_TREND, bound))
     found = over_runs(per_run, count)
-    interval = found.interval(found.least, offset=PRACTICAL_TREND)
-    return verdict_of(
+    parts = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
+    return verdict_on(
         CLS_THEN_SEP,
-        all_above(found),
-        decisive(interval),
-        interval,
-        what=('loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers')[
-            found.least
-        ],
+        found,
+        what=parts[found.least],
         unit='share of attention',
         threshold=PRACTICAL_TREND,
-        numbers={},
-        **sampled(found),
     )

@@ -14,11 +14,11 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     contrasts,
     decisive,
     error_of,
-    head_at,
     verdict_of,
 )
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
+from bert_secrets_jax.names import head_name
 
 # A share of attention: a quarter of what the paper's two frame heads have, 0.20.
 PRACTICAL_SHARE = 0.05
@@ -80,8 +80,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     best = np.unravel_index(order.argmax(), order.shape)
     nearest = int(np.argmin(known[(slice(None), *best)]))
     kind = list(nulls)[nearest]
-    excess = nulls[kind].excess
-    interval = _around(excess, best)
+    interval = parts[nearest].interval(best, offset=PRACTICAL_SHARE)
     template = decisive(interval)
     if not np.isfinite(beyond[best]):
         template = 'The links have no places to be compared with.'
@@ -90,12 +89,11 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         p_values,
         template,
         interval,
-        what=f'attention of {head_at(best)} along the links minus that {PLACES[kind]}',
+        what=f'attention of {head_name(*best)} along the links minus that {PLACES[kind]}',
         unit='share of attention',
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=score.count,
-        numbers={},
     )
 
 
@@ -115,20 +113,21 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     p_holds, p_fails, intervals, names, counts, heads = [], [], [], [], [], 0
     for direction, test in tests.items():
         top = test.top
-        found = {
-            kind: test.nulls[kind].excess
+        # One kind of places that is as good is enough for the claim; the data choose which.
+        parts = [
+            _beyond(test.nulls[kind].excess)
             for kind in (MOVED, POSITIONS)
             if kind in test.nulls and not np.isnan(test.nulls[kind].mean[top])
-        }
+        ]
         heads += test.table.mean.size
         counts.append(test.table.count)
-        names.append(f'{head_at(top)} from {direction}')
-        # One kind of places that is as good is enough for the claim; the data choose which.
-        parts = [_beyond(table) for table in found.values()]
+        names.append(f'{head_name(*top)} from {direction}')
         p_holds.append(len(parts) * np.min([part.below[top] for part in parts] or np.nan))
         p_fails.append(np.max([part.above[top] for part in parts] or np.nan))
-        nearest = min(found.values(), key=lambda table, top=top: table.mean[top], default=None)
-        intervals.append((np.nan,) * 3 if nearest is None else _around(nearest, top))
+        nearest = min(parts, key=lambda part, top=top: part.difference[top], default=None)
+        intervals.append(
+            (np.nan,) * 3 if nearest is None else nearest.interval(top, offset=PRACTICAL_SHARE)
+        )
     count = min(counts)
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = capped(np.max(p_holds)), capped(np.fmin.reduce(p_fails) * heads)
@@ -147,19 +146,12 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         threshold=PRACTICAL_SHARE,
         population=THIS_MODEL,
         sample=count,
-        numbers={},
     )
 
 
 def _beyond(excess: HeadTable) -> Contrasts:
     """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
     return contrasts([excess.mean - PRACTICAL_SHARE], [error_of(excess)], excess.count)
-
-
-def _around(excess: HeadTable, head: tuple) -> tuple[float, float, float]:
-    """Return the excess of a head with its 95 % interval."""
-    found = contrasts([excess.mean], [error_of(excess)], excess.count)
-    return found.interval(head)
 
 
 def _least_in_favour(intervals: Sequence[tuple[float, float, float]]) -> int:

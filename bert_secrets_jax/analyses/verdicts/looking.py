@@ -1,5 +1,7 @@
 """Claims of Clark et al. (2019, section 3) about what heads look at: [SEP], [CLS] and gradients.
 
+How much attention to [SEP] moves is also from Kobayashi et al. (2020).
+
 They are about layers of a model with 12 layers, and are tested on the layers at the same depth.
 Tables of heads hold no covariances, so that the tests take a bound, as those in `layers.py`.
 """
@@ -9,21 +11,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST,
-    TOO_FEW,
-    UNDECIDED,
     Claim,
-    Contrasts,
     Verdict,
-    all_above,
     as_runs,
     between,
     by_layer,
     error_of,
     layers_named,
+    nothing_to_test,
     over_runs,
-    sampled,
-    verdict_of,
+    undecided,
+    verdict_on,
 )
 from bert_secrets_jax.measure.collect import HeadTable
 
@@ -59,6 +57,16 @@ SEP_NO_OP = Claim(
     f'{_CLARK}, section 3.2, Figure 3',
     bound='The paper says that the gradients "become very small": any difference counts here.',
     limits='What a larger change of attention would do.',
+)
+
+
+SEP_MOVES_LITTLE = Claim(
+    'Heads that give [SEP] more than half of their attention get less than half of what they move '
+    'from it, on average.',
+    'Clark et al. 2019, section 3.2; Kobayashi et al. 2020, section 4',
+    bound='Clark et al. say "over half" of attention; the same half is asked of what is moved, the '
+    'norms of weighted vectors as shares of their sum for each token.',
+    limits='That attention to [SEP] does nothing: less than half may be much.',
 )
 
 
@@ -122,22 +130,19 @@ def cls_looks_broadly(
         ],
         pairs[0][0].count,
     )
-    interval = found.interval(0)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
-    return verdict_of(
+    return verdict_on(
         BROAD_CLS,
-        all_above(found),
+        found,
         'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
         'attention; {claimed:g} or more is claimed.',
-        interval,
         what='entropy less the claimed share of that of even attention',
         unit='nats',
         threshold=0.0,
-        otherwise=_undecided(found),
+        otherwise=undecided(found),
         numbers={'share': of_cls / even, 'claimed': BROADLY},
-        **sampled(found),
     )
 
 
@@ -161,23 +166,53 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     found = over_runs([(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count))
     layer = where.start + found.least
     interval = found.interval(found.least)
-    return verdict_of(
+    return verdict_on(
         SEP_NO_OP,
-        all_above(found),
+        found,
         f'In layer {{layer}}, the {{what}} is {{estimate:z.3f}}{between(interval)} of that at '
         'other tokens; more than {threshold:g} is claimed.',
-        interval,
         what='gradient at other tokens less that at [SEP]',
         unit=f'share of the gradient of {loss} at other tokens',
         threshold=0.0,
-        otherwise=_undecided(found),
+        otherwise=undecided(found),
         numbers={'layer': layer + 1},
-        **sampled(found),
     )
 
 
-def _undecided(found: Contrasts) -> str:
-    return TOO_FEW if found.examples < FEWEST else UNDECIDED
+def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
+    """Test SEP_MOVES_LITTLE: the mean share of norms from [SEP] is below MOSTLY_SEP.
+
+    The mean is over the heads whose attention to [SEP] is above MOSTLY_SEP. Its error is at most
+    the mean of their errors, whatever the dependence between heads.
+
+    Args:
+      weights: The attention to all [SEP] together (`statistics.to_all_sep`).
+      norms: The same statistic of norms as shares of their rows (`contributions.norms`).
+    """
+    heads = weights.mean > MOSTLY_SEP
+    if not heads.any():
+        return nothing_to_test(
+            SEP_MOVES_LITTLE,
+            'None of {heads} heads gives [SEP] more than half of its attention.',
+            weights.count,
+            heads=heads.size,
+        )
+    mean, error = norms.mean[heads].mean(dtype='float64'), error_of(norms)[heads].mean()
+    found = over_runs([(MOSTLY_SEP - mean, error)], norms.count)
+    _, low, high = found.interval(0)
+    interval = (mean, MOSTLY_SEP - high, MOSTLY_SEP - low)
+    return verdict_on(
+        SEP_MOVES_LITTLE,
+        found,
+        f'The {{what}} is {{estimate:z.3f}}{between(interval)} in the {{sinks:head|heads}} that '
+        'give it more than half; less than {threshold:g} is claimed.',
+        interval,
+        what='share of norms that comes from [SEP]',
+        unit='share of norms',
+        threshold=MOSTLY_SEP,
+        otherwise=undecided(found),
+        numbers={'sinks': heads.sum()},
+    )
 
 
 def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
@@ -198,16 +233,14 @@ def _above(
     parts = [[each[where].mean() for each in by_layer(run)] for run in runs]
     found = over_runs([(mean - threshold, error) for mean, error in parts], runs[0].count)
     interval = found.interval(0, offset=threshold)
-    return verdict_of(
+    return verdict_on(
         claim,
-        all_above(found),
+        found,
         f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{between(interval)}; more than '
         '{threshold:g} is claimed.',
-        interval,
         what=what,
         unit='share of attention',
         threshold=threshold,
-        otherwise=_undecided(found),
+        otherwise=undecided(found),
         numbers={'layers': layers_named(where.start + 1, where.stop)},
-        **sampled(found),
     )

@@ -1,6 +1,8 @@
 """The claims that many heads can go, and that gradients tell which (Michel et al. 2019).
 
-Shapes: R random orders.
+And the claim that outlier dimensions cannot (Kovaleva et al. 2021).
+
+Shapes: R draws of random orders or dimensions.
 """
 
 import numpy as np
@@ -8,14 +10,13 @@ from jaxtyping import Float
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
-    ROUNDING,
     Claim,
-    Contrasts,
     Verdict,
     all_above,
     between,
-    margin,
+    contrast_of,
     not_measured,
+    undecided,
     verdict_of,
 )
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
@@ -43,6 +44,18 @@ ORDER_TELLS = Claim(
 )
 
 
+# Nats per hidden wordpiece: the perplexity is greater by a tenth.
+LOSS_OF_OUTLIERS = 0.1
+
+OUTLIERS_NEEDED = Claim(
+    'Without outlier dimensions of LayerNorm, the masked LM loses more than '
+    f'{LOSS_OF_OUTLIERS:g} nats per hidden wordpiece beyond what random dimensions cost it.',
+    'Kovaleva et al. 2021, abstract',
+    bound='Ours, a perplexity greater by a tenth: the abstract has no number.',
+    limits='Which of several outliers is needed, and what a task loses.',
+)
+
+
 def heads_can_go(
     change: tuple[float, float, float], *, kept: int, heads: int, runs: int, examples: int
 ) -> Verdict:
@@ -55,7 +68,7 @@ def heads_can_go(
       runs: The number of fine-tunings, which are a sample if there are several.
       examples: The number of examples.
     """
-    found = _contrast(change, offset=NOTICEABLE, runs=runs, examples=examples)
+    found = contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
     interval = _in_points(found.interval(0, offset=-NOTICEABLE))
     return verdict_of(
         HEADS_CAN_GO,
@@ -98,7 +111,7 @@ def order_tells(
     draws = len(random)
     if draws < FEWEST_DRAWS:
         return not_measured(ORDER_TELLS, f'pruning in at least {FEWEST_DRAWS} random orders')
-    found = _contrast(lead, runs=runs, examples=examples, random=random)
+    found = contrast_of(lead, runs=runs, examples=examples, random=random)
     p_if_false, p_if_true = all_above(found)
     rank = rank_p(ordered, random)
     interval = _in_points(found.interval(0))
@@ -118,6 +131,54 @@ def order_tells(
     )
 
 
+def outliers_are_needed(
+    together: float,
+    random: Float[np.ndarray, ' R'],
+    beyond: tuple[float, float, float],
+    *,
+    outliers: int,
+    texts: int,
+) -> Verdict:
+    """Test OUTLIERS_NEEDED.
+
+    The estimate is what the outliers do beyond the mean of random sets. Texts are its sample, and
+    so are the random sets, as there are many more of them. That it is above the threshold is not
+    enough: most random sets may do nothing and a few may do as much. So fewer than one in twenty
+    sets may do as much as the outliers, which the rank among them tests.
+
+    Args:
+      together: The change of the loss without all outliers, in nats per hidden wordpiece.
+      random: The change without each of at least two sets of random dimensions.
+      beyond: The loss without the outliers less the mean of the losses without random sets, and the
+        ends of its 95 % interval over texts, by Student's t.
+      outliers: The number of outliers.
+      texts: The number of texts.
+    """
+    found = contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
+    p_if_false, p_if_true = all_above(found)
+    p_value = rank_p(together, random)
+    interval = found.interval(0, offset=LOSS_OF_OUTLIERS)
+    return verdict_of(
+        OUTLIERS_NEEDED,
+        (np.maximum(p_if_false, p_value), p_if_true),
+        f'Without the {{outliers:outlier|outliers}}, the loss changes by {{estimate:+z.3f}} nats'
+        f'{between(interval, "+z.3f")} more than without random dimensions; more than '
+        '{threshold:g} is claimed, and {as_much} of {draws} draws do as much.',
+        interval,
+        what='loss without the outliers minus that without random dimensions',
+        unit='nats per hidden wordpiece',
+        threshold=LOSS_OF_OUTLIERS,
+        population=found.population,
+        sample=texts,
+        otherwise=undecided(found),
+        numbers={
+            'outliers': outliers,
+            'draws': len(random),
+            'as_much': int((random >= together).sum()),
+        },
+    )
+
+
 def _in_points(interval: tuple[float, float, float]) -> tuple[float, float, float]:
     estimate, low, high = (100 * each for each in interval)
     return estimate, low, high
@@ -126,38 +187,3 @@ def _in_points(interval: tuple[float, float, float]) -> tuple[float, float, floa
 def _population(runs: int) -> str:
     """Return for what an interval over so many fine-tunings is, as the curves have it."""
     return THIS_MODEL if runs == 1 else ANY_FINETUNING
-
-
-def _contrast(
-    estimate: tuple[float, float, float],
-    *,
-    offset: float = 0.0,
-    runs: int,
-    examples: int,
-    random: Float[np.ndarray, ' R'] | None = None,
-) -> Contrasts:
-    """Return an estimate with its interval as a part of a claim, above 0 where the claim holds.
-
-    Args:
-      estimate: The estimate and the ends of its 95 % interval.
-      offset: The number that is added to it.
-      runs, examples: As in `heads_can_go`.
-      random: The random orders whose mean was subtracted, if any.
-    """
-    middle, low, high = estimate
-    # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
-    # the reach of an interval, a one-sided test then asks for more.
-    few = max(examples - 1.0, 1.0)
-    of_sample = ((high - low) / 2 / margin(few)) ** 2 + ROUNDING**2
-    of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
-    squared = of_sample + of_draws
-    # Satterthwaite's degrees of freedom.
-    others = 1 if random is None else len(random) - 1
-    freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
-    return Contrasts(
-        difference=np.array([middle + offset]),
-        error=np.array([np.sqrt(squared)]),
-        freedom=np.array([freedom]),
-        examples=float(examples),
-        runs=runs,
-    )

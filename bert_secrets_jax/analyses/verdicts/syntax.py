@@ -1,23 +1,31 @@
-"""Claims about heads that find dependency relations (Clark et al. 2019)."""
+"""Claims about heads, and probes of attention, that find dependency relations (Clark et al. 2019).
+
+Shapes: R seeds of a probe, E sentences.
+"""
 
 from collections.abc import Mapping
 
 import numpy as np
-import scipy.stats
+from jaxtyping import Float32
 
-from bert_secrets_jax.analyses.populations import THIS_MODEL
+from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
-    TOO_FEW,
-    UNDECIDED,
+    FEWEST_RUNS,
+    ROUNDING,
     Claim,
+    Contrasts,
     Verdict,
     at_least,
     between,
-    margin,
+    contrasts,
+    decisive,
     nothing_to_test,
+    undecided,
     verdict_of,
+    verdict_on,
 )
+from bert_secrets_jax.probes.evaluation import scores
 
 # Much more often than an offset, and hardly more often: percentage points.
 PRACTICAL_LEAD = 0.10
@@ -39,6 +47,30 @@ NO_HEAD_FOR_ALL = Claim(
 )
 
 
+# Points of UAS, about half of the published differences.
+LEAD_OVER_WORDS = 10.0
+LEAD_OVER_RANDOM = 15.0
+
+PROBE_BEYOND_WORDS = Claim(
+    'A probe of attention and word vectors is more than '
+    f'{LEAD_OVER_WORDS:g} points of UAS better than one of distances and word vectors.',
+    'Clark et al. 2019, section 5, Table 3',
+    bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
+    limits='Trees: heads are chosen for each word alone.',
+)
+ATTENTION_BEYOND_RANDOM = Claim(
+    f'A probe of attention alone is more than {LEAD_OVER_RANDOM:g} points of UAS better than one '
+    'of word vectors and the attention of random weights.',
+    'Clark et al. 2019, section 5, Table 3',
+    bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
+    limits='Other random weights: a single draw of them is measured.',
+)
+_THRESHOLDS = {
+    PROBE_BEYOND_WORDS: LEAD_OVER_WORDS,
+    ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM,
+}
+
+
 def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdict:
     """Test RELATION_HEADS.
 
@@ -56,18 +88,14 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
             sample,
             known=len(known),
         )
-    gain, error, texts = (np.array(each, np.float64) for each in zip(*known.values(), strict=True))
-    lead = gain - PRACTICAL_LEAD
-    above, below = _p(lead, error, texts), _p(-lead, error, texts)
+    found = _leads(*known.values())
     half = -(-len(known) // 2)
-    reached = int((lead >= 0).sum())
     # The one on which it hangs: if it is above, half of them are.
-    decisive = int(np.argsort(-lead, kind='stable')[half - 1])
-    reach = margin(float(texts[decisive]) - 1) * error[decisive]
-    interval = (gain[decisive], gain[decisive] - reach, gain[decisive] + reach)
+    hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
+    interval = found.interval(hinge, offset=PRACTICAL_LEAD)
     return verdict_of(
         RELATION_HEADS,
-        (at_least(above, half), at_least(below, len(known) - half + 1)),
+        (at_least(found.above, half), at_least(found.below, len(known) - half + 1)),
         '{reached} of {known} relations have such a head; half of them, if that of {decisive} is '
         f'one: {{estimate:z.3f}}{between(interval)} above the offset.',
         interval,
@@ -78,9 +106,9 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
         sample_of='texts',
         population=THIS_MODEL,
         numbers={
-            'reached': reached,
+            'reached': (found.difference >= 0).sum(),
             'known': len(known),
-            'decisive': list(known)[decisive],
+            'decisive': list(known)[hinge],
         },
     )
 
@@ -91,18 +119,11 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
     Args:
       gain, error, texts: As in `relations_have_heads`.
     """
-    few = texts < FEWEST
-    reach = margin(max(texts - 1.0, 1.0)) * error
-    interval = (gain, gain - reach, gain + reach)
-    lead = np.array([gain - PRACTICAL_LEAD])
-    nothing = np.full(1, np.nan)
-    above, below = (
-        nothing if few else _p(sign * lead, np.array([error]), np.array([texts]))
-        for sign in (1, -1)
-    )
+    found = _leads((gain, error, texts))
+    interval = found.interval(0, offset=PRACTICAL_LEAD)
     return verdict_of(
         NO_HEAD_FOR_ALL,
-        (below[0], above[0]),
+        (found.below[0], found.above[0]),
         f'Of all links, the best head finds {{estimate:z.3f}}{between(interval)} more than the '
         'best offset; less than {threshold:g} is claimed.',
         interval,
@@ -112,12 +133,67 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
         sample=texts,
         sample_of='texts',
         population=THIS_MODEL,
-        numbers={},
-        otherwise=TOO_FEW if few else UNDECIDED,
+        otherwise=undecided(found),
     )
 
 
-def _p(lead: np.ndarray, error: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Return the p-values of the hypotheses that a lead is not above 0 (Student's t)."""
-    with np.errstate(divide='ignore', invalid='ignore'):
-        return scipy.stats.t.sf(lead / error, texts - 1)
+def uas_contrasts(
+    words: Float32[np.ndarray, ' E'],
+    right: Float32[np.ndarray, 'R E'],
+    other: Float32[np.ndarray, '_ E'] | None = None,
+    *,
+    threshold: float | int = 0,
+) -> Contrasts:
+    """Return the UAS of a probe, or its lead over another one on the same sentences, in points.
+
+    Sentences are the sample, and from FEWEST_RUNS seeds on, seeds are one, too.
+
+    Args:
+      words: The number of words of each sentence that count.
+      right: The number of those whose head the probe finds.
+      other: The same of the other probe, with as many seeds or one; None for the UAS itself.
+      threshold: The number that is subtracted, in points.
+    """
+    value, error = scores(right if other is None else right - other, words)
+    # A probe that is never wrong has no error, and is right by no more than rounding.
+    found = 100 * value - threshold, 100 * (error + ROUNDING)
+    return contrasts(*(list(each[:, None]) for each in found), float(len(words)))
+
+
+def probe_leads(
+    claim: Claim,
+    words: Float32[np.ndarray, ' E'],
+    right: Float32[np.ndarray, 'R E'],
+    other: Float32[np.ndarray, '_ E'],
+) -> Verdict:
+    """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
+
+    The estimate is the difference of the two scores, which is above the threshold of the claim if
+    it holds.
+
+    Args:
+      claim: The claim.
+      words: The number of words of each sentence that count.
+      right: The number of those whose head the first probe of the claim finds.
+      other: The number of those whose head the second one finds.
+    """
+    threshold = _THRESHOLDS[claim]
+    found = uas_contrasts(words, right, other, threshold=threshold)
+    several = found.runs >= FEWEST_RUNS
+    return verdict_on(
+        claim,
+        found,
+        decisive(found.interval(0), spec='+z.1f'),
+        what='UAS of the first probe minus that of the second',
+        unit='points',
+        threshold=threshold,
+        population=ANY_PROBE if several else THESE_PROBES,
+    )
+
+
+def _leads(*gains: tuple[float, float, int]) -> Contrasts:
+    """Return what heads find more than PRACTICAL_LEAD above the offset (Student's t over texts)."""
+    gain, error, texts = np.array(gains, np.float64).T
+    return Contrasts(
+        gain - PRACTICAL_LEAD, error, np.maximum(texts - 1, 1), examples=texts.min(), runs=1
+    )

@@ -12,13 +12,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.names import filled, head_name
+from bert_secrets_jax.names import filled
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 # One of the two verdicts could not have come out, whatever the examples say.
@@ -180,7 +181,8 @@ class Contrasts:
     def _p(self, difference: np.ndarray) -> np.ndarray:
         if self.examples < FEWEST:
             return np.full(np.shape(difference), np.nan)
-        return scipy.stats.t.sf(difference / self.error, self.freedom)
+        with np.errstate(divide='ignore', invalid='ignore'):
+            return scipy.stats.t.sf(difference / self.error, self.freedom)
 
 
 def contrasts(
@@ -207,6 +209,42 @@ def contrasts(
     squared = of_runs + of_examples**2
     freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
     return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
+
+
+def contrast_of(
+    interval: tuple[float, float, float],
+    *,
+    offset: float = 0.0,
+    examples: int,
+    runs: int = 1,
+    random: np.ndarray | None = None,
+) -> Contrasts:
+    """Return an estimate with its interval as the only part of a claim.
+
+    Args:
+      interval: The estimate and the ends of its 95 % interval, by Student's t.
+      offset: The number that is added to the estimate.
+      examples: The number of examples, which are the sample.
+      runs: The number of runs.
+      random: [D] The draws whose mean was subtracted, which are a sample, too; None for none.
+    """
+    estimate, low, high = interval
+    # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
+    # the reach of an interval, a one-sided test then asks for more.
+    few = max(examples - 1.0, 1.0)
+    of_sample = ((high - low) / 2 / margin(few)) ** 2 + ROUNDING**2
+    of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
+    squared = of_sample + of_draws
+    # Satterthwaite's degrees of freedom.
+    others = 1 if random is None else len(random) - 1
+    freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
+    return Contrasts(
+        difference=np.array([estimate + offset]),
+        error=np.array([np.sqrt(squared)]),
+        freedom=np.array([freedom]),
+        examples=float(examples),
+        runs=runs,
+    )
 
 
 def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[float, float]:
@@ -254,6 +292,11 @@ def decide(p_if_false: float, p_if_true: float, *, otherwise: str = UNDECIDED) -
     return DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
 
 
+def undecided(found: Contrasts) -> str:
+    """Return the verdict where nothing is refuted: another one if the examples are too few."""
+    return TOO_FEW if found.examples < FEWEST else UNDECIDED
+
+
 def not_measured(claim: Claim, needs: str) -> Verdict:
     """Return the verdict on a claim whose test lacks its data.
 
@@ -287,9 +330,9 @@ def verdict_of(
     interval: tuple[float, float, float],
     *,
     sample: float | int,
-    numbers: Mapping[str, object],
+    numbers: Mapping[str, object] = MappingProxyType({}),
     otherwise: str = UNDECIDED,
-    **fields: float | str,
+    **fields: object,
 ) -> Verdict:
     """Return a verdict of Python's own numbers.
 
@@ -320,6 +363,37 @@ def verdict_of(
             for name, value in numbers.items()
         },
         **fields,
+    )
+
+
+def verdict_on(
+    claim: Claim,
+    found: Contrasts,
+    template: str = '',
+    interval: tuple[float, float, float] | None = None,
+    *,
+    threshold: float,
+    **fields: object,
+) -> Verdict:
+    """Return the verdict on a claim that holds where all parts are above 0.
+
+    Args:
+      claim: The claim.
+      found: The parts.
+      template: The sentence with names of fields; without one, it is that of `decisive`.
+      interval: The estimate and the ends of its interval; None takes the part that is least in
+        favour of the claim, to which the threshold is added again.
+      threshold: The number that was subtracted from the estimate.
+      **fields: Other arguments of `verdict_of`, such as `what` and `unit`.
+    """
+    interval = interval or found.interval(found.least, offset=threshold)
+    return verdict_of(
+        claim,
+        all_above(found),
+        template or decisive(interval),
+        interval,
+        threshold=threshold,
+        **sampled(found) | fields,
     )
 
 
@@ -395,11 +469,6 @@ def over_runs(per_run: Sequence[Sequence], examples: float) -> Contrasts:
     )
 
 
-def mean_over(values: Sequence) -> np.ndarray:
-    """Return the mean over runs."""
-    return np.mean(np.stack([np.asarray(each, np.float64) for each in values]), axis=0)
-
-
 def margin(freedom: float) -> float:
     """Return how many standard errors a 95 % interval reaches."""
     return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
@@ -452,22 +521,6 @@ def sampled(found: Contrasts) -> dict[str, object]:
     return fields
 
 
-def measured_in(found: Contrasts) -> tuple[str, dict[str, int], dict[str, object]]:
-    """Say how much was measured.
-
-    Args:
-      found: The contrasts of a claim.
-
-    Returns:
-      The part of a template, its numbers, and the fields of a verdict: its sample and population.
-    """
-    examples, fields = whole(found.examples), sampled(found)
-    if found.runs == 1:
-        return '{sample:example|examples}', {}, fields
-    words = '{examples:example|examples} and {runs} models'
-    return words, {'examples': examples, 'runs': found.runs}, fields
-
-
 def between(interval: tuple[float, float, float], spec: str = 'z.3f') -> str:
     """Return the part of a template that shows an interval."""
     _, low, high = interval
@@ -489,11 +542,6 @@ def numbered(
 def whole(count: float | int) -> int:
     """Return a count of examples as a whole number."""
     return round(float(count))
-
-
-def head_at(index: tuple) -> str:
-    """Return the name of a head from its index (layer, head)."""
-    return head_name(int(index[0]), int(index[1]))
 
 
 def layers_named(first: int, last: int) -> str:
