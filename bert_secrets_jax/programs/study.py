@@ -258,7 +258,11 @@ class Study:
 
     @property
     def has_own_loss(self) -> bool:
-        """Whether the model has a loss on the texts with the head that it came with."""
+        """Whether the model has a loss on the texts with the head that it came with.
+
+        Raises:
+          NotKept: It is not found yet, and the study only reads.
+        """
 
         def find() -> bool:
             try:
@@ -266,11 +270,9 @@ class Study:
             except ValueError:
                 return False
 
-        return self.holds('has a loss', find, unknown=False, beside=('texts',))
+        return self._fact('has a loss', find, unknown=False, beside=('texts',))
 
-    def holds(
-        self, name: str, find: Callable[[], bool], *, unknown: bool, beside: Sequence[str] = ()
-    ) -> bool:
+    def holds(self, name: str, find: Callable[[], bool], *, unknown: bool) -> bool:
         """Return whether something is so of the model, found or read.
 
         A finished run that is read need not load the model.
@@ -279,14 +281,20 @@ class Study:
           name: The name of the fact.
           find: A function that finds it.
           unknown: The answer where the model cannot be loaded: whoever needs it will say why.
-          beside: The names of the other inputs that it depends on.
         """
+        try:
+            return self._fact(name, find, unknown=unknown)
+        except NotKept:
+            return bool(find())
+
+    def _fact(
+        self, name: str, find: Callable[[], bool], *, unknown: bool, beside: Sequence[str] = ()
+    ) -> bool:
+        """Find or read a fact of the model and of the inputs that are named beside it."""
         try:
             depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
             depends_on |= {other: self.input(other) for other in beside}
             return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
-        except NotKept:
-            return bool(find())
         except (ValueError, OSError, TypeError) as error:
             logging.debug('%s is not known: %s', name, error)
             return unknown
