@@ -122,9 +122,10 @@ function walk(cells, columns, tell) {
   let tapped = false, last = null;
   cells.forEach((cell, place) => {
     cell.tabIndex = place ? -1 : 0;
-    cell.onpointerenter = () => tell(place);
+    // Not when it enters: a page that scrolls under a resting pointer would take the word from the keyboard.
+    cell.onpointermove = () => tell(place);
     // A finger cannot point: its first tap tells, its second one follows the link.
-    cell.onpointerdown = ({pointerType}) => { tapped = pointerType === 'touch' && last !== cell; };
+    cell.onpointerdown = ({pointerType}) => { tapped = pointerType === 'touch' && last !== cell; tell(place); };
     cell.onclick = event => { if (tapped) event.preventDefault(); last = cell; };
     cell.onfocus = () => {
       cells.forEach(each => { each.tabIndex = each === cell ? 0 : -1; });
