@@ -44,10 +44,10 @@ _TAKEN = ('token', 'cls', 'sep', 'word', 'period_comma', NOTEBOOK, RANDOM)
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Characters `[start, end)` of one text of an example.
+    """Characters `[start, end)` of one text of an example, counted from 0 in code points.
 
     Attributes:
-      start: The first character, counted from 0 in code points.
+      start: The first character.
       end: The character after the last one.
       text: 0 for `text_a`, 1 for `text_b`.
 
@@ -75,7 +75,7 @@ class Link:
 
     Attributes:
       source: One span or more, the query of the attention that is measured.
-      target: One span or more, the key of the attention that is measured.
+      target: One span or more, the key.
 
     Raises:
       ValueError: One end has no spans.
@@ -96,8 +96,7 @@ class Annotation:
     Attributes:
       features: The spans of each feature by its name; empty if the example has none of it.
       relations: The links of each relation by its name; empty if the example has none of it.
-      classes: The spans of each word class (part of speech) by its name. Each word is in one of
-        them; all are empty if the classes are not known.
+      classes: The spans of each word class (part of speech), if they are known, one for each word.
 
     Raises:
       ValueError: A name is taken, or names a feature and a relation.
@@ -127,11 +126,7 @@ class Annotation:
 
 
 def check_spans(example: Example, annotation: Annotation) -> None:
-    """Check that the spans of an annotation are within the texts of its example.
-
-    Raises:
-      ValueError: A span is not; the error names the first such one.
-    """
+    """Raise ValueError if a span is not within the texts of its example; it names the first one."""
     texts = (example.text_a, example.text_b)
     for span in annotation.spans:
         text = texts[span.text]
@@ -156,9 +151,7 @@ def align(
 
     Args:
       annotations: The annotations of the E examples, all with the same names.
-      input_ids: [E, T] The wordpieces.
-      offsets: [E, T, 2] The first character of each wordpiece, and the one after its last.
-      text: [E, T] The text that a wordpiece belongs to, 0 or 1; -1 on special tokens and padding.
+      input_ids, offsets, text: As in `Encoded`.
       unknown: The id of the tokenizer's [UNK]; None if it has none.
 
     Returns:
@@ -166,15 +159,13 @@ def align(
       the same names in that of the authors' notebook.
 
       - A feature is [E, T] bool. The paper's reading marks the wordpieces that overlap a span. The
-        notebook looked the words of a feature up among the wordpieces: its reading marks every
-        wordpiece, anywhere in the input, that is spelled like one of the spans, and never finds a
-        word of several pieces. Byte-level tokenizers spell a word at the start of a text otherwise
-        than after a space.
+        notebook's marks every wordpiece, anywhere in the input, that is spelled like one of the
+        spans, and never a word of several pieces. Byte-level tokenizers spell a word at the start
+        of a text otherwise than after a space.
       - A relation is [E, P, 3] int32, rows of query position, key position and number of the link,
         filled up with (0, 0, -1). The paper's reading pairs all wordpieces of the source with all
-        wordpieces of the target. The notebook pairs the first wordpieces of both, the second ones
-        and so on, as far as both have one, each at the place where the same wordpiece occurs first
-        in the input.
+        of the target. The notebook pairs the first wordpieces of both, the second ones and so on,
+        each at the place where the same wordpiece occurs first in the input.
 
       Links are numbered from 0 in each example. A link is left out if truncation leaves nothing of
       its source or of its target; a log line says how many are.
@@ -216,12 +207,6 @@ def align_classes(
     """Return the word class of each wordpiece [E, T] int8, -1 without one; None if none is known.
 
     Classes are numbered in the alphabetical order of their names in all annotations.
-
-    Args:
-      annotations, offsets, text: As in `align`.
-
-    Raises:
-      ValueError: There are more than 127 classes.
     """
     names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
     if not names:
@@ -330,8 +315,7 @@ def read_annotations(
 
     Args:
       path: A file in UTF-8. Blank lines are skipped.
-      bad_rows: The treatment of bad lines: 'error' refuses the file, 'skip' leaves them out and
-        warns.
+      bad_rows: 'error' refuses a file with bad lines, 'skip' leaves them out and warns.
 
     Returns:
       Examples without labels, whose ids are '{file name without its extension}/{row}', and their
@@ -362,11 +346,6 @@ def write_annotations(
     path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
 ) -> None:
     """Write texts and their annotations as JSON lines; labels and ids are not written.
-
-    Args:
-      path: The file to write.
-      examples: The texts.
-      annotations: The annotations of the same examples in the same order.
 
     Raises:
       ValueError: A span is not within its text; the error names the example.

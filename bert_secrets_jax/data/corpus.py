@@ -3,12 +3,9 @@
 The first sentence reports something ('The council has decided to close the old market square to
 cars.'), and the second one is what somebody says or does about it. The label says whether that
 person welcomes the news. Every piece of news has two rows, one after the other, in different words,
-once with a glad comment and once with an unhappy one. So the first sentence alone says nothing
-about the label, and words that both sentences share say little. Negation is about as frequent in
-glad comments as in unhappy ones.
-
-With this corpus every experiment runs offline, on a task that a small BERT learns from a few
-hundred examples. Apache-2.0, like the rest of the project.
+once with a glad comment and once with an unhappy one, so that the first sentence alone says nothing
+about the label. Negation is about as frequent in glad comments as in unhappy ones. A small BERT
+learns the task from a few hundred examples. Apache-2.0, like the rest of the project.
 """
 
 import pathlib
@@ -20,10 +17,7 @@ LABELS = ('unwelcome', 'welcome')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
-    """Read a split of the corpus.
-
-    Args:
-      split: The name of the split: 'train' (380 pairs) or 'dev' (160 pairs).
+    """Read a split of the corpus, 'train' (380 pairs) or 'dev' (160 pairs).
 
     Raises:
       ValueError: There is no such split.

@@ -96,16 +96,13 @@ class Encoded:
 
     Attributes:
       input_ids, token_type_ids: [E, T] int32 As in `Batch`, padded to the longest example.
-      special: [E, T] bool The [CLS] and [SEP] that the tokenizer added. A "[SEP]" that somebody
-        wrote in a text is not among them.
+      special: [E, T] bool The [CLS] and [SEP] that the tokenizer added, not those of a text.
       lengths: [E] The number of tokens of each example.
       offsets: [E, T, 2] int32 The first character of each wordpiece in its text, and the one after
-        its last, without the space that some tokenizers count to a word; 0 on special tokens and
-        padding.
+        its last, without spaces around it; 0 on special tokens and padding.
       text: [E, T] int8 0 in the first text, 1 in the second, -1 on special tokens and padding.
       tokenizer: The tokenizer that made them.
-      marks: 'word', and the marks that `mark` added, as in `Batch`; `links.with_random_links` adds
-        places of links and random links [E, P, 3] under 'random'. The batches have them all.
+      marks: 'word', what `mark` added, and the places [E, P, 3] of `links.with_random_links`.
       classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
         None if the annotations have none.
     """
@@ -123,20 +120,10 @@ class Encoded:
     __repr__ = brief
 
     def take(self, examples: np.ndarray) -> 'Encoded':
-        """Return some of the examples, in an order of their own; each may come more than once.
-
-        Args:
-          examples: [F] The numbers of the examples.
-        """
-        return dataclasses.replace(
-            self,
-            **{
-                name: getattr(self, name)[examples]
-                for name in ('input_ids', 'token_type_ids', 'special', 'lengths', 'offsets', 'text')
-            },
-            marks=_for_each(lambda mark: mark[examples], self.marks),
-            classes=None if self.classes is None else self.classes[examples],
-        )
+        """Return some of the examples [F], in this order; each may come several times."""
+        arrays = {name: each for name, each in vars(self).items() if each is not None}
+        del arrays['tokenizer']
+        return dataclasses.replace(self, **_for_each(lambda array: array[examples], arrays))
 
     def followed_by(self, other: 'Encoded') -> 'Encoded':
         """Return these examples and then those of another, both without annotations."""
@@ -157,12 +144,7 @@ class Encoded:
         )
 
     def batch(self, examples: np.ndarray, length: int) -> Batch:
-        """Return a batch of some of the examples.
-
-        Args:
-          examples: [B] The numbers of the examples; -1 makes an empty row.
-          length: The padded length, at least that of the longest of them.
-        """
+        """Return a batch of the examples [B], padded to a length; -1 makes an empty row."""
         examples = np.asarray(examples, np.int32)
 
         def cut(array):
@@ -176,7 +158,9 @@ class Encoded:
             if mark.ndim == 2:
                 # Features, or numbers of words.
                 return cut(mark) & real if mark.dtype == bool else np.where(real, cut(mark), -1)
-            return _no_links(mark[examples], examples < 0)
+            # Links, which an empty row has none of.
+            filler = (examples < 0).reshape(-1, *[1] * (mark.ndim - 1))
+            return np.where(filler, np.array([0, 0, -1], np.int32), mark[examples])
 
         return Batch(
             input_ids=input_ids.astype(np.int32),
@@ -196,7 +180,7 @@ class Encoded:
 def _stops(tokenizer) -> list[int]:
     """Return the ids of a full stop and a comma; none if the tokenizer has neither."""
     ids = tokenizer.convert_tokens_to_ids(list(_STOPS))
-    return [each for each in ids if each is not None and each != tokenizer.unk_token_id]
+    return [each for each in ids if each not in (None, tokenizer.unk_token_id)]
 
 
 def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, Any]) -> dict:
@@ -205,12 +189,6 @@ def _for_each(function: Callable[[np.ndarray], np.ndarray], marks: Mapping[str, 
         name: _for_each(function, mark) if isinstance(mark, Mapping) else function(mark)
         for name, mark in marks.items()
     }
-
-
-def _no_links(links: np.ndarray, filler: np.ndarray) -> np.ndarray:
-    """Empty the links [B, ..., 3] of filler rows [B]."""
-    filler = filler.reshape(-1, *[1] * (links.ndim - 1))
-    return np.where(filler, np.array([0, 0, -1], np.int32), links)
 
 
 def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
@@ -222,10 +200,7 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return the batches as they are, but refuse a single batch and other things.
-
-    Args:
-      batches: The batches.
+    """Return the batches as they are.
 
     Raises:
       TypeError: A single batch, texts or tokenised examples were given.
@@ -242,10 +217,6 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
 
 def check_tokenizer(tokenizer, max_length: int) -> None:
     """Refuse what is no tokenizer, one without [CLS], [SEP] or [PAD], and lengths without room.
-
-    Args:
-      tokenizer: A fast tokenizer of `transformers`.
-      max_length: The greatest number of tokens that it is to make of a text or a pair.
 
     Raises:
       TypeError: It is something else.
@@ -274,8 +245,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
 
     Args:
       tokenizer: A fast tokenizer of `transformers`.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: As in `encode`.
       max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
         log line says how many were.
 
@@ -290,16 +260,7 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
 
 
 def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
-    """Tokenise a part of a corpus as `tokenize` does, and count what it loses.
-
-    Args:
-      examples: The examples; all single sentences, or all pairs.
-      losses: The losses of the parts before, with the tokenizer and the greatest length. Those of
-        this part are added.
-
-    Raises:
-      TypeError, ValueError: As in `tokenize`.
-    """
+    """Tokenise a part of a corpus as `tokenize` does, and add what it loses to the losses."""
     tokenizer, max_length = losses.tokenizer, losses.max_length
     if not examples:
         raise ValueError('There are no examples to encode.')
@@ -330,32 +291,25 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     lengths = np.array([len(encoding) for encoding in encodings], np.int32)
     real = np.arange(lengths.max()) < lengths[:, None]
 
-    def stack(rows: Iterable[Sequence[int]], *, fill: int = 0, dtype=np.int32) -> np.ndarray:
+    def stack(rows: Iterable[Sequence[int | None]], dtype=np.int32, fill: int = 0) -> np.ndarray:
         array = np.full(real.shape, fill, dtype)
-        array[real] = np.fromiter(itertools.chain.from_iterable(rows), dtype)
+        values = itertools.chain.from_iterable(rows)
+        array[real] = np.fromiter((fill if each is None else each for each in values), dtype)
         return array
 
-    def numbers(values: Iterable[int | None]) -> list[int]:
-        return [-1 if value is None else value for value in values]
-
     input_ids = stack(encoded['input_ids'])
+    types = encoded.get('token_type_ids')
     # Not the token types: models without a second segment have tokenizers without them.
-    of_text = stack(
-        (numbers(encoding.sequence_ids) for encoding in encodings), fill=-1, dtype=np.int8
-    )
-    word = stack((numbers(encoding.word_ids) for encoding in encodings), fill=-1)
+    of_text = stack((encoding.sequence_ids for encoding in encodings), np.int8, fill=-1)
+    word = stack((encoding.word_ids for encoding in encodings), fill=-1)
     ends = [list(zip(*encoding.offsets, strict=True)) for encoding in encodings]
     offsets = np.stack([stack(end[side] for end in ends) for side in (0, 1)], axis=-1)
     offsets = _without_spaces(offsets, of_text, texts)
-    losses.cut += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    losses.cut += sum(bool(encoding.overflowing) for encoding in encodings)
     losses.add(examples, input_ids, of_text, offsets)
     return Encoded(
         input_ids=input_ids,
-        token_type_ids=(
-            stack(encoded['token_type_ids'])
-            if 'token_type_ids' in encoded
-            else np.zeros_like(input_ids)
-        ),
+        token_type_ids=np.zeros_like(input_ids) if types is None else stack(types),
         special=stack(encoded['special_tokens_mask']) == 1,
         lengths=lengths,
         offsets=offsets,
@@ -366,10 +320,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
 
 
 def _beginning(tokenizer, text: str, max_length: int) -> str:
-    """Return as much of a very long text as has more tokens than are kept.
-
-    The other tokens would be computed only to be cut off: seconds for a text of megabytes.
-    """
+    """Return as much of a very long text as has more tokens than are kept: the rest takes long."""
     reach = _CHARACTERS_PER_TOKEN * max_length
     while reach < len(text):
         # Not within a word, which could have other wordpieces; a script without spaces is cut.
@@ -416,15 +367,12 @@ class Losses:
         of_text: np.ndarray,
         offsets: np.ndarray,
     ) -> None:
-        """Count the losses of further examples, apart from those that were cut.
-
-        Args:
-          examples: The E examples.
-          input_ids, of_text, offsets: Their tokens, as in `Encoded`.
-        """
+        """Count the losses of further examples, apart from those that were cut."""
         self.examples += len(examples)
         real = of_text >= 0
-        unknown = real & (input_ids == _number_of_unknown(self.tokenizer))
+        # No token has the number -1.
+        number = -1 if self.tokenizer.unk_token_id is None else self.tokenizer.unk_token_id
+        unknown = real & (input_ids == number)
         self.wordpieces += int(real.sum())
         self.unknown += int(unknown.sum())
         for number, name in enumerate(('text_a', 'text_b')):
@@ -450,10 +398,10 @@ class Losses:
             self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
 
     def check(self) -> None:
-        """Refuse texts that mostly are [UNK].
+        """Refuse texts that mostly are [UNK], unless somebody allowed it.
 
         Raises:
-          ValueError: Half of the wordpieces so far, or more, are unknown, and nobody allowed it.
+          ValueError: Half of the wordpieces so far, or more, are unknown.
         """
         allowed = self.tokenizer.init_kwargs.get('allow_unknown')
         if self._share >= _MOST_UNKNOWN and not allowed:
@@ -463,11 +411,7 @@ class Losses:
             )
 
     def tell(self) -> None:
-        """Log what was lost.
-
-        Raises:
-          ValueError: `check` refuses the texts.
-        """
+        """Log what was lost, and refuse what `check` refuses."""
         if self.cut:
             logging.info(
                 '%d of %d examples were cut to %d tokens.',
@@ -501,36 +445,16 @@ class Losses:
         return message
 
 
-def _number_of_unknown(tokenizer: Any) -> int:
-    """Return the id of [UNK]; -1, which no token has, if there is none."""
-    return -1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id
-
-
 def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
-    """Return whether texts would be encoded: most of their wordpieces are not [UNK].
-
-    Args:
-      tokenizer: A fast tokenizer of `transformers`.
-      texts: Some texts of the kind that is in question.
-    """
-    ids = [
-        each
-        for row in tokenizer(list(texts), add_special_tokens=False)['input_ids']
-        for each in row
-    ]
+    """Return whether texts would be encoded: most of their wordpieces are not [UNK]."""
+    encoded = tokenizer(list(texts), add_special_tokens=False)['input_ids']
+    ids = list(itertools.chain.from_iterable(encoded))
     unknown = ids.count(tokenizer.unk_token_id)
     return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
 
 
 def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
-    """Return the number [E, T] of the word of each token, as the tokenizer makes them.
-
-    [CLS] and [SEP] are words of their own, and the words of the second text go on counting.
-
-    Args:
-      of_text: [E, T] The number of the text of each token; -1 on special tokens.
-      word: [E, T] The number of its word in that text; -1 on special tokens.
-    """
+    """Return the number [E, T] of the word of each token, from its text and its word there."""
     new = np.ones(word.shape, bool)
     new[:, 1:] = (word[:, 1:] < 0) | (np.diff(word) != 0) | (np.diff(of_text) != 0)
     return np.cumsum(new, axis=1, dtype=np.int32) - 1
@@ -539,15 +463,7 @@ def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
 def _without_spaces(
     offsets: np.ndarray, of_text: np.ndarray, texts: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """Return the characters of each token without spaces around them.
-
-    Byte-level and SentencePiece tokenizers count the space before a word to its first wordpiece.
-
-    Args:
-      offsets: [E, T, 2] The first character of each token in its text, and the one after its last.
-      of_text: [E, T] The number of that text; -1 on special tokens.
-      texts: The first text of each example, and the second ones if there are any.
-    """
+    """Return the characters of each token without spaces around them."""
     joined = ''.join(itertools.chain.from_iterable(texts))
     codes = np.frombuffer(joined.encode('utf-32-le', 'surrogatepass'), np.uint32)
     is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
@@ -568,13 +484,7 @@ def _without_spaces(
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
-    """Return the same examples with their annotations as marks: see `annotation.align`.
-
-    They take the place of other annotations.
-
-    Args:
-      encoded: The tokenised examples.
-      annotations: The annotations of the same examples in the same order.
+    """Return the same examples with their annotations as marks, in place of others: see `align`.
 
     Raises:
       ValueError: There are not as many annotations as examples, or their names differ.
@@ -601,11 +511,11 @@ def padded_lengths(
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
     Args:
-      buckets: The wanted lengths. Those from `max_length` on are left out. None takes those that
-        take the least time: a further length must save more padding than its compilation costs.
+      buckets: The wanted lengths. None takes those that take the least time: a further length must
+        save more padding than its compilation costs.
       max_length: The greatest number of tokens, which is always the last length.
-      lengths: The lengths of the examples, at most `max_length`, or the greatest lengths of groups
-        of examples that are padded together; not needed where the lengths are given.
+      lengths: The lengths of the examples, or the greatest ones of groups that are padded together;
+        not needed where the lengths are given.
       passes: The number of passes over the examples that the compilations serve.
     """
     if buckets is None:
@@ -653,14 +563,13 @@ def encode(
       tokenizer: A fast tokenizer of `transformers`.
       texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
         pairs.
-      annotations: The annotations of the same texts in the same order. They become marks of the
-        batches, see `mark`.
+      annotations: The annotations of the same texts in the same order; they become marks (`mark`).
       max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
         log line says how many were.
       tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
         stay in its cache.
-      buckets: The padded lengths. Those above `max_length` are not used. None chooses lengths that
-        take the least time in all: each saves more padding than its compilation costs.
+      buckets: The padded lengths, up to `max_length`. None chooses those that take the least time:
+        each saves more padding than its compilation costs.
       fewest: The least number of examples for which one of the given lengths is compiled. Fewer
         are padded to the next length that occurs.
       batch_multiple: The number of rows is a multiple of this, such as the number of devices.
@@ -722,9 +631,8 @@ def bucket(
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
         rows = -(-rows // batch_multiple) * batch_multiple
-        count = -(-len(members) // rows)
-        members = np.pad(members, (0, count * rows - len(members)), constant_values=-1)
-        batches += [of_length.batch(part, int(length)) for part in members.reshape(count, rows)]
+        members = np.pad(members, (0, -len(members) % rows), constant_values=-1)
+        batches += [of_length.batch(part, int(length)) for part in members.reshape(-1, rows)]
     return batches
 
 

@@ -64,8 +64,8 @@ class Exemplar:
         sentence is not annotated.
       elements: The names and places of all frame elements in the text, from left to right.
       core: The names of the frame's core elements, FrameNet's coreType 'Core'.
-      core_sets: The names of the elements in the frame's core sets. The authors' notebook took
-        these for the core elements; few frames have such sets.
+      core_sets: The names of the elements in the frame's core sets, which few frames have. The
+        authors' notebook took these for the core elements.
     """
 
     text: str
@@ -77,10 +77,7 @@ class Exemplar:
 
     @functools.cached_property
     def tokens(self) -> tuple[Span, ...]:
-        """Words and punctuation by the rules of the Penn Treebank.
-
-        `nltk.word_tokenize` does this after splitting sentences, for which it needs a download.
-        """
+        """Words and punctuation as the Penn Treebank has them, without a download of NLTK."""
         from nltk.tokenize import NLTKWordTokenizer
 
         return tuple(Span(*span) for span in NLTKWordTokenizer().span_tokenize(self.text))
@@ -100,9 +97,6 @@ def framenet_sample() -> tuple[list[Example], list[Annotation]]:
     All of them pass the paper's filters (section 4.2): a sentence has at most 12 tokens, a frame
     element at most 3, and no linked frame element is within 2 tokens of the target. The file also
     has, under `note`, the frames, the lexical units and the names of the elements.
-
-    Returns:
-      The sentences and their annotations.
     """
     path = pathlib.Path(__file__).parent / 'frames' / 'sentences.jsonl'
     examples, annotations = read_annotations(path)
@@ -116,14 +110,13 @@ def read_framenet_sample(
     """Read a prepared sample from JSON lines.
 
     Args:
-      path: A file in one of two formats. One is that of `annotation.py`, with any relations (those
-        of frames, or of your own theory). The other has a `sentence`, its `target_span` and some
-        `link_spans` (the frame elements) in each line:
+      path: A file in the format of `annotation.py`, with any relations (those of frames, or of your
+        own theory); or one whose lines have a `sentence`, its `target_span` and some `link_spans`
+        (the frame elements):
 
             {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
 
-      bad_rows: The treatment of bad lines: 'error' refuses the file, 'skip' leaves them out and
-        warns.
+      bad_rows: 'error' refuses a file with bad lines, 'skip' leaves them out and warns.
 
     Returns:
       Examples, whose ids are '{file name without its extension}/{row}', and their annotations.
@@ -189,9 +182,6 @@ def filters(
       core set.
 
     Each filter relies on those before it.
-
-    Raises:
-      ValueError: There is no such reading.
     """
     if reading not in ('paper', 'notebook'):
         raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
@@ -249,8 +239,8 @@ def read_framenet(
     reading finds 438 of them and 3 others, and the paper's reading finds 838 sentences.
 
     Args:
-      folder: The folder of FrameNet 1.5 or 1.7, such as 'fndata-1.7'; None takes what NLTK has
-        downloaded. The folder is added to those from which NLTK may read.
+      folder: The folder of FrameNet 1.5 or 1.7, such as 'fndata-1.7', which NLTK may then read.
+        None takes what NLTK has downloaded.
       reading: 'paper', or 'notebook' for what the authors' code did (see `filters`).
       per_unit: The greatest number of sentences of one lexical unit, drawn at random. The paper
         says "one example set per lexical unit"; its code keeps all, as None does.

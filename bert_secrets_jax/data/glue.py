@@ -22,8 +22,8 @@ def read_glue(
     """Read one split of a task from GLUE's original layout, `MRPC/dev.tsv` and so on.
 
     Args:
-      glue_dir: The folder that holds one folder per task.
-      task: The task or its name. Its folder may also be spelled in lower case.
+      glue_dir: The folder that holds one folder per task, perhaps spelled in lower case.
+      task: The task or its name.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: 'error' or 'skip'; see `tables.read_table`.
 
@@ -55,11 +55,9 @@ def read_tfds(
 
     The data must be in array_record format, the one that can be read without TensorFlow. The number
     in the id of an example is tensorflow-datasets' `idx`, the row in the TSV file, so that reading
-    what `prepare_tfds` wrote gives the same as `read_glue`.
-
-    There are two differences from `read_glue`. Scores have the precision of float32; 15 of the
-    7,249 scores of STS-B have more digits. And if tensorflow-datasets itself built MRPC, both
-    splits come from one file, and `idx` is the row in that file.
+    what `prepare_tfds` wrote gives the same as `read_glue`, but for two things. Scores have the
+    precision of float32; 15 of the 7,249 scores of STS-B have more digits. And if
+    tensorflow-datasets itself built MRPC, both splits come from one file, and `idx` is its row.
 
     Args:
       task: The task or its name.
@@ -122,10 +120,8 @@ def prepare_tfds(
         tfds.data_source('glue/mrpc', data_dir=..., download=False)
 
     Args:
-      glue_dir: The folder that holds one folder per task.
-      task: The task or its name.
-      data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
-      bad_rows: 'error' or 'skip'; see `tables.read_table`.
+      glue_dir, bad_rows: As in `read_glue`.
+      task, data_dir: As in `read_tfds`.
 
     Returns:
       The folder that was written.

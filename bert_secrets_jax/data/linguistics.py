@@ -105,7 +105,7 @@ def annotate(
     - `noun-pronoun`: The source is all nouns before a pronoun in the example (`text_a` comes before
       `text_b`), the target is the pronoun. There is no link if no noun comes before it. The paper
       does not say how it paired them, its code was not released, and spaCy resolves no
-      coreference. If you have real coreference, bring it with `read_annotations`.
+      coreference: bring real coreference with `read_annotations`.
 
     Word classes: the Universal POS tag of each token (`NOUN`, `VERB`, `PUNCT`, ...).
 
@@ -249,12 +249,7 @@ def with_word_classes(
 ) -> Sequence[Annotation]:
     """Return annotations with the word classes that spaCy finds, unless they have some.
 
-    If the pipeline cannot be used, the annotations are returned as they are, and a log line says
-    so.
-
-    Args:
-      texts, pipeline, cache: As in `annotate`.
-      annotations: The annotations of the texts, in the same order.
+    If the pipeline cannot be used, they are returned as they are, and a log line says so.
     """
     if any(each.classes for each in annotations):
         return annotations

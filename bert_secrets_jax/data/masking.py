@@ -90,10 +90,8 @@ def mask_words(
     Special tokens and [UNK] are never hidden: a model is not asked for them.
 
     Args:
-      tokenizer: A fast tokenizer of `transformers`.
-      texts: Strings, pairs of strings or `Example`s, as in `encode`.
+      tokenizer, texts, max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
       masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.

@@ -69,8 +69,8 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
 
     Args:
       path: The file.
-      bad_rows: The treatment of questions whose answer is missing or does not stand in the text:
-        'error' refuses the file, 'skip' leaves them out and warns.
+      bad_rows: 'error' refuses a file with a question whose answer is missing or does not stand in
+        the text, 'skip' leaves it out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -118,12 +118,7 @@ def _answers(answers: Any) -> Iterator[tuple[str, int]]:
 def answer_places(encoded: Encoded, questions: list[Question]) -> Int32[np.ndarray, 'E 2']:
     """Return the first and the last wordpiece of the first answer of each question.
 
-    Args:
-      encoded: The pairs of question and text, tokenised in the same order.
-      questions: The questions.
-
-    Returns:
-      -1 and -1 where the answer, or a part of it, was cut off.
+    Both are -1 where the answer, or a part of it, was cut off.
     """
     found = np.full((len(questions), 2), -1, np.int32)
     for row, question in enumerate(questions):

@@ -38,16 +38,12 @@ class Row:
 class Lines:
     """The numbered lines of a file in UTF-8, with their ends, of which one at a time is held.
 
-    The file may be compressed (.gz, .xz) and have a byte order mark. Only a line feed ends a line.
-    Text files in Python also end lines at other characters (`str.splitlines` even at U+2028 and
-    U+0085), which occur inside sentences.
+    The file may be compressed (.gz, .xz) and have a byte order mark. Only a line feed ends a line:
+    the other characters at which Python ends lines (`str.splitlines`) occur inside sentences.
 
     Attributes:
       path: The file.
       share: The share of the file that has been read, for what shows progress.
-
-    Raises:
-      FileNotFoundError: There is no such file; the error says what the folder holds instead.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -95,11 +91,7 @@ class Lines:
 
 
 def check_there(path: pathlib.Path) -> None:
-    """Refuse the path of a file that does not exist, and say what its folder holds instead.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-    """
+    """Raise FileNotFoundError if there is no such file, and say what its folder holds instead."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f'{path} not found: there is no folder {path.parent}.')
     if not path.exists():
@@ -111,16 +103,10 @@ def check_there(path: pathlib.Path) -> None:
 
 
 def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str = ', ') -> str:
-    """Return the first items with separators between them, and how many more there are.
+    """Return the first items, `most` at most, and how many more of them, or of `count`, there are.
 
     >>> some_of('abcd', 2)
     'a, b and 2 more'
-
-    Args:
-      items: The items.
-      most: The number of items to show at most.
-      count: The number of all items, if `items` has the first ones only.
-      separator: The text between two items.
     """
     hidden = max(count, len(items)) - most
     return separator.join(items[:most]) + (f' and {hidden} more' if hidden > 0 else '')

@@ -102,10 +102,9 @@ def read_segments(
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """Running text.
+    """Running text, whose lines are joined by spaces.
 
     Attributes:
-      text: The text, its lines joined by spaces.
       words: The first character of each word, and the one after its last.
       lines: The number of each line of the file, with its first character in the text.
     """

@@ -64,11 +64,7 @@ class Texts:
         return (example for example, _ in self.read())
 
     def read(self) -> Iterator[tuple[Example, float]]:
-        """Yield each example, and the share of the file that has been read with it.
-
-        Raises:
-          FileNotFoundError, ValueError: As `stream_texts` says.
-        """
+        """Yield each example, and the share of the file that has been read with it."""
         if _is_records(self.path):
             source = _Records(self.path, self.columns)
             rows = source.rows
@@ -118,9 +114,8 @@ def stream_texts(
 
     Raises:
       FileNotFoundError: There is no such file; the error says what the folder holds instead.
-      ValueError: A table's column is not named or is missing, the file has no texts, is not UTF-8
-        or is damaged, or a row is bad. What the first text does not show is raised during the
-        iteration.
+      ValueError: A column is not named or is missing, the file has no texts, is not UTF-8 or is
+        damaged, or a row is bad. What the first text does not show is raised during the iteration.
     """
     check_bad_rows(bad_rows)
     path = pathlib.Path(path)
@@ -154,13 +149,7 @@ def _is_records(path: pathlib.Path) -> bool:
 
 
 class _Records:
-    """The records of an array_record, as rows of texts.
-
-    Attributes:
-      path: The file.
-      features: The wanted features of a `tf.train.Example`; none if each record is a text.
-      share: The share of the records that has been read.
-    """
+    """The records of an array_record, as rows of texts."""
 
     def __init__(self, path: pathlib.Path, features: Sequence[str]):
         self.path = path
@@ -218,12 +207,7 @@ def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-    """Batches of texts, which each iteration makes anew. `stream_batches` makes them.
-
-    Attributes:
-      tokenizer, max_length, tokens_per_batch, buckets, fewest, batch_multiple: As in `encode`.
-      texts: The texts.
-    """
+    """Batches of texts, which each iteration makes anew. `stream_batches` makes them."""
 
     tokenizer: Any = dataclasses.field(repr=False)
     texts: Iterable[Text] = dataclasses.field(repr=False)
@@ -323,13 +307,12 @@ def stream_batches(
     order of the texts, and the last ones are filled up with empty rows. A thread of its own reads
     and tokenises while the device computes: use the tokenizer for nothing else meanwhile. A log
     line tells the progress; what was cut or is unknown to the tokenizer is told at the end.
-
     Annotations need the whole corpus: `encode` takes them.
 
     Args:
       tokenizer: A fast tokenizer of `transformers`.
-      texts: Strings, pairs of strings or examples; all single sentences, or all pairs. They are
-        what `stream_texts` returns, or any iterable. An iterator can be used once only.
+      texts: An iterable such as `stream_texts` returns: strings, pairs of strings or examples, all
+        single sentences, or all pairs. An iterator can be used once only.
       max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
       buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
 

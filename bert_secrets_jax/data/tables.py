@@ -45,9 +45,9 @@ def read_table(
       labels: The labels as the file spells them, in the order of their class ids, or names for
         labels that are numbers from 0; an empty tuple reads scores (floats). None reads numbers:
         integers if all labels are, otherwise floats.
-      bad_rows: The treatment of bad rows: 'error' refuses the file; 'skip' leaves them out and
-        warns. A row is bad if it has too few or too many fields, an empty text or label, a label
-        that cannot be read, or malformed JSON.
+      bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns. A row is bad
+        if it has too few or too many fields, an empty text or label, a label that cannot be read,
+        or malformed JSON.
       name: The first part of the ids, by default the file's name without its extension. The ids
         are `{name}/{row}`, where rows count from 0 and include the skipped ones.
       columns: The names of all columns of a `.tsv` or `.csv` that has no header; None reads them
@@ -57,8 +57,7 @@ def read_table(
       FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A label is named twice, some rows are bad (one error names them all), a column is
         missing, the extension is unknown, the file has no rows or is not UTF-8, the labels need
-        `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says, since the rows
-        after them cannot be told apart).
+        `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says).
     """
     if not isinstance(text_a, str):
         raise ValueError(f'{text_a=} must be the name of a column.')
@@ -83,16 +82,12 @@ def read_table(
 def table_rows(
     lines: Lines, columns: Sequence[str], header: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """Return the rows of a table, which are read while they are iterated.
+    """Return the rows of wanted columns (`read_table`), which are read while they are iterated.
 
     Args:
-      lines: The lines of the file. Its extension decides how they are read, see `read_table`.
+      lines: The lines of the file.
       columns: The wanted columns, whose texts are the value of each row.
       header: The names of all columns of a file without header; None if it has one.
-
-    Raises:
-      ValueError: The extension is unknown, or while rows are read: a column is missing, the file is
-        not UTF-8, or the quotes of a CSV do not match.
     """
     if isinstance(header, str):
         raise ValueError(f"columns={header!r} is one text: give several, ('text', 'label').")
@@ -116,13 +111,7 @@ def table_rows(
 
 
 def filled(where: str, columns: Sequence[str], values: Sequence[str]) -> Row:
-    """Return a row of texts, which is bad if one of them is empty.
-
-    Args:
-      where: The place of the row in its file.
-      columns: The names of the texts.
-      values: The texts.
-    """
+    """Return a row of texts, which is bad if one of them is empty."""
     for column, value in zip(columns, values, strict=True):
         if not value.strip():
             return Row(where, fault=f'{column!r} is empty')
@@ -219,13 +208,7 @@ def _check_columns(
 def _label_reader(
     path: pathlib.Path, texts: Iterable[str], labels: Sequence[str] | None
 ) -> Callable[[str], int | float]:
-    """Return a function from the text of a label to a class id or a score.
-
-    Args:
-      path: The file, for errors.
-      texts: The labels of the good rows.
-      labels: As in `read_table`.
-    """
+    """Return a function from the text of a label to a class id or a score."""
     kinds = {text.strip() for text in texts}
     if labels is None:
         return _number_reader(path, kinds)

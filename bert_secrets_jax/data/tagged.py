@@ -75,8 +75,7 @@ def read_conllu(
       path: The file.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
-      bad_rows: The treatment of sentences in which a word has no tag: 'error' refuses the file,
-        'skip' leaves them out and warns.
+      bad_rows: 'error' refuses sentences with a word without tag, 'skip' leaves them out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -120,12 +119,10 @@ def read_tagged(
 
     Args:
       path: The file.
-      words: The name of the list of words.
-      tags: The name of the list of tags.
+      words, tags: The names of the two lists.
       names: The names of all tags, in the order of their numbers, which count from 0; None if they
         are texts.
-      bad_rows: The treatment of bad rows: 'error' refuses the file, 'skip' leaves them out and
-        warns.
+      bad_rows: 'error' refuses a file with bad rows, 'skip' leaves them out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -156,12 +153,7 @@ def _named(tag: Any, names: Sequence[str] | None) -> str:
 
 
 def first_pieces(encoded: Encoded, texts: Sequence[Tagged]) -> Int32[np.ndarray, 'E T']:
-    """Return, for each wordpiece that is the first of a word, the number of the word; else -1.
-
-    Args:
-      encoded: The texts, tokenised in the same order.
-      texts: The texts.
-    """
+    """Return, for each wordpiece that is the first of a word, the number of the word; else -1."""
     found = np.full(encoded.input_ids.shape, -1, np.int32)
     for row, text in enumerate(texts):
         ends = np.cumsum([len(word) + 1 for word in text.words])

@@ -19,8 +19,8 @@ class Example:
       text_b: The second sentence, or None if there is only one.
       label: The class id, or the score in regression; None if the example has no label.
       id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
-      where: The file and the line that it was read from, for errors; empty if it was read from
-        none. It makes no difference between examples.
+      where: The file and the line that it was read from, for errors; it makes no difference between
+        examples.
     """
 
     text_a: str
@@ -55,8 +55,8 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
     [Example(text_a='The cat ran.', text_b=None, label=None, id='text/0')]
 
     Args:
-      texts: A list of strings, of (text_a, text_b) pairs or of examples, but not a mixture.
-        Strings, pairs and examples without an id are given the ids 'text/0', 'text/1' and so on.
+      texts: A list of strings, of (text_a, text_b) pairs or of examples, but not a mixture. Those
+        without an id are given the ids 'text/0', 'text/1' and so on.
 
     Raises:
       TypeError: The texts are a single string, a mixture, or something else.
@@ -112,11 +112,7 @@ _KINDS_OF_TEXT = (
 
 
 def as_example(text: object, row: int) -> tuple[Example, str]:
-    """Return a text as example, and what kind of text it is.
-
-    Args:
-      text: A string, a pair of strings or an example.
-      row: Its place among the texts, from 0, which is its id if it has none.
+    """Return a text as example, with an id made from its row, and what kind of text it is.
 
     Raises:
       TypeError: The text is something else.
@@ -147,8 +143,7 @@ class Task:
       labels: The labels as the TSV file spells them. The position of a label is its class id, the
         same as in tensorflow-datasets and Hugging Face. Empty for regression.
       metrics: The metrics that GLUE reports, in its order.
-      train_file: The training file's name without its extension.
-      dev_file: The development file's name without its extension.
+      train_file, dev_file: The names of the files without their extension.
       tfds_dev_split: The name of the development split in tensorflow-datasets.
       columns: All columns of the TSV file, if it has no header.
       in_paper: Whether the task is in the paper, which left out CoLA and WNLI.
@@ -259,13 +254,10 @@ GLUE: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _
 
 
 def get_task(name: str | Task) -> Task:
-    """Find a task by its name. Case, '-' and '_' do not matter.
+    """Return a task by its name; a task is returned as it is. Case, '-' and '_' do not matter.
 
     >>> get_task('STSB').name
     'sts-b'
-
-    Args:
-      name: The name of a task, or a task, which is returned as it is.
 
     Raises:
       ValueError: There is no such task.

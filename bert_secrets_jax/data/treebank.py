@@ -75,12 +75,7 @@ class Parse:
 
 
 def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
-    """Return the lines of each sentence of a CoNLL-U file.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is not UTF-8.
-    """
+    """Return the lines of each sentence of a CoNLL-U file."""
     text = ''.join(line for _, line in Lines(pathlib.Path(path)))
     names = text.partition('\n')[0] if text.startswith(_NAMES) else ''
     parts = re.split(r'\n\s*\n', text.removeprefix(names))
@@ -89,11 +84,7 @@ def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def words_of(sentence: str) -> Any:
-    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns.
-
-    Raises:
-      ValueError: It is no CoNLL-U, or has no words.
-    """
+    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns."""
     import conllu
 
     try:
@@ -115,8 +106,7 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
 
     Args:
       path: The file.
-      bad_rows: The treatment of sentences without a whole tree: 'error' refuses the file, 'skip'
-        leaves them out and warns.
+      bad_rows: 'error' refuses sentences without a whole tree, 'skip' leaves them out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -133,7 +123,7 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
     guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
 
     Args:
-      split: The name of the split: 'train' (100 sentences) or 'dev' (80).
+      split: 'train' (100 sentences) or 'dev' (80).
 
     Raises:
       ValueError: There is no such split.
@@ -215,7 +205,8 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     """Tokenise sentences, with the number of its word as a mark of each wordpiece.
 
     The words are those of the treebank, as in Clark et al. 2019, section 4.1. A wordpiece that
-    several words share belongs to the first of them.
+    several words share belongs to the first of them. A log line says how many words have none of
+    their own: they were cut off, or share all with a word before.
 
     Args:
       tokenizer: A fast tokenizer of `transformers`.
@@ -224,9 +215,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
 
     Returns:
       The tokenised sentences, whose mark 'word' is the number of the word in the treebank that
-      each wordpiece belongs to, from 0; -1 on special tokens and padding. Words that were cut off
-      have no wordpiece, nor have those that share all their wordpieces with a word before; a log
-      line says how many there are.
+      each wordpiece belongs to, from 0; -1 on special tokens and padding.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     words = words_of_spans(encoded, [parse.words for parse in parses])
@@ -241,13 +230,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
 
 
 def words_of_spans(encoded: Encoded, spans: Sequence[Sequence[Span]]) -> Int32[np.ndarray, 'E T']:
-    """Return the number of the word that each wordpiece belongs to, of given words; else -1.
-
-    Args:
-      encoded: The tokenised texts.
-      spans: The characters of the words of each text. A wordpiece that overlaps several belongs to
-        the first of them.
-    """
+    """Return the first of given words, for each text, that each wordpiece overlaps; else -1."""
     words = np.full(encoded.input_ids.shape, -1, np.int32)
     for row, of_text in enumerate(spans):
         # From the last to the first, so that the first has what it shares.

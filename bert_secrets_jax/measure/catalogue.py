@@ -40,8 +40,7 @@ class Family:
 
     Attributes:
       make: A function that makes, from a tuple of F arguments, a statistic with a value [L, N, F].
-      options: The keyword arguments of `make` that the whole family shares, as pairs of name and
-        value.
+      options: The keyword arguments of `make` that all share, as pairs of name and value.
     """
 
     make: Callable[..., Statistic | Comparison]
@@ -62,16 +61,13 @@ class Described:
       function: The statistic of one example, as `measure/statistics.py` describes it.
       unit: The unit of its values.
       limits: The least and the greatest possible value; infinite where there is none.
-      least_first: Whether the smallest values are the most remarkable, as for entropy, where they
-        belong to the most focused heads.
+      least_first: Whether the smallest values are the most remarkable, as for entropy.
       source: The publication and the section that it comes from.
       reading: How words are found: 'paper' as the paper says, 'notebook' as its authors' notebook
         did.
-      pairwise: Whether it compares the maps of two models. Its function then takes the maps of both
-        models and the marks.
-      features: The names, in `marks`, of the annotated features that it reads; None if they are not
-        known.
-      relations: The names, in `marks`, of the relations that it reads.
+      pairwise: Whether its function takes the maps of two models and the marks.
+      features, relations: The names, in `marks`, of the annotations that it reads; None if the
+        features are not known.
       classifier: The trained classifier of patterns that it uses; None if it uses none.
       family, argument: The family of which `function` is a member, and the argument that makes this
         member; None if it is in no family. Members of a family are compiled together.
@@ -93,7 +89,6 @@ class Described:
     argument: Hashable = dataclasses.field(default=None, repr=False)
 
     def __call__(self, *maps_and_marks):
-        """Return the value and the weight of one example."""
         return self.function(*maps_and_marks)
 
     @property
@@ -112,9 +107,6 @@ def of_words(statistic: Described) -> Described:
 
     >>> of_words(CATALOGUE['previous token']).name
     'previous token (words)'
-
-    Args:
-      statistic: A statistic of the maps between wordpieces.
     """
     return dataclasses.replace(
         statistic,
@@ -332,11 +324,8 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
     Args:
       name: The name of the relation. A name such as 'source-target' names both ends of a link.
       reverse: Whether to take the attention from target to source instead.
-      reading: The reading. 'paper' counts only examples that have a link. 'notebook' reads the
-        links as the authors' notebook did (`data.annotation.align`), and counts every example.
-
-    Raises:
-      ValueError: There is no such reading.
+      reading: 'paper' counts only examples that have a link. 'notebook' reads the links as the
+        authors' notebook did (`data.annotation.align`), and counts every example.
     """
     return _along(name, reverse=reverse, reading=reading, marks=name)
 
@@ -417,7 +406,7 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
 
 
 def named(name: str) -> Described:
-    """Find a statistic by its name.
+    """Return a statistic by its name.
 
     Args:
       name: A name in `CATALOGUE`, or 'package.module:name' for a statistic of your own: a function
@@ -513,8 +502,7 @@ def measure(
       batches: The batches from `encode`, read once.
       described: The statistics, with their descriptions.
       also: Further statistics to measure in the same pass, such as those along random links
-        (`links.with_random_links`). Their tables, and what a `Reduction` makes of its values, are
-        returned under the same keys.
+        (`links.with_random_links`). Their tables, or what a `Reduction` makes, have the same keys.
       head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
 
     Returns:
@@ -552,11 +540,8 @@ def measure_change(
 
     Args:
       before, after: The two models, with as many layers and as many heads each.
-      batches: The batches from `encode`, read once.
       described: The statistics, of one model or of both.
-      also: Further comparisons to measure in the same pass. Their tables are returned under the
-        same keys.
-      keep_values, mesh: As in `collect`.
+      batches, also, keep_values, mesh: As in `measure`.
 
     Returns:
       A dictionary of tables. A statistic of one model has two: the second model's table under its
@@ -565,8 +550,7 @@ def measure_change(
       of `also`.
 
     Raises:
-      ValueError: Two statistics have the same name, or `collect` would refuse the other arguments.
-      TypeError: As in `collect`.
+      ValueError, TypeError: As in `measure`.
     """
     compared = []
     for each in described:
@@ -575,20 +559,12 @@ def measure_change(
 
 
 def of_second(described: Described) -> Described:
-    """Return a statistic of one model as a comparison that measures the second of two models.
-
-    Raises:
-      ValueError: The statistic compares two models already.
-    """
+    """Return a statistic of one model as a comparison that measures the second of two models."""
     return _compared(described, statistics.of_second)
 
 
 def changed(described: Described) -> Described:
-    """Return the second model's statistic minus the first model's, example by example.
-
-    Raises:
-      ValueError: The statistic compares two models already.
-    """
+    """Return the second model's statistic minus the first model's, example by example."""
     least, greatest = described.limits
     return dataclasses.replace(
         _compared(described, statistics.difference),

@@ -47,8 +47,7 @@ def collect(
         The number of rows must be a multiple of the number of devices (`encode(...,
         batch_multiple=...)`).
       maps_of: The values that the maps have: their weights, or how much is moved along them
-        (`bs.shares_of_norms`, `bs.norms_of_heads`). If you pass the same function again, nothing is
-        compiled again.
+        (`bs.shares_of_norms`, `bs.norms_of_heads`). The same function is not compiled again.
 
     Returns:
       A table for each name. It is the same for any size and order of the batches and any number of
@@ -86,12 +85,11 @@ def compare(
 
     Args:
       before, after: The two models, with as many layers and as many heads each.
-      batches: As in `collect`.
+      batches, keep_values, mesh: As in `collect`.
       statistics: Either a list of names or a dictionary of functions, as in `collect`. A function
         takes the maps of the first model, those of the second and the marks. The name of a
         statistic of one model, such as '[SEP]', gives two tables: the second model's under its
         name, and the second model's minus the first model's under 'change of [SEP]'.
-      keep_values, mesh: As in `collect`.
 
     Returns:
       A table for each name, as `collect` returns them.

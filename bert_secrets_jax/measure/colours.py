@@ -39,9 +39,6 @@ class Colours:
 def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame]]':
     """Return the sets of rows of a frame that has `Colours`.
 
-    Args:
-      frame: The frame.
-
     Returns:
       The name of each set, such as 'seed 0, [SEP]', its name without the seed, and its rows with
       the index (layer, head) or layer, in order.
@@ -64,10 +61,7 @@ def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame
 
 
 def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarray]:
-    """Return the numbers that a page may colour heads by.
-
-    Args:
-      frames: The frames of a result by their names.
+    """Return the numbers that a page may colour heads by, from the frames of a result by name.
 
     Returns:
       The tables [L, N] by the names of the frame, the set and the column, such as 'heads: [SEP]';

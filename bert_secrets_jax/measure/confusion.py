@@ -23,10 +23,7 @@ def summands(
 ) -> list[Shaped[np.ndarray, '...']]:
     """Return arrays from whose sums over examples, weighted or not, `score_of_sums` has the score.
 
-    Args:
-      metric: One of METRICS.
-      predicted: [..., E] The predicted classes, of any number of models.
-      labels: [E] The true classes. Macro F1 is the mean over the classes that occur here.
+    Macro F1 is the mean over the classes that occur in the labels.
 
     Returns:
       Booleans or numbers, each [..., E], or with 1 in place of all models where it does not depend
@@ -55,15 +52,7 @@ def summands(
 def score_of_sums(
     metric: str, sums: Sequence[np.ndarray | float] | np.ndarray
 ) -> np.ndarray | float:
-    """Return the scores from the sums of the arrays of `summands`.
-
-    Args:
-      metric: One of METRICS.
-      sums: The sums, for any number of models or samples.
-
-    Returns:
-      One score for each of them.
-    """
+    """Return the scores from the sums of the arrays of `summands`, as many as each sum has."""
     match metric:
         case 'accuracy' | 'f1_micro':
             return _ratio(sums[1], sums[0])
@@ -83,15 +72,7 @@ def score_of_sums(
 
 
 def score(metric: str, confusion: Float[np.ndarray, '*models C C']) -> np.ndarray | float:
-    """Return the scores of confusion matrices.
-
-    Args:
-      metric: One of METRICS.
-      confusion: [..., C, C] Counts or shares.
-
-    Returns:
-      The scores [...].
-    """
+    """Return the scores [...] of confusion matrices, of counts or shares."""
     right = np.einsum('...CC->...C', confusion)
     true, predicted = confusion.sum(axis=-1), confusion.sum(axis=-2)
     count = true.sum(axis=-1)
@@ -111,15 +92,11 @@ def score(metric: str, confusion: Float[np.ndarray, '*models C C']) -> np.ndarra
 def gradient(
     metric: str, confusion: Float[np.ndarray, '*models C C']
 ) -> Float[np.ndarray, '*models C C']:
-    """Return the derivative of the score by each cell of the confusion matrix.
+    """Return the derivative of the score by each cell of the confusion matrix, which has shares.
 
     It says what one further example in that cell changes, times the number of examples: the
     influence of the cell (Hampel 1974). Weighted by the shares, all cells add up to 0. Where the
     score is 0 / 0, the derivative is 0.
-
-    Args:
-      metric: One of METRICS.
-      confusion: [..., C, C] Shares of all examples.
     """
     same = np.eye(confusion.shape[-1])
     right = np.einsum('...CC->...C', confusion)

@@ -32,8 +32,7 @@ def sign_flip_test(
 
     Args:
       values: [Q, E] The value of each quantity for each example.
-      alternative: 'two-sided' tests whether a mean is other than zero, 'greater' whether it is
-        greater.
+      alternative: Whether a mean is tested to be other than zero, or 'greater'.
       rounds: The greatest number of flips.
       seed: The seed of the flips, where they are random.
 

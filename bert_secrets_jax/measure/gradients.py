@@ -50,13 +50,7 @@ class LabelledBatch(Batch):
 
 
 def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> LabelledBatch:
-    """Return a batch with the labels of its examples.
-
-    Args:
-      batch: The batch.
-      labels: The labels of all examples, in their order: one each, or several numbers, such as the
-        logits of another model.
-    """
+    """Return a batch with the labels of its examples, from those [E, ...] of all examples."""
     fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
     return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])
 
@@ -98,9 +92,6 @@ def gradient_importance(
 
     Returns:
       A table [L, N] for each of `TYPES`, by its name.
-
-    Raises:
-      ValueError, TypeError: As in `collect`.
     """
     found = stream(
         (pretrained,), batches, {'gradients': by_type}, keep_values=keep_values, mesh=mesh,
@@ -111,11 +102,7 @@ def gradient_importance(
 
 @functools.cache
 def absolute_gradients(loss: Loss):
-    """Return a function that gives |d loss / d attention| in the place of the maps of a batch.
-
-    Args:
-      loss: As in `gradient_importance`.
-    """
+    """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T S']:
         config = bert.config

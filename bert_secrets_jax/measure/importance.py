@@ -43,8 +43,7 @@ def head_importance(
     Args:
       pretrained: The model.
       batches: The batches with what the loss reads, read once.
-      loss: A function from the output of the model and a batch to the loss of each example, as in
-        `gradients.gradient_importance`.
+      loss: As in `gradients.gradient_importance`.
       head_mask: [L, N] The numbers xi; None stands for 1. Heads with 0 are removed, and what is
         measured is what the loss depends on without them.
       reading: 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
@@ -54,9 +53,6 @@ def head_importance(
 
     Returns:
       A table [L, N] of the importance.
-
-    Raises:
-      ValueError, TypeError: As in `collect`; or the reading is unknown.
     """
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
@@ -89,9 +85,6 @@ def normalised(
       importance: The importance of each head.
       norm: 'layer' divides it by the Euclidean norm of its layer, as published; 'all' by that of
         all heads; 'none' leaves it as it is.
-
-    Raises:
-      ValueError: The norm is unknown.
     """
     if norm not in NORMS:
         raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
@@ -104,11 +97,7 @@ def normalised(
 
 @functools.cache
 def mask_gradients(loss: Loss):
-    """Return a function that gives d loss / d mask in the place of the maps of a batch.
-
-    Args:
-      loss: As in `head_importance`.
-    """
+    """Return a function that gives d loss / d mask in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, *, head_mask, baseline) -> Float[Array, 'B L N 1 1']:
         config = bert.config
@@ -135,9 +124,6 @@ def token_gradients(loss: Loss):
 
     The context of a token is the sum over keys of attention times value, so that it adds the sum
     over keys of attention times d loss / d attention.
-
-    Args:
-      loss: As in `head_importance`.
     """
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:

@@ -110,12 +110,7 @@ class NullTest:
 
 
 class Direction(NamedTuple):
-    """One of the two ways along the links of a relation.
-
-    Attributes:
-      relation: The name of the relation.
-      reverse: Whether attention is taken from target to source.
-    """
+    """A way along the links of a relation; in reverse it goes from target to source."""
 
     relation: str
     reverse: bool
@@ -123,11 +118,7 @@ class Direction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RandomLinks:
-    """The key, among the results of a pass, of all comparisons with places in one direction.
-
-    Attributes:
-      reverse: Whether attention is taken from target to source.
-    """
+    """The key, among the results of a pass, of all comparisons with places in one direction."""
 
     reverse: bool
 
@@ -137,12 +128,7 @@ class RandomLinks:
 
 @dataclasses.dataclass(frozen=True)
 class LinkScores:
-    """The parts of a `LinkTest` besides its table: small arrays, which can be stored.
-
-    Attributes:
-      links: [E, P, 3] The links in the measured direction: the query comes first.
-      nulls: The comparison with the places of each kind.
-    """
+    """The parts of a `LinkTest` besides its table: small arrays, which can be stored."""
 
     links: Int[np.ndarray, 'E P 3']
     nulls: Mapping[str, NullTest]
@@ -166,9 +152,8 @@ class LinkTest:
     def real(self) -> Bool[np.ndarray, 'L N']:
         """Whether a head is above the places of every kind, each at 5 % for all heads.
 
-        A head that is not, by one kind, above what this kind holds fixed alone explains passes here
-        with a chance of at most 5 % for all heads. A kind without places decides nothing, so no
-        head is above it.
+        A head that has, of one kind, only what it holds fixed passes here with a chance of at most 5 %
+        for all heads. A kind without places decides nothing, so no head is above it.
         """
         return np.all([null.above for null in self.nulls.values()], axis=0)
 
@@ -198,9 +183,6 @@ def directions(relations: Iterable[str]) -> dict[str, Direction]:
     Args:
       relations: The names of relations. A name such as 'source-target' names both ends; any other
         name is that of the source.
-
-    Returns:
-      The direction for each title, 'source to target' and 'target to source'.
 
     Raises:
       ValueError: Two relations have the same ends.
@@ -293,8 +275,7 @@ def link_scores(
     """Return the parts of the tests besides their tables, by the titles of the directions.
 
     Args:
-      encoded: The texts with the relations among their marks.
-      relations: The same relations as for `with_random_links`.
+      encoded, relations: As in `with_random_links`.
       measured: The results of a pass with the statistics of `with_random_links`, under their keys.
     """
     scores = {}
@@ -315,7 +296,7 @@ def link_tests(
 
     Args:
       tables: The tables of attention along the links, by the titles of the directions.
-      scores: The scores that `link_scores` returned.
+      scores: What `link_scores` returned.
     """
     return {
         title: LinkTest(tables[title], of_title.links, of_title.nulls)
@@ -325,13 +306,7 @@ def link_tests(
 
 
 class _Comparisons:
-    """Hands the scores of the places of all relations and kinds to the comparisons with them.
-
-    Args:
-      drawn: The places, by relation and kind.
-      starts: [E] The number of the first of these places among all of each example, by the same.
-      seed: The seed of the tests.
-    """
+    """Hands the scores of the places of all relations and kinds to the comparisons with them."""
 
     def __init__(
         self,
@@ -343,14 +318,12 @@ class _Comparisons:
         self._each = {key: _Comparison(places, seed) for key, places in drawn.items()}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N P']) -> None:
-        """Add the scores of the places of some examples."""
         by_place = np.moveaxis(values, -1, 1)
         for key, comparison in self._each.items():
             rows, numbers = comparison.numbers(examples)
             comparison.add(examples, by_place[rows, numbers + self._starts[key][examples[rows]]])
 
     def result(self) -> dict[tuple[str, Kind], NullTest]:
-        """Return the comparisons."""
         return {key: comparison.result() for key, comparison in self._each.items()}
 
 
@@ -430,7 +403,6 @@ class _Comparison:
             self._sums['hosts'][example] = weighted[start:stop].sum(axis=0)
 
     def result(self) -> NullTest:
-        """Return the comparison."""
         sums = {name: each.astype(np.float64) for name, each in self._sums.items()}
         own, random, weights = sums['own'], sums['random'], self._weights[:, None]
         examples = len(self._places.pairs)
@@ -475,14 +447,10 @@ def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
 def offset_histogram(
     links: Int[np.ndarray, 'E P 3'],
 ) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
-    """Return the histogram of the distances between linked wordpieces.
+    """Return the offsets [F] between linked wordpieces, ascending, and the number of links of each.
 
-    Args:
-      links: [E, P, 3] The links.
-
-    Returns:
-      The offsets in ascending order, and the number of links with each. The offset of a link is
-      that of its closest pair; if two pairs are equally close, the negative offset counts.
+    The offset of a link is that of its closest pair; if two pairs are equally close, the negative
+    offset counts.
     """
     pairs, link, examples = pairs_of(links)
     offset = pairs[:, 1] - pairs[:, 0]

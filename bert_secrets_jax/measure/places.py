@@ -72,18 +72,11 @@ def draw_places(
     draws: int,
     seed: int,
 ) -> Places:
-    """Draw places for links, all that are possible being equally likely.
+    """Draw places for links [E, P, 3] with replacement, all that are possible being as likely.
 
     Places of other inputs are drawn so that these inputs are on average as long as the link's own:
     attention to one token is less among more tokens. If a text is too short for places that are not
     adjacent, the widest possible distance is taken (`ELSEWHERE`).
-
-    Args:
-      links: [E, P, 3] The links of a relation.
-      encoded: The texts, with their word classes for the kind `CLASSES`.
-      kind: The kind of places.
-      draws: The number of places K to draw for each link, with replacement.
-      seed: The seed of the draws.
 
     Raises:
       ValueError: The shapes do not fit, the kind is unknown, there are no draws or no word classes,
@@ -122,10 +115,7 @@ def draw_places(
 def together(
     drawn: Sequence[Places],
 ) -> tuple[Int[np.ndarray, 'E P 3'], list[Int[np.ndarray, ' E']]]:
-    """Put the places of several draws into one table.
-
-    Args:
-      drawn: The draws, of the same examples.
+    """Put the places of several draws, of the same examples, into one table.
 
     Returns:
       The pairs of all places, as in `Places.pairs`; and for each draw, the number that the first of
@@ -313,11 +303,8 @@ def _balanced(
 ) -> tuple[Bool[np.ndarray, ' W'], Float[np.ndarray, ' _'] | None]:
     """Return which places to draw from, and how likely each, so that they differ by 0 on average.
 
-    Of all such chances these are the ones nearest to equal ones: exponential tilting, as in
-    Hainmueller (2012), "Entropy balancing for causal effects".
-
-    Args:
-      differences: By how much each place differs from that of the link, in D respects.
+    Places differ by `differences` from that of the link, in D respects. Of all such chances these
+    are the nearest to equal ones: exponential tilting (Hainmueller 2012, "Entropy balancing").
     """
     # Attention to one token falls with the number of tokens, and may change along the text.
     scaled = differences / np.maximum(np.abs(differences).max(axis=0, initial=0), 1)
@@ -383,8 +370,7 @@ def _runs(
     """Return first positions of two runs, their distances, and each pair's place in the runs.
 
     The source and the target become two runs of as many neighbouring wordpieces as they had, each
-    in the text it was in. Each pair keeps its place within the runs, so that crossed pairs stay
-    crossed and zipped ones zipped.
+    in its text. Pairs keep their place in the runs, so that crossed ones stay crossed.
     """
     sizes, starts, within = [], [], []
     for positions in pairs.T:

@@ -59,9 +59,9 @@ class Rule:
     """How a linear step distributes the relevance of an output: the alpha-beta rule.
 
     Attributes:
-      alpha: The share that goes to inputs with a positive contribution to the output, in proportion
-        to it. The rest, beta, goes to those with a negative contribution. It lies between 0 and 1,
-        so that all relevance stays positive.
+      alpha: The share, between 0 and 1, that goes to inputs with a positive contribution to the
+        output, in proportion to it. The rest, beta, goes to those with a negative contribution, so
+        that all relevance stays positive.
       epsilon: The number that is added to the sums that contributions are divided by. The
         contributions of a sign that add up to far less get a share in proportion to their sum.
     """
@@ -132,7 +132,6 @@ def head_relevance(
 
     Raises:
       ValueError: As in `collect`; or the model classifies neither texts nor tokens.
-      TypeError: As in `collect`.
     """
     check_pretrained(pretrained)
     config = pretrained.config
@@ -150,11 +149,7 @@ def head_relevance(
 
 @functools.cache
 def relevances(rule: Rule):
-    """Return a function that gives the relevance of heads in the place of the maps of a batch.
-
-    Args:
-      rule: How relevance is distributed.
-    """
+    """Return a function that gives the relevance of heads in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N 1 1']:
         output = bert.apply({'params': params}, **batch.inputs, **options)
@@ -177,8 +172,7 @@ def walk_back(
 
     Args:
       steps: The backward pass of each step.
-      bert: The model.
-      params: Its parameters.
+      bert, params: The model.
       output: Its output on a batch.
       attention_mask: 1 on real tokens, 0 on padding.
       start: A function that makes what the logits have of the logits.
@@ -223,13 +217,10 @@ def through_layer(
     """Return the relevance of what enters a layer, and that of the outputs of its heads.
 
     Args:
-      config: The config of the model.
-      steps: The backward pass of each step.
+      config, steps: As in `walk_back`.
       relevance: The relevance of what leaves the layer, before any final LayerNorm.
       params: The parameters of this layer.
-      hidden: The input of the layer.
-      contexts: The outputs of its heads.
-      maps: Their maps.
+      hidden, contexts, maps: The input of the layer, the outputs of its heads, and their maps.
       normed: Whether the input of the attention is normalised where LayerNorm comes first.
     """
     _, back = jax.vjp(functools.partial(after_attention, config, steps, params), hidden, contexts)
@@ -262,15 +253,7 @@ def after_attention(config: BertConfig, steps: Steps, params, hidden, contexts):
 
 
 def classified(config: BertConfig, steps: Steps, params, hidden, attention_mask):
-    """Return the logits: [B, C], or [B, T, C] where tokens are classified.
-
-    Args:
-      config: The config of the model.
-      steps: The backward pass of each step.
-      params: The parameters of the model.
-      hidden: [B, T, D] The output of the last layer, before any final LayerNorm.
-      attention_mask: [B, T] 1 on real tokens, 0 on padding.
-    """
+    """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D]."""
     family, tokens = config.family, hidden
     if family.norm_first:
         tokens = _norm(config, steps, params['final_norm'], tokens)
@@ -342,12 +325,6 @@ def linear(rule: Rule, equation: str, inputs, weights):
     where z+ are the positive contributions, z- the negative ones, and c_j makes the shares of an
     output add up to 1. An output without any contribution has nobody to give its relevance to. The
     weights receive none.
-
-    Args:
-      rule: How relevance is distributed.
-      equation: The equation of an einsum.
-      inputs: The array that receives relevance.
-      weights: The other array.
     """
     return _product(equation, inputs, weights)
 

@@ -76,10 +76,9 @@ def attention_to(
       name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
       reading: The reading of these marks, 'paper' or 'notebook'.
       among: The name of the marks [T], in the paper's reading, that an example must have to count;
-        it counts with 0 if it has no token of type `name`. A tuple gives one such name for each in
-        `name`. None counts only examples that have the type itself, as in the paper. The authors'
-        notebook counted every example ('token'), and for negation those that have one as a
-        substring.
+        it counts with 0 if it has no token of type `name`. A tuple gives one for each in `name`.
+        None counts only examples that have the type itself, as in the paper. The authors' notebook
+        counted every example ('token'), and for negation those that have one as a substring.
 
     Raises:
       ValueError: There is no such reading.
@@ -145,8 +144,7 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
     out. The last layer's values are the paper's Figure 7.
 
     Args:
-      name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
-      reading: The reading of these marks, 'paper' or 'notebook'.
+      name, reading: As in `attention_to`.
 
     Raises:
       ValueError: There is no such reading.
@@ -205,9 +203,6 @@ def attention_at_places(*, reverse: bool = False) -> Statistic:
     The places are `marks['random']` [P, 3], pairs of wordpieces with the number of their place. The
     score of a place is the greatest attention over its pairs, as that of a link. Places are
     numbered from 0, and there are at most as many as pairs; the others have the score 0.
-
-    Args:
-      reverse: As in `attention_of_links`.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
@@ -230,10 +225,7 @@ def of_second(statistic: Statistic) -> Comparison:
 
 @functools.cache
 def difference(statistic: Statistic) -> Comparison:
-    """Return, for `compare`, the second model's statistic minus the first model's.
-
-    The difference is taken in each example, so its standard error is that of a paired difference.
-    """
+    """Return, for `compare`, the second model's statistic minus the first model's, by example."""
 
     def compared(before: Maps, after: Maps, marks: Marks) -> Result:
         value, weight = statistic(after, marks)
@@ -244,14 +236,10 @@ def difference(statistic: Statistic) -> Comparison:
 
 @functools.cache
 def of_words(statistic: Callable) -> Callable:
-    """Return a statistic of the maps between words instead of wordpieces.
+    """Return a statistic, of one model or two, of the maps between words (`words.word_maps`).
 
-    The attention to a word is the sum over its wordpieces, and that from it their mean (Clark et
-    al. 2019, section 4.1; `words.word_maps`). Marks are those of words: a word is of the types that
-    one of its wordpieces is of, and linked as one of them is.
-
-    Args:
-      statistic: A statistic of one model's maps, or one that compares those of two.
+    Marks are those of words: a word is of the types that one of its wordpieces is of, and linked as
+    one of them is.
     """
 
     def on_words(*maps_and_marks) -> Result:
@@ -366,13 +354,10 @@ def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
 
 @functools.cache
 def greatest_at(name: str) -> Statistic:
-    """Return the share of tokens whose greatest attention is to a token of a type.
+    """Return the share of tokens whose greatest attention is to a token of a type among the marks.
 
     [CLS] and [SEP] may receive it, and do not count among the tokens that attend. Examples without
     the type are left out.
-
-    Args:
-      name: The name of the type among the marks.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:

@@ -47,12 +47,7 @@ class Reducer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """A statistic of whose values something else is made than a table.
-
-    Attributes:
-      statistic: The statistic.
-      reducer: A function that returns a new `Reducer` for the values.
-    """
+    """A statistic of whose values a new `Reducer` makes something else than a table."""
 
     statistic: Callable
     reducer: Callable[[], Reducer]
@@ -74,8 +69,8 @@ def stream(
     Args:
       models: One model or two, with as many layers and heads each.
       batches: The batches, read once; at most two of them are held at a time.
-      statistics: A dictionary from keys to functions. A function takes the maps of each model as
-        one argument, and then the marks. A `Reduction` can stand in the place of a function.
+      statistics: Functions of the maps of each model, one argument each, and then the marks; or
+        `Reduction`s.
       head_mask, baseline, keep_values, mesh: As in `collect`.
       maps_of: A function like `learned_maps` that gives the maps whose statistics are measured, or
         what stands in their place, such as gradients. If you pass the same function again, nothing
@@ -184,13 +179,6 @@ def step(
     The maps are one compiled program and the statistics another, so that passes over the same
     texts share the first.
 
-    Args:
-      work: The models, the statistics and the baseline.
-      params: The parameters of each model.
-      batch: The batch.
-      head_mask: A mask of the heads [L, N], or one for each example [B, L, N]; None keeps all
-        heads.
-
     Returns:
       The moments of each statistic in this batch, and its value for each example [B, L, N, ...],
       NaN where it does not apply.
@@ -210,16 +198,7 @@ def maps_in(
     batch: Batch,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
 ) -> Float[Array, 'B L N T S']:
-    """Return the maps of a batch, from a program that is compiled once for each shape of it.
-
-    Args:
-      maps_of: A function like `learned_maps`.
-      bert: The model.
-      baseline: The map of masked heads.
-      params: The parameters of the model.
-      batch: The batch.
-      head_mask: A mask of the heads, as in `step`.
-    """
+    """Return the maps of a batch, from a program that is compiled once for each shape of it."""
     if maps_of is learned_maps:
         # Marks differ from pass to pass, and these maps read none.
         batch = dataclasses.replace(batch, marks={})

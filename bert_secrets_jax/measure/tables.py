@@ -77,31 +77,15 @@ class HeadTable:
 
 
 def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
-    """Write tables of all heads as CSV.
-
-    Args:
-      path: The file. It has a row per statistic, layer and head; layers and heads count from 1.
-      tables: A dictionary from names of statistics to their tables [L, N].
-
-    Raises:
-      TypeError: The tables are not a dictionary of `HeadTable`s.
-      ValueError: A table has further axes.
-    """
+    """Write tables [L, N] of all heads as CSV, with the columns of `to_frame`."""
     write_csv(path, _COLUMNS, _rows(tables))
 
 
 def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
-    """Read the tables that `write_heads` wrote.
-
-    Args:
-      path: The file.
-      expected: The names of statistics that must be in it.
-
-    Returns:
-      A dictionary from names of statistics to their tables, without the values of single examples.
+    """Read the tables that `write_heads` wrote, without the values of single examples.
 
     Raises:
-      ValueError: One of these statistics is missing, or the file is damaged.
+      ValueError: One of the expected statistics is missing, or the file is damaged.
     """
     with path.open(newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))

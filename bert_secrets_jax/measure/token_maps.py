@@ -105,13 +105,7 @@ class TokenMaps:
 def each_map(
     pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int]
 ) -> Iterator[Float[np.ndarray, 'L N _ _']]:
-    """Yield the maps [L, N, T, T] of some examples, float32 and without padding.
-
-    Args:
-      pretrained: The model.
-      encoded: The tokenised examples.
-      chosen: The numbers of the examples.
-    """
+    """Yield the maps [L, N, T, T] of some examples, float32 and without padding."""
     for maps in each_kind(pretrained, encoded, chosen, {'weights': learned_maps}):
         yield maps['weights']
 
@@ -119,14 +113,7 @@ def each_map(
 def each_kind(
     pretrained: Pretrained, encoded: Encoded, chosen: Iterable[int], kinds: Mapping[str, MapsOf]
 ) -> Iterator[dict[str, Float[np.ndarray, 'L _ _ _']]]:
-    """Yield maps of several kinds of some examples, float32 and without padding.
-
-    Args:
-      pretrained: The model.
-      encoded: The tokenised examples.
-      chosen: The numbers of the examples.
-      kinds: The functions that give the maps, by the name of the kind.
-    """
+    """Yield maps of several kinds, by name, of some examples, float32 and without padding."""
     for example in chosen:
         length = int(encoded.lengths[example])
         # Few lengths, so few compilations.

@@ -61,11 +61,7 @@ class WordLinks:
         return (self.target == (self.source + offset)[:, None]).any(axis=1)
 
     def named(self, names: Sequence[str]) -> 'WordLinks':
-        """Return the links of some relations, under their numbers in another list of names.
-
-        Args:
-          names: The names; those that these links have none of stay empty.
-        """
+        """Return the links of some relations, under their numbers in another list of names."""
         number = {name: place for place, name in enumerate(names)}
         numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
         kept = numbers >= 0
@@ -80,12 +76,7 @@ class WordLinks:
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
-    """Return a link from each word to its head, without roots and punctuation.
-
-    Args:
-      encoded: The sentences as `treebank.encode_parses` returns them.
-      parses: The sentences.
-    """
+    """Return a link from each word to its head, without roots and punctuation (`encode_parses`)."""
     found = [
         (relation, row, word, (head,))
         for row, parse in enumerate(parses)
@@ -96,13 +87,10 @@ def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
 
 
 def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) -> WordLinks:
-    """Return the links of annotations, such as from a mention to its antecedents.
+    """Return the links of annotations in texts that have them as marks (`bs.mark`).
 
-    Args:
-      encoded: The texts with these annotations as marks (`bs.mark`). The words are those of its
-        mark 'word'.
-      annotations: The annotations. The last word of a link's source is its source, and any word of
-        its target is right: mark single words, such as the heads of mentions.
+    The last word of a link's source is its source, and any word of its target is right: mark single
+    words, such as the heads of mentions.
     """
     found = []
     words = encoded.marks[WORD]
@@ -195,11 +183,7 @@ class Found:
 
 
 def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
-    """Return the offset, from -5 to 5, at which most links of each relation go.
-
-    Args:
-      links: The links that offsets are chosen on, of the training part.
-    """
+    """Return the offset, from -5 to 5, at which most links of each relation (of training) go."""
     right = np.stack(
         [
             np.bincount(links.relation, links.at_offset(offset), minlength=len(links.names))
@@ -237,7 +221,6 @@ class _Counter:
         self._sums: dict[str, np.ndarray] = {}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N 2 T']) -> None:
-        """Count the links of some texts."""
         first, last = (
             np.searchsorted(self._sorted, examples, side=side) for side in ('left', 'right')
         )
@@ -283,7 +266,6 @@ class _Counter:
             )
 
     def result(self) -> Found:
-        """Return the shares and their errors."""
         if not self._sums:
             raise ValueError('No text of this pass has a link.')
         right, error = self._ratio('right')
@@ -331,12 +313,7 @@ def wilson(
     """Return the ends of 95 % intervals of shares whose links come in texts.
 
     They are Wilson's score intervals for as many independent links as have the same standard error
-    (Korn and Graubard 1998), with the quantile of Student's t for the number of texts.
-
-    Args:
-      share, error: The shares and their standard errors over texts, of one shape.
-      links: The number of links of each share.
-      texts: The number of texts with such links.
+    over texts (Korn and Graubard 1998), with the quantile of Student's t for the number of texts.
     """
     variance = share * (1 - share)
     with np.errstate(divide='ignore', invalid='ignore'):

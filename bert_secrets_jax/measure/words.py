@@ -55,13 +55,7 @@ def word_maps(
 def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -> list[str]:
     """Return the words of one example, as they are written, for the axes of a map.
 
-    Args:
-      encoded: The tokenised texts.
-      example: The number of the example.
-      texts: Its texts.
-
-    Returns:
-      The words in the order of their numbers; '' for a number that no wordpiece has.
+    They are in the order of their numbers; '' stands for a number that no wordpiece has.
     """
     numbers = encoded.marks[WORD][example]
     tokens: list[Any] = encoded.tokenizer.convert_ids_to_tokens(encoded.input_ids[example].tolist())

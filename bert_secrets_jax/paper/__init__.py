@@ -39,9 +39,9 @@ class Table1:
     that is printed as 82.3 is 0.823 here.
 
     Attributes:
-      pretrained_no_finetuning: The scores of the pre-trained model with an untrained classifier.
-      finetuned_from_normal_init: The scores after fine-tuning from random weights.
-      finetuned_from_pretrained: The scores after fine-tuning from pre-trained weights.
+      pretrained_no_finetuning: The pre-trained model with an untrained classifier.
+      finetuned_from_normal_init: Fine-tuned from random weights.
+      finetuned_from_pretrained: Fine-tuned from pre-trained weights.
     """
 
     pretrained_no_finetuning: dict[str, float]
@@ -131,13 +131,11 @@ def what_bert_looks_at() -> LooksAt:
 def outlier_dimensions(model: str) -> tuple[int, ...] | None:
     """Return the outlier dimensions of a model, from 0, that Kovaleva et al. (2021) published.
 
-    Those of roberta-base are not from the paper itself: `published.json` says where from.
+    Those of roberta-base are not from the paper itself: `published.json` says where from. None is
+    returned for a model that was not in the paper, or whose numbers are not known.
 
     Args:
       model: The name of the model on the Hugging Face hub, with or without its owner.
-
-    Returns:
-      The dimensions; None for a model that was not in the paper, or whose numbers are not known.
     """
     found = _published()['kovaleva_2021_outliers']['dimensions'].get(model.rpartition('/')[2])
     return None if found is None else tuple(found)
@@ -146,9 +144,8 @@ def outlier_dimensions(model: str) -> tuple[int, ...] | None:
 def mixing_ratios() -> dict[str, dict[str, float]]:
     """Return how much of a token comes from others, as Kobayashi et al. (2021) published it.
 
-    Returns:
-      The ratio between 0 and 1, a mean over tokens, layers and texts, by the name of the model on
-      the Hugging Face hub and then by the way in which it is told (`contributions.norms.MIXING`).
+    The ratio between 0 and 1 is a mean over tokens, layers and texts. It stands under the name of
+    the model on the hub and the way in which it is told (`contributions.norms.MIXING`).
     """
     found = _published()['kobayashi_2021']['mixing_ratios_percent']
     return {
@@ -158,11 +155,7 @@ def mixing_ratios() -> dict[str, dict[str, float]]:
 
 
 def title(task: str | None) -> str | None:
-    """Return the task as the paper spells it; None for a task that is not in the paper.
-
-    Args:
-      task: The title or name of the task.
-    """
+    """Return the task as the paper spells it; None for a task that is not in the paper."""
     titles = {_letters(each): each for each in TASKS}
     return None if task is None else titles.get(_letters(task))
 
@@ -196,11 +189,9 @@ def pattern_shares(task: str | None) -> dict[str, float] | None:
 
 
 def frame_heads() -> dict[str, float]:
-    """Return Figure 3: the two heads of the pre-trained model that follow frame links.
+    """Return Figure 3: the attention from frame elements to their target of two heads, by name.
 
-    Returns:
-      The attention from frame elements to their target by the name of the head, in the reading of
-      the authors' notebook.
+    They are heads of the pre-trained model, in the reading of the authors' notebook.
     """
     heads = _published()['fig3_heads']
     return {name.replace('H', '-H'): float(score) for name, score in heads.items()}
@@ -275,10 +266,6 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
 def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrelation | None:
     """Compare two grids [L, N] of L layers and N heads by rank.
 
-    Args:
-      ours: One grid.
-      theirs: The other grid; None where nothing was published.
-
     Returns:
       The rank correlations; None without a second grid, or if the grids have different shapes.
     """
@@ -291,10 +278,9 @@ def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrela
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the rank correlation of two arrays of one shape.
+    """Return the rank correlation of two arrays of one shape, without places where either is NaN.
 
-    Places where either is NaN are left out. The correlation is NaN where it is not defined: if all
-    remaining numbers of an array are equal.
+    It is NaN where it is not defined: if all remaining numbers of an array are equal.
     """
     one, other = np.ravel(one), np.ravel(other)
     known = ~(np.isnan(one) | np.isnan(other))

@@ -172,12 +172,7 @@ def _json(text: str):
 
 
 def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
-    """Write a classifier to a file.
-
-    Args:
-      path: The file (.safetensors).
-      classifier: The classifier.
-    """
+    """Write a classifier to a file (.safetensors)."""
     far = classifier.far if np.isfinite(classifier.far) else None
     about = {
         'classes': json.dumps(CLASSES),
@@ -197,12 +192,7 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
 def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array, 'B D']:
     """Return the logits of each class and, last, the distance to the nearest labelled map.
 
-    Args:
-      classifier: The classifier.
-      seen: The features of maps (`features`).
-
-    Returns:
-      C logits, whose softmax is calibrated on models without labels, and the distance: D is C + 1.
+    The softmax of the C logits is calibrated on models without labels, and D is C + 1.
     """
     standard = standardised(seen, classifier.center, classifier.scale)
     known = jnp.asarray(classifier.known)
@@ -229,13 +219,7 @@ def standardised(
 
 
 def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:
-    """Return the logits of each class for the maps of one example [L, N, C].
-
-    Args:
-      classifier: The classifier of maps.
-      attentions: The maps [L, N, T, T].
-      marks: The marks of the example, of which 'token' and 'sep' are read.
-    """
+    """Return the logits of each class for the maps of one example."""
     return _judged(classifier, attentions, marks)[..., :-1]
 
 
@@ -311,9 +295,6 @@ def pattern_statistics(classifier: Classifier) -> list[Described]:
 
     The value of each is the share of maps in its class, and of those that are unlike all labelled
     ones. Together they cost as much as one of them.
-
-    Args:
-      classifier: The classifier of maps.
     """
     return [
         _described(classifier, part, title, pattern, pairwise=False)
@@ -326,9 +307,6 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
 
     There is one share for each of CLASSES, and 'pattern: unlike'. 'pattern: changed' is the share
     of maps whose class in the second model is another than in the first.
-
-    Args:
-      classifier: The classifier of maps.
     """
     titles = _CLASS_TITLES | {CHANGED: 'maps that change their class'}
     return [

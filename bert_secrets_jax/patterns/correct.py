@@ -40,11 +40,7 @@ class Corrected:
     drawn: np.ndarray
 
     def together(self, classes: Sequence[int]) -> tuple[float, float, float]:
-        """Return the share of some classes together, and the ends of its 95 % interval.
-
-        Args:
-          classes: The indices of the classes.
-        """
+        """Return the share of some classes together, and the ends of its 95 % interval."""
         classes = list(classes)
         share = self.shares[classes].sum()
         low, high = np.quantile(self.drawn[:, classes].sum(axis=1), (0.025, 0.975))
@@ -91,11 +87,6 @@ def concentrations(
 
     It is the concentration of a Dirichlet distribution, which all classes share. Above the number
     of maps of a model, models differ by less than the sampling of their maps makes them differ.
-
-    Args:
-      confusions: The confusion of each labelled model.
-      draws: The number of draws.
-      rng: The source of the draws.
     """
     mean = _smoothed(confusions.sum(axis=0))
     numbers = confusions.sum(axis=-1)
@@ -118,9 +109,7 @@ def most_likely(
 ) -> Float[np.ndarray, '*D C']:
     """Return the shares of classes under which the predicted shares are most likely.
 
-    Args:
-      found: The shares of the predicted classes.
-      rates: The probability of each prediction (columns) for each class (rows).
+    The rates are the probability of each prediction (columns) for each class (rows).
     """
     # EM: each predicted class is divided among those that it may be.
     shares = np.full(np.shape(found), 1 / np.shape(found)[-1])

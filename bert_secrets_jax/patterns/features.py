@@ -192,11 +192,7 @@ def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
 def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much of the variance columns and diagonals explain, and these themselves.
 
-    Args:
-      sums: The sums of a map.
-      factor: The number that its values are multiplied by.
-      lines: [7, T] Its near diagonals, multiplied.
-      tokens: The values that the maps share.
+    The values of the map are multiplied by a factor; so are its near diagonals `lines` [7, T].
     """
     n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
     mean = (sums.mean + sums.constant) * factor
@@ -334,8 +330,8 @@ def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
 def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
-    Columns cancel in them, and special tokens are left out, so that neither passes for a block. So
-    are, on the second and third measure, cells near the diagonal.
+    Special tokens and, on the second and third measure, cells near the diagonal are left out:
+    neither passes for a block. Columns cancel.
     """
     n, two, words = tokens.n, tokens.two, tokens.words
     rooms = jnp.arange(len(tokens.real) + 1)
@@ -387,10 +383,7 @@ def _is_zero(whole):
 
 
 def _first_greatest(values: Float[Array, 'R T']) -> Float[Array, ' R']:
-    """Return the place of the greatest value of each row, the first of several: `argmax`.
-
-    Values are shares, so that no two differ by more than 1.
-    """
+    """Return the place of the greatest value of each row, the first of several, for shares."""
     room = values.shape[1]
     is_greatest = 1 + jnp.floor(values - values.max(axis=1, keepdims=True))
     return room - (is_greatest * (room - jnp.arange(room))[None]).max(axis=1)

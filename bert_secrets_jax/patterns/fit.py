@@ -168,9 +168,8 @@ def unlike(classifier: Classifier, maps: MapSample) -> np.ndarray:
 def class_weights(labels: np.ndarray) -> np.ndarray:
     """Return the weight of each map in the loss [M], 1 on average.
 
-    The weights of a class sum to the square root of its number of maps. If every map weighed the
-    same, the rare classes would not be learnt. If every class weighed the same, a few maps would
-    outweigh hundreds.
+    The weights of a class sum to the square root of its number of maps: so rare classes are learnt,
+    and a few maps do not outweigh hundreds.
     """
     weights = 1 / np.sqrt(np.bincount(labels, minlength=len(CLASSES))[labels])
     return weights / weights.mean()
@@ -186,8 +185,7 @@ def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 def f1_of(confusions: np.ndarray) -> np.ndarray:
     """Return the F1 of each class [..., C] from confusion matrices [..., C, C].
 
-    It is NaN for a class that never occurs, neither as a label nor as a prediction, so that a mean
-    leaves such a class out, as scikit-learn does.
+    It is NaN for a class that is neither a label nor a prediction, so that means leave it out.
     """
     both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
     right = np.einsum('...CC->...C', confusions)
