@@ -15,8 +15,7 @@ A feature is a set of spans (the nouns, the negations); a relation is a set of l
 - `classes`: A word class (part of speech) and its spans. Each word is in one of them.
 - `note`: Anything you like; it is not read.
 
-All keys but `text_a` may be left out. A name that only some of the lines have is empty in the
-others.
+All keys but `text_a` may be left out. A name that some lines lack is empty there.
 """
 
 import dataclasses
@@ -178,19 +177,15 @@ def align(
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
     for name in features:
-        found = [(pieces, annotation.features[name]) for pieces, annotation in both]
-        marks[name] = np.stack([pieces.overlap(spans).any(axis=0) for pieces, spans in found])
-        notebook[name] = np.stack([pieces.spelled_as(spans, unknown) for pieces, spans in found])
+        spans = [(pieces, annotation.features[name]) for pieces, annotation in both]
+        marks[name] = np.stack([pieces.overlap(each).any(axis=0) for pieces, each in spans])
+        notebook[name] = np.stack([pieces.spelled_as(each, unknown) for pieces, each in spans])
     total = kept = 0
+    firsts = [pieces.first_occurrence() for pieces in examples if relations]
     for name in relations:
         linked = [pieces.linked(annotation.relations[name]) for pieces, annotation in both]
-        marks[name] = _fill_up([_crossed(links) for links in linked])
-        notebook[name] = _fill_up(
-            [
-                _zipped(links, pieces.first_occurrence())
-                for pieces, links in zip(examples, linked, strict=True)
-            ]
-        )
+        marks[name] = fill_up([_crossed(links) for links in linked])
+        notebook[name] = fill_up(list(map(_zipped, linked, firsts)))
         total += sum(len(annotation.relations[name]) for annotation in annotations)
         kept += sum(map(len, linked))
     if kept < total:
@@ -214,12 +209,11 @@ def align_classes(
     if len(names) > 127:
         raise ValueError(f'{len(names)} word classes, and at most 127 can be told apart.')
     classes = np.full(text.shape, -1, np.int8)
-    for row, (places, of_text) in enumerate(zip(offsets, text, strict=True)):
-        pieces = _Pieces(of_text, places, of_text)
+    for row, annotation in enumerate(annotations):
+        pieces = _Pieces(text[row], offsets[row], text[row])
         for number, name in enumerate(names):
-            spans = annotations[row].classes.get(name, ())
-            if spans:
-                classes[row, pieces.overlap(spans).any(axis=0)] = number
+            spans = annotation.classes.get(name, ())
+            classes[row, pieces.overlap(spans).any(axis=0)] = number
     return classes
 
 
@@ -300,9 +294,10 @@ def _zipped(links, place: Sequence[int]) -> list[tuple[int, int, int]]:
     ]
 
 
-def _fill_up(pairs: Sequence[Sequence[tuple[int, int, int]]]) -> np.ndarray:
-    """Stack lists of pairs; never to zero pairs, of which no statistic has a maximum."""
-    stacked = np.tile(np.array([0, 0, -1], np.int32), (len(pairs), max(1, *map(len, pairs)), 1))
+def fill_up(pairs: Sequence[Sequence[tuple[int, int, int]] | np.ndarray]) -> np.ndarray:
+    """Stack pairs [E, P, 3]; never to zero pairs, of which no statistic has a maximum."""
+    most = max([1, *map(len, pairs)])
+    stacked = np.tile(np.array([0, 0, -1], np.int32), (len(pairs), most, 1))
     for row, of_example in zip(stacked, pairs, strict=True):
         row[: len(of_example)] = np.reshape(of_example, (-1, 3))
     return stacked
@@ -329,14 +324,10 @@ def read_annotations(
     path = pathlib.Path(path)
     read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
     # In the order of the file; a set has none.
-    features = list(dict.fromkeys(name for _, one in read for name in one.features))
-    relations = list(dict.fromkeys(name for _, one in read for name in one.relations))
+    features = {name: () for _, one in read for name in one.features}
+    relations = {name: () for _, one in read for name in one.relations}
     annotations = [
-        Annotation(
-            features={name: one.features.get(name, ()) for name in features},
-            relations={name: one.relations.get(name, ()) for name in relations},
-            classes=one.classes,
-        )
+        Annotation(features | one.features, relations | one.relations, one.classes)
         for _, one in read
     ]
     return [example for example, _ in read], annotations
@@ -364,20 +355,17 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
     def spans(end):
         return [[s.start, s.end, s.text] if s.text else [s.start, s.end] for s in end]
 
-    def by_name(found):
-        return {name: spans(end) for name, end in found.items()}
-
-    record: dict[str, Any] = {'text_a': example.text_a}
-    if example.text_b is not None:
-        record['text_b'] = example.text_b
-    record['features'] = by_name(annotation.features)
-    record['relations'] = {
-        name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
-        for name, links in annotation.relations.items()
+    record = {
+        'text_a': example.text_a,
+        'text_b': example.text_b,
+        'features': {name: spans(each) for name, each in annotation.features.items()},
+        'relations': {
+            name: [{end: spans(getattr(link, end)) for end in _ENDS} for link in links]
+            for name, links in annotation.relations.items()
+        },
+        'classes': {name: spans(each) for name, each in annotation.classes.items()},
     }
-    if annotation.classes:
-        record['classes'] = by_name(annotation.classes)
-    return record
+    return {key: each for key, each in record.items() if each or key not in ('text_b', 'classes')}
 
 
 def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:

@@ -5,9 +5,8 @@ the word that evokes the frame ("agitated", of Emotion_directed). Here each such
 link of the relation `frame element-target`: the frame element is the source, the target the target,
 which is the direction in which the authors' notebook reads attention.
 
-`framenet_sample` returns sentences of our own, annotated after FrameNet's scheme, which come with
-the package. `read_framenet` reads FrameNet itself, which is a download. `read_framenet_sample`
-reads a file that somebody has prepared.
+`framenet_sample` returns sentences of our own, annotated after FrameNet's scheme. `read_framenet`
+reads FrameNet itself, a download. `read_framenet_sample` reads a file that somebody has prepared.
 """
 
 import dataclasses
@@ -84,11 +83,8 @@ class Exemplar:
 
     def tokens_of(self, span: Span) -> list[int]:
         """Return the positions of the tokens in a span."""
-        return [
-            position
-            for position, token in enumerate(self.tokens)
-            if token.start < span.end and span.start < token.end
-        ]
+        placed = enumerate(self.tokens)
+        return [at for at, token in placed if token.start < span.end and span.start < token.end]
 
 
 def framenet_sample() -> tuple[list[Example], list[Annotation]]:
@@ -151,9 +147,8 @@ def _read_prepared(line: str, identity: str, where: str) -> tuple[Example, Annot
         if not isinstance(record.get(key), kind):
             raise ValueError(f'{key!r} is missing or not a {name}')
     example = Example(record['sentence'], id=identity, where=where)
-    annotation = _annotate(
-        _span(record['target_span']), [_span(value) for value in record['link_spans']]
-    )
+    elements = [_span(value) for value in record['link_spans']]
+    annotation = _annotate(_span(record['target_span']), elements)
     check_spans(example, annotation)
     return example, annotation
 
@@ -206,12 +201,8 @@ def linked(sentence: Exemplar, reading: Literal['paper', 'notebook'] = 'paper') 
 
 def _is_near(sentence: Exemplar) -> bool:
     target = sentence.tokens_of(sentence.targets[0])
-    return any(
-        abs(position - other) <= 2
-        for _, span in sentence.elements
-        for position in sentence.tokens_of(span)
-        for other in target
-    )
+    near = {position + offset for position in target for offset in range(-2, 3)}
+    return any(not near.isdisjoint(sentence.tokens_of(span)) for _, span in sentence.elements)
 
 
 def _is_near_by_spelling(sentence: Exemplar) -> bool:
@@ -259,9 +250,13 @@ def read_framenet(
             raise ValueError(f'{name}={limit} leaves nothing: 1 or more, or None for all.')
     reader = _open_framenet(folder)
     rng = np.random.default_rng(seed)
-    units = list(reader.lu_ids_and_names())
-    if max_units is not None and max_units < len(units):
-        units = [units[i] for i in np.sort(rng.choice(len(units), max_units, replace=False))]
+
+    def drawn(items: list, most: int | None) -> list:
+        if most is None or len(items) <= most:
+            return items
+        return [items[i] for i in np.sort(rng.choice(len(items), most, replace=False))]
+
+    units = drawn(list(reader.lu_ids_and_names()), max_units)
     counts = dict.fromkeys(['exemplar sentences', *steps], 0)
     kept = []
     for unit in progress(units, 'FrameNet', size=lambda _: 1, unit='lexical units', compiles=False):
@@ -270,19 +265,14 @@ def read_framenet(
         for name, keep in steps.items():
             sentences = [sentence for sentence in sentences if keep(sentence)]
             counts[name] += len(sentences)
-        if per_unit is not None and per_unit < len(sentences):
-            drawn = np.sort(rng.choice(len(sentences), per_unit, replace=False))
-            sentences = [sentences[i] for i in drawn]
-        kept += sentences
+        kept += drawn(sentences, per_unit)
     if per_unit is not None:
         counts[f'at most {per_unit} of a lexical unit'] = len(kept)
     logging.info('FrameNet: %s', ', '.join(f'{name} {count}' for name, count in counts.items()))
     return FrameSample(
-        examples=[Example(sentence.text, id=sentence.id) for sentence in kept],
-        annotations=[
-            _annotate(sentence.targets[0], linked(sentence, reading)) for sentence in kept
-        ],
-        counts=counts,
+        [Example(sentence.text, id=sentence.id) for sentence in kept],
+        [_annotate(sentence.targets[0], linked(sentence, reading)) for sentence in kept],
+        counts,
     )
 
 
@@ -292,9 +282,7 @@ def _open_framenet(folder: str | os.PathLike[str] | None):
         from nltk.corpus.reader.framenet import FramenetCorpusReader
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f'FrameNet is read with NLTK: {_INSTALL}') from error
-    if folder is None:
-        folder = _downloaded(nltk)
-    folder = pathlib.Path(folder).resolve()
+    folder = pathlib.Path(_downloaded(nltk) if folder is None else folder).resolve()
     if not (folder / 'luIndex.xml').is_file():
         raise FileNotFoundError(
             f'{folder} has no luIndex.xml: it should be the folder of FrameNet 1.5 or 1.7 that has '
@@ -321,8 +309,8 @@ def _downloaded(nltk) -> str:
         except LookupError:
             continue
     raise FileNotFoundError(
-        'NLTK has not downloaded FrameNet: python -m nltk.downloader '
-        f'{_DOWNLOADS[0]}. Or name the folder that it lies in.'
+        f'NLTK has not downloaded FrameNet: python -m nltk.downloader {_DOWNLOADS[0]}. Or name '
+        'the folder that it lies in.'
     )
 
 
@@ -338,20 +326,18 @@ def _exemplars(reader, unit_id: int) -> list[Exemplar]:
     frame = unit.frame
     core = frozenset(name for name, element in frame.FE.items() if element.coreType == 'Core')
     core_sets = frozenset(element.name for names in frame.FEcoreSets for element in names)
-    exemplars = []
-    for part in parts:
-        for sentence in part.sentence:
-            elements, _ = sentence.get('FE', ((), {}))
-            exemplars.append(
-                Exemplar(
-                    text=sentence.text.rstrip(),
-                    id=f'{unit.name}/{sentence.ID}',
-                    targets=tuple(Span(*span) for span in sentence.get('Target', ())),
-                    elements=tuple((name, Span(start, end)) for start, end, name in elements),
-                    core=core,
-                    core_sets=core_sets,
-                )
-            )
+    exemplars = [
+        Exemplar(
+            text=sentence.text.rstrip(),
+            id=f'{unit.name}/{sentence.ID}',
+            targets=tuple(Span(*span) for span in sentence.get('Target', ())),
+            elements=tuple((name, Span(*ends)) for *ends, name in sentence.get('FE', ((),))[0]),
+            core=core,
+            core_sets=core_sets,
+        )
+        for part in parts
+        for sentence in part.sentence
+    ]
     # The reader would hold the sentences of all units: gigabytes.
     del unit['subCorpus'], unit['exemplars']
     return exemplars

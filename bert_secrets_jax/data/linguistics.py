@@ -38,24 +38,9 @@ DEPENDENCIES = {
     'subject': ('nsubj', 'nsubjpass', 'csubj', 'csubjpass', 'agent', 'expl'),
     'object': ('dobj', 'iobj', 'dative', 'attr', 'oprd'),
 }
-NEGATIONS = (
-    'neither',
-    'nor',
-    'not',
-    'never',
-    'none',
-    "don't",
-    "won't",
-    "didn't",
-    "hadn't",
-    "haven't",
-    "can't",
-    "isn't",
-    "wasn't",
-    "shouldn't",
-    "couldn't",
-    'nothing',
-    'nowhere',
+NEGATIONS = tuple(
+    "neither nor not never none don't won't didn't hadn't haven't can't isn't wasn't shouldn't "
+    "couldn't nothing nowhere".split()
 )
 
 # Part of the name of a cache file: raise it whenever the rules below find something else.
@@ -68,6 +53,7 @@ _ANY_NEGATION = '|'.join(sorted(NEGATIONS, key=len, reverse=True))
 _EITHER_APOSTROPHE = _ANY_NEGATION.replace("'", "['’]")
 _NEGATION_SUBSTRING = re.compile(_ANY_NEGATION, re.IGNORECASE)
 _NEGATION_WORD = re.compile(rf'(?<!\w)(?:{_EITHER_APOSTROPHE})(?!\w)', re.IGNORECASE)
+_CHECKSUM = 'sha256 of all but this note'
 
 _Characters = tuple[int, int]
 
@@ -128,10 +114,15 @@ def annotate(
     pipeline = _installed(pipeline)
     if cache is None:
         return _annotate(examples, pipeline)
-    path = pathlib.Path(cache) / f'{_fingerprint(examples, pipeline)}.jsonl'
+    texts = [example.texts for example in examples]
+    versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
+    name = _digest(json.dumps([texts, pipeline, *versions, _RULES]))[:32]
+    path = pathlib.Path(cache) / f'{name}.jsonl'
     if processes.exists(path):
         try:
-            annotations = _read_cache(path, examples)
+            read, annotations = read_annotations(path)
+            if [example.texts for example in read] != texts:
+                raise ValueError(f'{path} does not have the texts that it is named after')
             note, content = _split(path)
             if note != {_CHECKSUM: _digest(content)}:
                 logging.warning(
@@ -154,9 +145,6 @@ def _write_cache(path, examples, annotations) -> None:
     first, _, rest = content.partition('\n')
     record = parse_json(first) | {'note': {_CHECKSUM: _digest(content)}}
     write_text(path, f'{json.dumps(record, ensure_ascii=False)}\n{rest}')
-
-
-_CHECKSUM = 'sha256 of all but this note'
 
 
 def _split(path: pathlib.Path) -> tuple[Any, str]:
@@ -186,19 +174,6 @@ def _installed(pipeline: str) -> str:
     )
 
 
-def _fingerprint(examples: Sequence[Example], pipeline: str) -> str:
-    texts = [example.texts for example in examples]
-    versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
-    return _digest(json.dumps([texts, pipeline, *versions, _RULES]))[:32]
-
-
-def _read_cache(path: pathlib.Path, examples: Sequence[Example]) -> list[Annotation]:
-    read, annotations = read_annotations(path)
-    if [example.texts for example in read] != [example.texts for example in examples]:
-        raise ValueError(f'{path} does not have the texts that it is named after')
-    return annotations
-
-
 def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
     texts_of = [[text for text in example.texts if text is not None] for example in examples]
     # Each text once: the three hypotheses of MNLI share a premise.
@@ -216,25 +191,21 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
             for characters in getattr(parsed, kind).get(name, ())
         )
 
-    def linked(name: str) -> tuple[Link, ...]:
-        return tuple(
+    def before(span: Span, others: Iterable[Span]) -> tuple[Span, ...]:
+        return tuple(each for each in others if (each.text, each.start) < (span.text, span.start))
+
+    features = {name: spans('features', name) for name in texts[0].features}
+    relations = {
+        name: tuple(
             Link((Span(*verb, text),), (Span(*subject, text),))
             for text, parsed in enumerate(texts)
             for verb, subject in parsed.relations[name]
         )
-
-    features = {name: spans('features', name) for name in texts[0].features}
-    nouns = {
-        pronoun: tuple(
-            noun
-            for noun in features['noun']
-            if (noun.text, noun.start) < (pronoun.text, pronoun.start)
-        )
-        for pronoun in features['pronoun']
+        for name in texts[0].relations
     }
-    relations = {name: linked(name) for name in texts[0].relations}
+    nouns = {pronoun: before(pronoun, features['noun']) for pronoun in features['pronoun']}
     relations['noun-pronoun'] = tuple(
-        Link(before, (pronoun,)) for pronoun, before in nouns.items() if before
+        Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
     classes = sorted({name for parsed in texts for name in parsed.classes})
     return Annotation(features, relations, {name: spans('classes', name) for name in classes})

@@ -124,10 +124,8 @@ def mask_words(
         buckets=buckets,
         batch_multiple=batch_multiple,
     )
-    hidden = (places >= 0).sum(axis=1)
-    return MaskedTexts(
-        [_with_words(batch, places, words, masking.share) for batch in batches], text, hidden
-    )
+    masked = [_with_words(batch, places, words, masking.share) for batch in batches]
+    return MaskedTexts(masked, text, (places >= 0).sum(axis=1))
 
 
 def _hidden(
@@ -137,19 +135,13 @@ def _hidden(
     if masking.one_at_a_time:
         text, places = np.nonzero(kept)
         return text, places[:, None]
-    drawn = [_draw(masking, number, row) for number, row in enumerate(kept)]
-    places = np.full((len(drawn), max(map(len, drawn))), -1)
-    for row, each in enumerate(drawn):
-        places[row, : len(each)] = each
+    counts = [max(1, round(masking.share * each)) for each in kept.sum(axis=1)]
+    places = np.full((len(kept), max(counts)), -1)
+    for text, count in enumerate(counts):
+        rng = np.random.default_rng([masking.seed, text])
+        drawn = rng.choice(np.flatnonzero(kept[text]), count, replace=False)
+        places[text, :count] = np.sort(drawn)
     return np.arange(len(kept)), places
-
-
-def _draw(masking: Masking, number: int, kept: np.ndarray) -> np.ndarray:
-    """Return the positions that are hidden in a text, in ascending order."""
-    places = np.flatnonzero(kept)
-    count = max(1, round(masking.share * len(places)))
-    rng = np.random.default_rng([masking.seed, number])
-    return np.sort(rng.choice(places, count, replace=False))
 
 
 def _with_words(batch: Batch, places: np.ndarray, words: np.ndarray, share: float) -> MaskedBatch:

@@ -79,14 +79,9 @@ def read_segments(
         words += len(document.words)
         for start, middle, end in _cut(document, ends, tokenizer, max_length):
             kept += end - start
-            segments.append(
-                Example(
-                    document.between(start, middle),
-                    document.between(middle, end),
-                    id=f'{path.stem}/{len(segments)}',
-                    where=f'{path}, line {document.line(start)}',
-                )
-            )
+            texts = document.between(start, middle), document.between(middle, end)
+            where = f'{path}, line {document.line(start)}'
+            segments.append(Example(*texts, id=f'{path.stem}/{len(segments)}', where=where))
     if not segments:
         raise ValueError(
             f'{path} has no segment of two parts: it needs documents of at least two sentences, '
@@ -128,14 +123,12 @@ def _documents(text: str) -> Iterator[_Document]:
     for blank, lines in itertools.groupby(numbered, key=lambda line: _separates(line[1])):
         if blank:
             continue
-        parts, places, length = [], [], 0
+        text, places = '', []
         for number, line in lines:
-            part = _SPLIT_WORD.sub(r'\1', line.strip())
-            places.append((number, length))
-            parts.append(part)
-            length += len(part) + 1
-        joined = ' '.join(parts)
-        yield _Document(joined, [word.span() for word in _WORD.finditer(joined)], places)
+            places.append((number, len(text)))
+            text += _SPLIT_WORD.sub(r'\1', line.strip()) + ' '
+        text = text.removesuffix(' ')
+        yield _Document(text, [word.span() for word in _WORD.finditer(text)], places)
 
 
 def _separates(line: str) -> bool:
@@ -212,11 +205,5 @@ def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
 
 def _length(document: _Document, segment: tuple[int, int, int], tokenizer) -> int:
     """Return the number of tokens of a segment, special ones included."""
-    start, middle, end = segment
-    encoded = tokenizer(
-        document.between(start, middle),
-        document.between(middle, end),
-        truncation=False,
-        verbose=False,
-    )
-    return len(encoded['input_ids'])
+    texts = [document.between(*ends) for ends in itertools.pairwise(segment)]
+    return len(tokenizer(*texts, truncation=False, verbose=False)['input_ids'])

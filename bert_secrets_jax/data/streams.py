@@ -15,7 +15,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -77,8 +77,7 @@ class Texts:
             return Example(*texts, id=identity, where=where)
 
         examples = good_rows(self.path, rows, read, self.bad_rows, name=self.name, stop=True)
-        for example in examples:
-            yield example, source.share
+        yield from ((example, source.share) for example in examples)
 
 
 def stream_texts(
@@ -131,13 +130,7 @@ def stream_texts(
             f'{", ".join((*_TABLES, _RECORDS))}.'
         )
     check_there(path)
-    texts = Texts(
-        path=path,
-        columns=wanted,
-        header=None if columns is None else tuple(columns),
-        bad_rows=bad_rows,
-        name=name,
-    )
+    texts = Texts(path, wanted, None if columns is None else tuple(columns), bad_rows, name)
     # A fault of the file as a whole shows in its first text.
     next(iter(texts))
     return texts
@@ -170,21 +163,20 @@ class _Records:
                 records = reader.read(start, min(start + _TOGETHER, count))
                 for number, record in enumerate(records, start + 1):
                     self.share = number / count
-                    yield self._row(number, record)
+                    yield self._row(f'record {number}', record)
             reader.close()
         except RuntimeError as fault:
             raise ValueError(f'{self.path} is damaged, or no {_RECORDS} file: {fault}') from None
 
-    def _row(self, number: int, record: bytes) -> Row:
-        where = f'record {number}'
+    def _row(self, where: str, record: bytes) -> Row:
         try:
             values = _features_of(record, self.features) if self.features else (record,)
-            texts = [value.decode('utf-8') for value in values]
-        except UnicodeDecodeError:
-            return Row(where, fault='not UTF-8')
+            return filled(
+                where, self.features or ('text',), [str(each, 'utf-8') for each in values]
+            )
         except ValueError as fault:
-            return Row(where, fault=str(fault))
-        return filled(where, self.features or ('text',), texts)
+            undecoded = isinstance(fault, UnicodeDecodeError)
+            return Row(where, fault='not UTF-8' if undecoded else str(fault))
 
 
 def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
@@ -194,15 +186,17 @@ def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
     from tensorflow_datasets.proto import tf_example_pb2
 
     try:
-        found = tf_example_pb2.Example.FromString(record).features.feature
+        there = tf_example_pb2.Example.FromString(record).features.feature
     except DecodeError:
         raise ValueError('no tf.train.Example') from None
+    texts = []
     for feature in features:
-        if feature not in found:
-            raise ValueError(f'no feature {feature!r}, but {", ".join(sorted(found)) or "none"}')
-        if len(found[feature].bytes_list.value) != 1:
+        if feature not in there:
+            raise ValueError(f'no feature {feature!r}, but {", ".join(sorted(there)) or "none"}')
+        if len(there[feature].bytes_list.value) != 1:
             raise ValueError(f'the feature {feature!r} is not one text')
-    return tuple(found[feature].bytes_list.value[0] for feature in features)
+        texts += there[feature].bytes_list.value
+    return tuple(texts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,18 +325,11 @@ def stream_batches(
         )
     check_tokenizer(tokenizer, max_length)
     return Batches(
-        tokenizer=tokenizer,
-        texts=texts,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        buckets=tuple(buckets),
-        fewest=fewest,
-        batch_multiple=batch_multiple,
+        tokenizer, texts, max_length, tokens_per_batch, tuple(buckets), fewest, batch_multiple
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part:
+class _Part(NamedTuple):
     """Some texts, and the share of all that has been read with them; None if it is not known."""
 
     examples: list[Example]
@@ -351,15 +338,15 @@ class _Part:
 
 def _parts(texts: Iterable[Text]) -> Iterator[_Part]:
     """Yield texts in parts that are tokenised in one call each."""
-    found, characters, share = [], 0, None
+    part, characters, share = [], 0, None
     for example, share in _with_share(texts):
-        found.append(example)
+        part.append(example)
         characters += len(example.text_a) + len(example.text_b or '')
-        if len(found) == _TEXTS or characters >= _CHARACTERS:
-            yield _Part(found, share)
-            found, characters = [], 0
-    if found:
-        yield _Part(found, share)
+        if len(part) == _TEXTS or characters >= _CHARACTERS:
+            yield _Part(part, share)
+            part, characters = [], 0
+    if part:
+        yield _Part(part, share)
 
 
 def _with_share(texts: Iterable[Text]) -> Iterator[tuple[Example, float | None]]:

@@ -104,9 +104,8 @@ def table_rows(
                 'out.'
             )
         case suffix:
-            raise ValueError(
-                f'{lines.path}: unknown extension {suffix!r}; known: .tsv, .csv, .jsonl.'
-            )
+            known = '.tsv, .csv, .jsonl'
+            raise ValueError(f'{lines.path}: unknown extension {suffix!r}; known: {known}.')
     return _wanted_fields(lines.path, records, columns, header)
 
 
@@ -211,7 +210,15 @@ def _label_reader(
     """Return a function from the text of a label to a class id or a score."""
     kinds = {text.strip() for text in texts}
     if labels is None:
-        return _number_reader(path, kinds)
+        if all(_WHOLE.fullmatch(text) for text in kinds):
+            return int
+        if all(_NUMBER.fullmatch(text) for text in kinds):
+            return _score
+        shown = some_of([repr(text) for text in sorted(kinds)], 10)
+        raise ValueError(
+            f'{path}: labels are not all numbers: {shown}. Name them in the order of their '
+            'class ids: labels=(...).'
+        )
     if isinstance(labels, str):
         raise ValueError(f"{labels=} is one text: give a sequence of names, ('no', 'yes').")
     if not labels:
@@ -225,19 +232,6 @@ def _label_reader(
         # The file has numbers, and these are their names.
         return functools.partial(_class_id, numbers, f'{", ".join(labels)}, or a number from 0')
     return functools.partial(_class_id, ids, ', '.join(labels))
-
-
-def _number_reader(path: pathlib.Path, kinds: set[str]) -> Callable[[str], int | float]:
-    """Return `int` if all labels are whole numbers, otherwise `_score` if all are numbers."""
-    if all(_WHOLE.fullmatch(text) for text in kinds):
-        return int
-    if all(_NUMBER.fullmatch(text) for text in kinds):
-        return _score
-    found = some_of([repr(text) for text in sorted(kinds)], 10)
-    raise ValueError(
-        f'{path}: labels are not all numbers: {found}. Name them in the order of their '
-        'class ids: labels=(...).'
-    )
 
 
 # Python's own `int` and `float` also read 1_0, and the digits of other scripts.

@@ -4,7 +4,7 @@ import dataclasses
 import numbers
 import types
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from absl import logging
@@ -179,76 +179,49 @@ class Task:
         return len(self.labels) or 1
 
 
+def _glue(title: str, texts: tuple[str, ...] = ('sentence1', 'sentence2'), **more: Any) -> Task:
+    """Return a task whose names follow from its title, and whose texts have the same columns."""
+    name = title.lower()
+    columns = {'text_columns': texts, 'tfds_text_features': texts}
+    return Task(name=name, title=title, tfds_config=name.replace('-', ''), **columns | more)
+
+
+_ENTAILMENT = ('entailment', 'not_entailment')
 _TASKS = (
-    Task(
-        name='mrpc',
-        title='MRPC',
-        tfds_config='mrpc',
+    _glue(
+        'MRPC',
         text_columns=('#1 String', '#2 String'),
         label_column='Quality',
         metrics=('f1', 'accuracy'),
     ),
-    Task(
-        name='sts-b',
-        title='STS-B',
-        tfds_config='stsb',
-        label_column='score',
-        labels=(),
-        metrics=('pearson', 'spearman'),
-    ),
-    Task(
-        name='sst-2',
-        title='SST-2',
-        tfds_config='sst2',
-        text_columns=('sentence',),
-        tfds_text_features=('sentence',),
-    ),
-    Task(
-        name='qqp',
-        title='QQP',
-        tfds_config='qqp',
-        text_columns=('question1', 'question2'),
-        tfds_text_features=('question1', 'question2'),
+    _glue('STS-B', label_column='score', labels=(), metrics=('pearson', 'spearman')),
+    _glue('SST-2', ('sentence',)),
+    _glue(
+        'QQP',
+        ('question1', 'question2'),
         label_column='is_duplicate',
         metrics=('f1', 'accuracy'),
     ),
-    Task(
-        name='rte',
-        title='RTE',
-        tfds_config='rte',
-        labels=('entailment', 'not_entailment'),
-    ),
-    Task(
-        name='qnli',
-        title='QNLI',
-        tfds_config='qnli',
-        text_columns=('question', 'sentence'),
-        tfds_text_features=('question', 'sentence'),
-        labels=('entailment', 'not_entailment'),
-    ),
+    _glue('RTE', labels=_ENTAILMENT),
+    _glue('QNLI', ('question', 'sentence'), labels=_ENTAILMENT),
     # MNLI-matched: the paper evaluates on the genres seen in training.
-    Task(
-        name='mnli',
-        title='MNLI',
-        tfds_config='mnli',
+    _glue(
+        'MNLI',
         tfds_text_features=('premise', 'hypothesis'),
         label_column='gold_label',
         labels=('entailment', 'neutral', 'contradiction'),
         dev_file='dev_matched',
         tfds_dev_split='validation_matched',
     ),
-    Task(
-        name='cola',
-        title='CoLA',
-        tfds_config='cola',
-        text_columns=('sentence',),
-        tfds_text_features=('sentence',),
+    _glue(
+        'CoLA',
+        ('sentence',),
         label_column='is_acceptable',
         metrics=('matthews',),
         columns=('source', 'is_acceptable', 'star', 'sentence'),
         in_paper=False,
     ),
-    Task(name='wnli', title='WNLI', tfds_config='wnli', in_paper=False),
+    _glue('WNLI', in_paper=False),
 )
 GLUE: Mapping[str, Task] = types.MappingProxyType({task.name: task for task in _TASKS})
 
@@ -264,13 +237,7 @@ def get_task(name: str | Task) -> Task:
     """
     if isinstance(name, Task):
         return name
-    wanted = _plain(name)
     for task in GLUE.values():
-        if _plain(task.name) == wanted:
+        if task.tfds_config == name.lower().replace('-', '').replace('_', ''):
             return task
-    known = ', '.join(GLUE)
-    raise ValueError(f'Unknown task {name!r}; known: {known}.')
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace('-', '').replace('_', '')
+    raise ValueError(f'Unknown task {name!r}; known: {", ".join(GLUE)}.')

@@ -59,19 +59,15 @@ class Parse:
     @property
     def annotation(self) -> Annotation:
         """The relations as links from each word to its head, and the word classes."""
-        links: dict[str, list[Link]] = {}
-        for word, (head, relation) in enumerate(zip(self.heads, self.relations, strict=True)):
+        links: dict[str, tuple[Link, ...]] = {}
+        for word, head, relation in zip(self.words, self.heads, self.relations, strict=True):
             if head >= 0 and relation not in LEFT_OUT:
-                link = Link((self.words[word],), (self.words[head],))
-                links.setdefault(relation, []).append(link)
-        classes: dict[str, list[Span]] = {}
+                link = Link((word,), (self.words[head],))
+                links[relation] = (*links.get(relation, ()), link)
+        classes: dict[str, tuple[Span, ...]] = {}
         for span, name in zip(self.words, self.classes, strict=True):
-            classes.setdefault(name, []).append(span)
-        return Annotation(
-            {},
-            {name: tuple(found) for name, found in links.items()},
-            {name: tuple(spans) for name, spans in classes.items()},
-        )
+            classes[name] = (*classes.get(name, ()), span)
+        return Annotation({}, links, classes)
 
 
 def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
@@ -220,11 +216,11 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     words = words_of_spans(encoded, [parse.words for parse in parses])
     total = sum(len(parse.words) for parse in parses)
-    found = sum(len(np.unique(row[row >= 0])) for row in words)
-    if found < total:
+    written = sum(len(np.unique(row[row >= 0])) for row in words)
+    if written < total:
         logging.info(
             '%d of %d words have no wordpiece of their own (cut off, or written as one with the '
-            'word before), and are left out.', total - found, total,
+            'word before), and are left out.', total - written, total,
         )  # fmt: skip
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
@@ -233,10 +229,9 @@ def words_of_spans(encoded: Encoded, spans: Sequence[Sequence[Span]]) -> Int32[n
     """Return the first of given words, for each text, that each wordpiece overlaps; else -1."""
     words = np.full(encoded.input_ids.shape, -1, np.int32)
     for row, of_text in enumerate(spans):
+        start, end = encoded.offsets[row].T
         # From the last to the first, so that the first has what it shares.
-        for number in reversed(range(len(of_text))):
-            span = of_text[number]
-            start, end = encoded.offsets[row, :, 0], encoded.offsets[row, :, 1]
+        for number, span in reversed(list(enumerate(of_text))):
             inside = (start < span.end) & (span.start < end) & (encoded.text[row] == span.text)
             words[row, inside] = number
     return words

@@ -149,9 +149,9 @@ def plural(feature: str) -> str:
     return feature if feature == 'punctuation' or feature.startswith('[') else f'{feature}s'
 
 
-def _looked_up(arguments: tuple[tuple[str, str], ...]) -> Statistic:
-    """Return attention to features in the notebook's reading: pairs of marks to find and count."""
-    found, counted = zip(*arguments, strict=True)
+def _looked_up(marks: tuple) -> Statistic:
+    """Return the notebook's attention to features: a pair of marks to find and count, or pairs."""
+    found, counted = marks if isinstance(marks[0], str) else zip(*marks, strict=True)
     return statistics.attention_to(found, reading='notebook', among=counted)
 
 
@@ -159,6 +159,25 @@ _TO_FEATURES = Family(statistics.attention_to)
 _TO_FEATURES_OF_NOTEBOOK = Family(_looked_up)
 _FROM_CLS = Family(statistics.cls_to)
 _FROM_CLS_OF_NOTEBOOK = Family(statistics.cls_to, (('reading', 'notebook'),))
+
+
+def _share(
+    name: str, title: str, family: Family, argument: Hashable, *, reading: Reading, **more: Any
+) -> Described:
+    """Return the share of attention that a member of a family measures, named by its reading."""
+    if reading == 'notebook':
+        name, title = notebook(name), notebook(title)
+    return Described(
+        name,
+        title,
+        family.make(argument, **dict(family.options)),
+        unit=SHARE,
+        limits=(0.0, 1.0),
+        reading=reading,
+        family=family,
+        argument=argument,
+        **more,
+    )
 
 
 def _without_annotations() -> list[Described]:
@@ -254,65 +273,24 @@ def _without_annotations() -> list[Described]:
     ]
 
 
-def _to_feature(feature: str) -> Described:
-    return Described(
-        name=feature,
-        title=f'attention to {plural(feature)}',
-        function=statistics.attention_to(feature),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        source=_OF_FEATURES,
-        features=(feature,),
-        family=_TO_FEATURES,
-        argument=feature,
-    )
+def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
+    family, argument, features = _TO_FEATURES, feature, (feature,)
+    if reading == 'notebook':
+        found = _MARKS_OF_NOTEBOOK.get(feature, feature)
+        counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
+        family, argument = _TO_FEATURES_OF_NOTEBOOK, (found, counted)
+        features = (found,) if counted == 'token' else argument
+    title = f'attention to {plural(feature)}'
+    described = {'reading': reading, 'source': _OF_FEATURES, 'features': features}
+    return _share(feature, title, family, argument, **described)
 
 
-def _to_feature_of_notebook(feature: str) -> Described:
-    found = _MARKS_OF_NOTEBOOK.get(feature, feature)
-    counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
-    return Described(
-        name=notebook(feature),
-        title=f'attention to {plural(feature)} (notebook)',
-        function=statistics.attention_to(found, reading='notebook', among=counted),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        source=_OF_FEATURES,
-        reading='notebook',
-        features=(found,) if counted == 'token' else (found, counted),
-        family=_TO_FEATURES_OF_NOTEBOOK,
-        argument=(found, counted),
-    )
-
-
-def _from_cls_to(name: str, marks: str, *, feature: bool = True) -> Described:
-    return Described(
-        name=from_cls(name),
-        title=f'attention of [CLS] to {plural(name)}',
-        function=statistics.cls_to(marks),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        source=_OF_TOKENS,
-        features=(marks,) if feature else (),
-        family=_FROM_CLS,
-        argument=marks,
-    )
-
-
-def _from_cls_of_notebook(feature: str) -> Described:
-    found = _MARKS_OF_NOTEBOOK.get(feature, feature)
-    return Described(
-        name=notebook(from_cls(feature)),
-        title=f'attention of [CLS] to {plural(feature)} (notebook)',
-        function=statistics.cls_to(found, reading='notebook'),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        source=_OF_TOKENS,
-        reading='notebook',
-        features=(found,),
-        family=_FROM_CLS_OF_NOTEBOOK,
-        argument=found,
-    )
+def _from_cls_to(name: str, marks: str, reading: Reading = 'paper') -> Described:
+    family = _FROM_CLS if reading == 'paper' else _FROM_CLS_OF_NOTEBOOK
+    title = f'attention of [CLS] to {plural(name)}'
+    features = () if name.startswith('[') else (marks,)
+    described = {'reading': reading, 'source': _OF_TOKENS, 'features': features}
+    return _share(from_cls(name), title, family, marks, **described)
 
 
 def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
@@ -331,38 +309,23 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
 
 
 def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Described:
-    (title,) = (
-        title for title, direction in directions([name]).items() if direction.reverse == reverse
-    )
+    ways = directions([name]).items()
+    (title,) = (title for title, direction in ways if direction.reverse == reverse)
     options = {'reverse': reverse}
     if reading != 'paper':
         options |= {'reading': reading, 'among': 'token'}
     family = Family(statistics.attention_of_links, tuple(options.items()))
-    return Described(
-        name=title if reading == 'paper' else notebook(title),
-        title=f'attention from {title}' + ('' if reading == 'paper' else ' (notebook)'),
-        function=statistics.attention_of_links(marks, **options),
-        unit=SHARE,
-        limits=(0.0, 1.0),
-        source=_OF_TOKENS,
-        reading=reading,
-        relations=(marks,),
-        family=family,
-        argument=marks,
-    )
+    described = {'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)}
+    return _share(title, f'attention from {title}', family, marks, **described)
 
 
-def _along_links() -> list[Described]:
+def _along_links(reverse: bool) -> list[Described]:
     return [
-        each
-        for reverse in (False, True)
-        for each in (
-            *(relation(name, reverse) for name in RELATIONS),
-            *(
-                _along(name, reverse=reverse, reading='notebook', marks=_MARKS_OF_NOTEBOOK[name])
-                for name in RELATIONS_OF_NOTEBOOK
-            ),
-        )
+        *(relation(name, reverse) for name in RELATIONS),
+        *(
+            _along(name, reverse=reverse, reading='notebook', marks=_MARKS_OF_NOTEBOOK[name])
+            for name in RELATIONS_OF_NOTEBOOK
+        ),
     ]
 
 
@@ -393,12 +356,16 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
         for each in (
             *_without_annotations(),
             *map(_to_feature, FEATURES),
-            *map(_to_feature_of_notebook, FEATURES_OF_NOTEBOOK),
-            _from_cls_to('[CLS]', 'cls', feature=False),
-            _from_cls_to('[SEP]', 'sep', feature=False),
+            *(_to_feature(feature, 'notebook') for feature in FEATURES_OF_NOTEBOOK),
+            _from_cls_to('[CLS]', 'cls'),
+            _from_cls_to('[SEP]', 'sep'),
             *(_from_cls_to(feature, feature) for feature in FEATURES),
-            *map(_from_cls_of_notebook, FEATURES_OF_NOTEBOOK),
-            *_along_links(),
+            *(
+                _from_cls_to(feature, _MARKS_OF_NOTEBOOK.get(feature, feature), 'notebook')
+                for feature in FEATURES_OF_NOTEBOOK
+            ),
+            *_along_links(reverse=False),
+            *_along_links(reverse=True),
             *_comparisons(),
         )
     }
@@ -602,9 +569,14 @@ def _apart(models, batches, described, also, **options) -> dict[Hashable, Any]:
     for name in names:
         if names.count(name) > 1 or name in also:
             raise ValueError(f'Two statistics have the name {name!r}: measure each once.')
+    families: dict[Hashable, list[Described]] = {}
+    for each in described:
+        families.setdefault(each.family or each.name, []).append(each)
     stacks = {
-        _Stack(tuple(each.name for each in members)): _stacked(members)
-        for members in _families(described)
+        _Stack(tuple(each.name for each in members)): members[0].function
+        if len(members) == 1
+        else members[0].family.stacked(tuple(each.argument for each in members))
+        for members in families.values()
     }
     measured = stream(models, batches, {**stacks, **also}, **options)
     tables = {}
@@ -623,17 +595,3 @@ class _Stack:
 
     def __repr__(self) -> str:
         return ', '.join(map(repr, self.names))
-
-
-def _families(described: Sequence[Described]) -> list[list[Described]]:
-    """Return the statistics in groups of one family, in the order of their first members."""
-    groups = {}
-    for each in described:
-        groups.setdefault(each.family or each.name, []).append(each)
-    return list(groups.values())
-
-
-def _stacked(members: Sequence[Described]) -> Statistic | Comparison:
-    if len(members) == 1:
-        return members[0].function
-    return members[0].family.stacked(tuple(each.argument for each in members))

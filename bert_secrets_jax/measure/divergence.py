@@ -6,7 +6,7 @@ Shapes: L layers, N heads, H = L * N heads of all layers, T query tokens, S key 
 import jax
 import jax.numpy as jnp
 
-from bert_secrets_jax.measure.statistics import Maps, Marks, Result
+from bert_secrets_jax.measure.statistics import Maps, Marks, Result, entropies
 
 # The share of each row that is spread evenly over the real tokens, as in the published code.
 SMOOTHING = 0.001
@@ -28,25 +28,20 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     size = layers * heads
     rows = attentions.reshape(size, *attentions.shape[2:])
     rows = ((1 - SMOOTHING) * rows + SMOOTHING / count) * (token[:, None] * token[None, :])[None]
-    entropies = _entropies(rows)
+    own = entropies(rows)
     # Each pair once: every head with the half of all heads that come after it, in a circle.
     others = jnp.arange(size)[:, None] + jnp.arange(1, size // 2 + 1)[None, :]
     circle = jnp.concatenate([rows, rows[: size // 2]])
 
     def from_others(number):
         after = jax.lax.dynamic_slice_in_dim(circle, number + 1, size // 2)
-        return _entropies((rows[number][None] + after) / 2)
+        return entropies((rows[number][None] + after) / 2)
 
     # One head after the other, so that no array of all pairs of maps is made.
     middle = jax.lax.map(from_others, jnp.arange(size))
-    apart = middle - (entropies[:, None] + entropies[others % size]) / 2
+    apart = middle - (own[:, None] + own[others % size]) / 2
     # Rounding makes a divergence of 0 a little less at times.
     total = jnp.einsum('HGT,T->HG', apart, token, precision=jax.lax.Precision.HIGHEST)
     found = jnp.maximum(total / count, 0)
     values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(found)
     return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()
-
-
-def _entropies(rows):
-    """Return the entropy of each row [..., T] of maps [..., T, S]; 0 log 0 is 0."""
-    return -(rows * jnp.log(jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))).sum(axis=-1)

@@ -28,7 +28,7 @@ from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.weights import Pretrained
 
-# The types of keys, each with the name of its marks. All tokens that are of none are of the last.
+# The types of keys. All tokens that have none of the marks are of the last type.
 OTHERS = 'other tokens'
 TYPES = ('[CLS]', '[SEP]', 'period or comma', OTHERS)
 _MARKS = ('cls', 'sep', 'period_comma')
@@ -105,19 +105,26 @@ def absolute_gradients(loss: Loss):
     """Return a function that gives |d loss / d attention| in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T S']:
-        config = bert.config
-        rows, length = batch.input_ids.shape
-
-        def total(change):
-            output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
-            # An example's loss depends on its own maps alone: of the sum, each gets its own
-            # gradient.
-            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
-
-        heads = (config.num_hidden_layers, config.num_attention_heads)
-        return jnp.abs(jax.grad(total)(jnp.zeros((rows, *heads, length, length))))
+        return jnp.abs(map_gradients(loss, bert, params, batch, **options)[0])
 
     return maps_of
+
+
+def map_gradients(loss: Loss, bert, params, batch: Batch, **options) -> tuple[Array, Array]:
+    """Return d loss / d attention of a batch [B, L, N, T, S], and its maps."""
+    (rows, length), config = batch.input_ids.shape, bert.config
+
+    def total(change):
+        output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
+        return total_loss(loss, output, batch), output.attentions
+
+    shape = (rows, config.num_hidden_layers, config.num_attention_heads, length, length)
+    return jax.grad(total, has_aux=True)(jnp.zeros(shape))
+
+
+def total_loss(loss: Loss, output: BertOutput, batch: Batch) -> Float[Array, '']:
+    """Return the sum over examples; the maps and masks of each change its own summand alone."""
+    return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
 
 
 def by_type(gradients: Maps, marks: Marks) -> Result:

@@ -4,8 +4,7 @@ Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi,
 call the mean over examples of |d loss / d xi| the importance of the head: how much the loss is
 expected to change if the head were not there.
 
-Shapes: B examples, L layers, N heads, T query tokens, S key tokens, Q query
-tokens or 1.
+Shapes: B examples, L layers, N heads, T query tokens, S key tokens, Q query tokens or 1.
 """
 
 import functools
@@ -18,7 +17,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.measure.gradients import Loss
+from bert_secrets_jax.measure.gradients import Loss, map_gradients, total_loss
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
@@ -68,12 +67,8 @@ def head_importance(
         return table
     share = 1 / found['length'].mean
     share[-1] = 1
-    return HeadTable(
-        mean=table.mean * share,
-        variance=table.variance * share**2,
-        count=table.count,
-        values=None if table.values is None else table.values * share,
-    )
+    values = None if table.values is None else table.values * share
+    return HeadTable(table.mean * share, table.variance * share**2, table.count, values)
 
 
 def normalised(
@@ -100,20 +95,15 @@ def mask_gradients(loss: Loss):
     """Return a function that gives d loss / d mask in the place of the maps of a batch."""
 
     def maps_of(bert, params, batch: Batch, *, head_mask, baseline) -> Float[Array, 'B L N 1 1']:
-        config = bert.config
-        heads = (config.num_hidden_layers, config.num_attention_heads)
-        mask = jnp.ones(heads) if head_mask is None else head_mask
-
         def total(mask):
-            output = bert.apply(
-                {'params': params}, **batch.inputs, head_mask=mask, baseline=baseline
-            )
-            # An example's loss depends on its own mask alone: of the sum, each gets its own
-            # gradient.
-            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum()
+            options = {'head_mask': mask, 'baseline': baseline}
+            output = bert.apply({'params': params}, **batch.inputs, **options)
+            return total_loss(loss, output, batch)
 
-        rows = len(batch.example)
-        return jax.grad(total)(jnp.broadcast_to(mask, (rows, *heads)))[..., None, None]
+        config = bert.config
+        shape = (len(batch.example), config.num_hidden_layers, config.num_attention_heads)
+        mask = jnp.ones(shape) if head_mask is None else jnp.broadcast_to(head_mask, shape)
+        return jax.grad(total)(mask)[..., None, None]
 
     return maps_of
 
@@ -127,15 +117,7 @@ def token_gradients(loss: Loss):
     """
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:
-        config = bert.config
-        rows, length = batch.input_ids.shape
-        heads = (config.num_hidden_layers, config.num_attention_heads)
-
-        def total(change):
-            output = bert.apply({'params': params}, **batch.inputs, map_change=change, **options)
-            return jnp.where(batch.example >= 0, loss(output, batch), 0).sum(), output.attentions
-
-        gradients, maps = jax.grad(total, has_aux=True)(jnp.zeros((rows, *heads, length, length)))
+        gradients, maps = map_gradients(loss, bert, params, batch, **options)
         exact = jax.lax.Precision.HIGHEST
         return jnp.einsum('BLNTS,BLNTS->BLNT', maps, gradients, precision=exact)[..., None]
 

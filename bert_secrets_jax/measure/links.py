@@ -152,8 +152,8 @@ class LinkTest:
     def real(self) -> Bool[np.ndarray, 'L N']:
         """Whether a head is above the places of every kind, each at 5 % for all heads.
 
-        A head that has, of one kind, only what it holds fixed passes here with a chance of at most 5 %
-        for all heads. A kind without places decides nothing, so no head is above it.
+        A head that has nothing but what one kind holds fixed passes here with a chance of at most
+        5 % for all heads. No head is above a kind without places.
         """
         return np.all([null.above for null in self.nulls.values()], axis=0)
 
@@ -343,25 +343,23 @@ class _Comparison:
         self._weights = 1 / (of_example[places.example[links]] * max(np.sum(of_example > 0), 1))
         self._examples = places.example[links]
         drawn = places.drawn[links].ravel()
-        link, draw = np.repeat(np.arange(len(links)), draws), np.tile(np.arange(draws), len(links))
-        ones = np.ones(len(drawn))
+        numbers = np.arange(len(links))
+        link, draw = np.repeat(numbers, draws), np.tile(np.arange(draws), len(links))
         count = int(places.first[-1])
 
         def matrix(values, rows, columns, height):
-            found = scipy.sparse.coo_array((values, (rows, columns)), shape=(height, count))
-            return found.tocsc().astype(np.float32)
+            return _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
 
-        self._own = matrix(
-            np.ones(len(links)), np.arange(len(links)), places.own[links], len(links)
-        )
-        self._random = matrix(ones / draws, link, drawn, len(links))
-        self._of_draw = matrix(ones * self._weights[link], draw, drawn, draws)
+        self._adders = {
+            'own': matrix(np.ones(len(links)), numbers, places.own[links], len(links)),
+            'random': matrix(np.ones(len(drawn)) / draws, link, drawn, len(links)),
+            'draws': matrix(self._weights[link], draw, drawn, draws),
+        }
         # How much each place counts in the mean, and from which link it does.
-        self._place_weight = np.bincount(drawn, self._weights[link] / draws, minlength=count)
+        weight = self._weights[link] / draws
+        self._place_weight = np.bincount(drawn, weight, minlength=count)
         hosts = np.searchsorted(places.first, drawn, side='right') - 1
-        self._guests = scipy.sparse.coo_array(
-            (self._weights[link] / draws, (hosts, link)), shape=(examples, len(links))
-        ).tocsr()
+        self._guests = _matrix(weight, hosts, link, (examples, len(links))).tocsr()
         self._sums: dict[str, np.ndarray] = {}
 
     def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -376,25 +374,16 @@ class _Comparison:
         if not self._sums:
             self._heads = scores.shape[1:]
             width = int(np.prod(self._heads))
-            heights = (
-                len(self._weights),
-                len(self._weights),
-                self._of_draw.shape[0],
-                len(first) - 1,
-            )
+            heights = {name: adder.shape[0] for name, adder in self._adders.items()}
             self._sums = {
                 name: np.zeros((height, width), np.float32)
-                for name, height in zip(('own', 'random', 'draws', 'hosts'), heights, strict=True)
+                for name, height in (heights | {'hosts': len(first) - 1}).items()
             }
         scores = scores.reshape(len(scores), int(np.prod(self._heads)))
         counts = np.diff(first)[examples]
         columns = np.concatenate([np.arange(first[each], first[each + 1]) for each in examples])
-        for name, matrix in (
-            ('own', self._own),
-            ('random', self._random),
-            ('draws', self._of_draw),
-        ):
-            part = matrix[:, columns]
+        for name, adder in self._adders.items():
+            part = adder[:, columns]
             rows = np.unique(part.nonzero()[0])
             self._sums[name][rows] += part.tocsr()[rows] @ scores
         weighted = scores * self._place_weight[columns, None]
@@ -407,9 +396,8 @@ class _Comparison:
         own, random, weights = sums['own'], sums['random'], self._weights[:, None]
         examples = len(self._places.pairs)
         # The contribution of each example: its links, and its places for the links of any example.
-        links = scipy.sparse.coo_array(
-            (self._weights, (self._examples, np.arange(len(own)))), shape=(examples, len(own))
-        ).tocsr()
+        numbers = np.arange(len(own))
+        links = _matrix(self._weights, self._examples, numbers, (examples, len(own))).tocsr()
         contributed = links @ (own - random) - (sums['hosts'] - self._guests @ random)
         takes_part = (links.sum(axis=1) > 0) | (self._guests.sum(axis=1) > 0)
         contributed = contributed[takes_part] * takes_part.sum()
@@ -437,6 +425,10 @@ class _Comparison:
             links=len(own),
             possible=float(np.median(self._places.possible[self._places.possible > 0])),
         )
+
+
+def _matrix(values, rows, columns, shape: tuple[int, int]) -> scipy.sparse.coo_array:
+    return scipy.sparse.coo_array((values, (rows, columns)), shape=shape)
 
 
 def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:

@@ -1,8 +1,7 @@
 """Places where the links of texts could stand as well: what real links are compared with.
 
-A head with attention along links may know nothing of the links: it may look a fixed number of
-tokens away, at tokens near the beginning, or at certain parts of speech. Each of the four kinds of
-places holds one of these things fixed:
+A head with attention along links may know nothing of them: it may look a fixed number of tokens
+away, at tokens near the beginning, or at certain parts of speech. Each kind holds one fixed:
 
 - `ELSEWHERE`: random places of the same text that are not adjacent. This is what chance gives.
 - `MOVED`: the link is moved within its text as a whole. All its distances stay.
@@ -24,6 +23,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
@@ -92,10 +92,9 @@ def draw_places(
             'Annotation.classes.'
         )
     _check(links, encoded.text)
-    of_kind = {
-        ELSEWHERE: _Elsewhere, MOVED: _Moved, POSITIONS: _Positions, CLASSES: _Classes,
-    }[kind](links, encoded)  # fmt: skip
-    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    number = KINDS.index(kind)
+    of_kind = (_Elsewhere, _Moved, _Positions, _Classes)[number](links, encoded)
+    rng = np.random.default_rng([seed, number])
     count = len(of_kind.links)
     drawn = np.full((count, draws), -1)
     possible = np.zeros(count, np.int64)
@@ -132,11 +131,7 @@ def together(
         )
         for example in range(len(counts[0]))
     ]
-    shape = (len(filled), max(1, *map(len, filled), 0), 1)
-    pairs = np.tile(np.array([0, 0, -1], np.int32), shape)
-    for row, of_example in zip(pairs, filled, strict=True):
-        row[: len(of_example)] = of_example
-    return pairs, starts
+    return fill_up(filled), starts
 
 
 class _Book:
@@ -172,16 +167,12 @@ class _Book:
         renumbered[order] = np.arange(len(codes))
         renumbered[-1] = -1
         first = np.searchsorted(host[order], np.arange(self._examples + 1))
-        lengths = np.array([len(pairs) for pairs in self._pairs])[shape[order]]
-        rows = np.bincount(host[order], lengths, minlength=self._examples).astype(int)
-        table = np.tile(np.array([0, 0, -1], np.int32), (self._examples, max(1, *rows, 0), 1))
-        filled = np.zeros(self._examples, int)
+        filled: list[list[tuple]] = [[] for _ in range(self._examples)]
         for place in order.tolist():
-            of, pairs = host[place], self._pairs[shape[place]]
-            block = table[of, filled[of] : filled[of] + len(pairs)]
-            block[:, :2] = pairs + np.array([query[place], key[place]])
-            block[:, 2] = renumbered[place] - first[of]
-            filled[of] += len(pairs)
+            pairs = self._pairs[shape[place]] + np.array([query[place], key[place]])
+            number = renumbered[place] - first[host[place]]
+            filled[host[place]] += [(*pair, number) for pair in pairs.tolist()]
+        table = fill_up(filled)
         return Places(table, first, example, renumbered[own], renumbered[drawn], possible)
 
 

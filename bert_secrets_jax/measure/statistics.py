@@ -1,9 +1,8 @@
 """Statistics of attention: pure functions of one example's maps.
 
-Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`. A value may
-have further axes, `[L, N, ...]`, such as one of features or of random draws, and the weight may
-have them too. A weight of 0 says that the statistic does not apply to the example, which is then
-left out. `marks` is a dictionary with
+Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight [])`. Both may have
+further axes, such as one of features or of random draws. An example with the weight 0, to which the
+statistic does not apply, is left out. `marks` is a dictionary with
 
 - types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
   tokens; rows and columns of padding never count. 'cls', 'sep' and 'period_comma' (wordpieces that
@@ -16,15 +15,9 @@ left out. `marks` is a dictionary with
 - `marks['random']`: places of links and of random links, `[P, 3]`, with the number of the place
   where relations have that of the link (`links.with_random_links`).
 
-Write your own in the same form and hand it to `collect`:
-
-    def attention_to_first_half(attentions, marks):
-        ...
-        return value, weight
-
-A function that makes a statistic (`attention_to`, ...) returns the same object for the same
-arguments, because jit recognises by identity what it has compiled. `measure/catalogue.py` has the
-name and the source of each statistic.
+Write your own in the same form and hand it to `collect`. A function that makes a statistic
+(`attention_to`, ...) returns the same object for the same arguments, because jit recognises by
+identity what it has compiled. `measure/catalogue.py` has the name and the source of each.
 """
 
 import functools
@@ -153,9 +146,8 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         marked = _marked(_read(marks, reading), name)
-        return _greatest(_from_cls(attentions, marks), marked), _has_any(marks['cls']) * _has_any(
-            marked
-        )
+        weight = _has_any(marks['cls']) * _has_any(marked)
+        return _greatest(_from_cls(attentions, marks), marked), weight
 
     statistic.__name__ = f'cls_to_{name}'
     return statistic
@@ -188,9 +180,9 @@ def attention_of_links(
         along = functools.partial(_along, attentions, reverse=reverse)
         value = along(links) if links.ndim == 2 else jax.vmap(along, out_axes=-1)(links)
         exists = _has_any(links[..., 2] >= 0)
-        return value, exists if among is None else jnp.broadcast_to(
-            _has_any(marks[among]), exists.shape
-        )
+        if among is not None:
+            exists = jnp.broadcast_to(_has_any(marks[among]), exists.shape)
+        return value, exists
 
     statistic.__name__ = f'attention_of_links_{name}' + '_reversed' * reverse
     return statistic
@@ -245,9 +237,8 @@ def of_words(statistic: Callable) -> Callable:
     def on_words(*maps_and_marks) -> Result:
         *maps, marks = maps_and_marks
         words = marks[WORD]
-        return statistic(
-            *(word_maps(each, words, count=len(words)) for each in maps), _word_marks(marks, words)
-        )
+        maps = [word_maps(each, words, count=len(words)) for each in maps]
+        return statistic(*maps, _word_marks(marks, words))
 
     on_words.__name__ = f'{getattr(statistic, "__name__", "statistic")}_word_marks'
     return on_words
@@ -282,18 +273,12 @@ def to_self(attentions: Maps, marks: Marks) -> Result:
 
 
 def to_previous(attentions: Maps, marks: Marks) -> Result:
-    """Attention to the previous token, averaged over all tokens (Clark et al. 2019, section 3).
-
-    The first token has none and counts as 0, so the greatest possible value is (T - 1) / T.
-    """
+    """Attention to the previous token, as `to_self`; at most (T - 1) / T, since one has none."""
     return _at_offset(attentions, marks, -1)
 
 
 def to_next(attentions: Maps, marks: Marks) -> Result:
-    """Attention to the next token, averaged over all tokens (Clark et al. 2019, section 3).
-
-    The last token has none and counts as 0, so the greatest possible value is (T - 1) / T.
-    """
+    """Attention to the next token, as `to_self`; at most (T - 1) / T, since one has none."""
     return _at_offset(attentions, marks, 1)
 
 
@@ -303,12 +288,12 @@ def entropy(attentions: Maps, marks: Marks) -> Result:
     It is 0 if all attention is on one token, and log(T) if it is spread evenly. Differs from Clark
     et al.'s code, which smooths the probabilities to avoid log(0) (`smoothed_entropy`).
     """
-    return _over_queries(_entropies(attentions), marks['token'])
+    return _over_queries(entropies(attentions), marks['token'])
 
 
 def entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     """Entropy of the attention of [CLS] in nats (Clark et al. 2019, section 3.3, Figure 4)."""
-    return _entropies(_from_cls(attentions, marks)), _has_any(marks['cls'])
+    return entropies(_from_cls(attentions, marks)), _has_any(marks['cls'])
 
 
 def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
@@ -316,13 +301,13 @@ def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
 
     The probabilities are 0.9999 of the attention plus 0.0001 that is spread evenly over the tokens.
     """
-    return _over_queries(_entropies(_smoothed(attentions, marks)), marks['token'])
+    return _over_queries(entropies(_smoothed(attentions, marks)), marks['token'])
 
 
 def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     """Entropy of the smoothed attention of [CLS] in nats, as in Clark et al.'s code."""
     smoothed = _smoothed(_from_cls(attentions, marks), marks)
-    return _entropies(smoothed), _has_any(marks['cls'])
+    return entropies(smoothed), _has_any(marks['cls'])
 
 
 def confidence(attentions: Maps, marks: Marks) -> Result:
@@ -345,10 +330,7 @@ def greatest_at_previous(attentions: Maps, marks: Marks) -> Result:
 
 
 def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
-    """Share of tokens whose greatest attention is to the token after (Voita et al. 2019, 5.1).
-
-    [CLS] and [SEP] may receive it, and do not count among the tokens that attend.
-    """
+    """Share of tokens whose greatest attention is to the token after; see the one above."""
     return _greatest_at(attentions, marks, 1)
 
 
@@ -441,10 +423,8 @@ def _greatest(
     score: Float[Array, 'L N S'], marked: Bool[Array, '... S']
 ) -> Float[Array, 'L N ...']:
     if marked.ndim > 1:
-        marked, score = marked[None, None], score[:, :, None]
-    else:
-        marked = marked[None, None]
-    return jnp.where(marked, score, 0).max(axis=-1)
+        score = score[:, :, None]
+    return jnp.where(marked[None, None], score, 0).max(axis=-1)
 
 
 def _has_any(marked: Bool[Array, '... X']) -> Float[Array, '...']:
@@ -506,10 +486,9 @@ def _smoothed(rows: Float[Array, 'L N *T S'], marks: Marks) -> Float[Array, 'L N
     return (1 - _SMOOTHING) * rows + _SMOOTHING * even.reshape(*[1] * (rows.ndim - 1), -1)
 
 
-def _entropies(rows: Float[Array, 'L N *T S']) -> Float[Array, 'L N *T']:
-    """Return the entropy of each row in nats."""
-    # 0 log 0 is 0 here: padding has probability 0 and adds nothing. Four times as fast on a CPU as
-    # `jax.scipy.special.entr`, which also looks after negative numbers.
+def entropies(rows: Float[Array, '*any S']) -> Float[Array, '*any']:
+    """Return the entropy of each row in nats; padding, with probability 0, adds nothing."""
+    # Four times as fast on a CPU as `jax.scipy.special.entr`, which looks after negative numbers.
     terms = -rows * jnp.log(jnp.maximum(rows, jnp.finfo(jnp.float32).tiny))
     return terms.sum(axis=-1)
 

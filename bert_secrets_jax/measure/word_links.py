@@ -9,7 +9,8 @@ relations, X links, A words at the end of a link, C sentences with links of a re
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,7 @@ from jaxtyping import Float, Int
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import WORD, Encoded
 from bert_secrets_jax.data.treebank import LEFT_OUT, Parse
+from bert_secrets_jax.measure.links import OFFSETS
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.words import word_maps
@@ -28,7 +30,6 @@ from bert_secrets_jax.measure.words import word_maps
 ALL = 'all'
 # From a word to the one it attends to most, and from it to the one that attends to it most.
 WAYS = ('from the word', 'to the word')
-OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +66,8 @@ class WordLinks:
         number = {name: place for place, name in enumerate(names)}
         numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
         kept = numbers >= 0
-        return WordLinks(
-            tuple(names),
-            numbers[kept],
-            self.example[kept],
-            self.source[kept],
-            self.target[kept],
-            self.left_out,
-        )
+        arrays = (numbers, self.example, self.source, self.target)
+        return WordLinks(tuple(names), *(each[kept] for each in arrays), self.left_out)
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
@@ -184,13 +179,11 @@ class Found:
 
 def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
     """Return the offset, from -5 to 5, at which most links of each relation (of training) go."""
-    right = np.stack(
-        [
-            np.bincount(links.relation, links.at_offset(offset), minlength=len(links.names))
-            for offset in OFFSETS
-        ]
-    )
-    return np.array(OFFSETS)[right.argmax(axis=0)]
+    right = [
+        np.bincount(links.relation, links.at_offset(offset), minlength=len(links.names))
+        for offset in OFFSETS
+    ]
+    return np.array(OFFSETS)[np.argmax(right, axis=0)]
 
 
 def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
@@ -200,11 +193,7 @@ def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
       links: The links of the texts of the pass.
       offsets: The offset of each relation that heads are compared with (`best_offsets`).
     """
-    return Reduction(most_attended, _counter(links, offsets))
-
-
-def _counter(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Callable[[], '_Counter']:
-    return lambda: _Counter(links, offsets)
+    return Reduction(most_attended, functools.partial(_Counter, links, offsets))
 
 
 class _Counter:
@@ -221,27 +210,20 @@ class _Counter:
         self._sums: dict[str, np.ndarray] = {}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N 2 T']) -> None:
-        first, last = (
-            np.searchsorted(self._sorted, examples, side=side) for side in ('left', 'right')
-        )
-        counts = last - first
-        chosen = np.concatenate(
-            [self._order[start:end] for start, end in zip(first, last, strict=True)]
-        )
+        ends = [np.searchsorted(self._sorted, examples, side=side) for side in ('left', 'right')]
+        chosen = np.concatenate([self._order[start:end] for start, end in zip(*ends, strict=True)])
         if not len(chosen):
             return
-        row = np.repeat(np.arange(len(examples)), counts)
+        row = np.repeat(np.arange(len(examples)), ends[1] - ends[0])
         links = self._links
         guessed = values[row, ..., links.source[chosen]].reshape(len(chosen), -1)
         target = links.target[chosen]
         right = (guessed[:, :, None] == target[:, None, :]).any(axis=2).astype(np.float64)
         at_offset = self._right_at_offset[chosen].astype(np.float64)
         # A cluster is what one text has of one relation.
-        keys, cluster = np.unique(
-            np.stack([links.relation[chosen], row]), axis=1, return_inverse=True
-        )
-        ones = np.ones(len(chosen))
-        size = np.bincount(cluster.ravel(), ones)
+        kinds = np.stack([links.relation[chosen], row])
+        keys, cluster = np.unique(kinds, axis=1, return_inverse=True)
+        size = np.bincount(cluster.ravel(), np.ones(len(chosen)))
         member = _indicator(cluster.ravel(), len(size))
         right, at_offset = member @ right, member @ at_offset
         gain = right - at_offset[:, None]
@@ -260,27 +242,13 @@ class _Counter:
         for name, of_cluster in (('right', right), ('offset', at_offset), ('gain', gain)):
             add(name, of_cluster)
             add(f'{name} squared', of_cluster**2)
-            add(
-                f'{name} times links',
-                of_cluster * (size if of_cluster.ndim == 1 else size[:, None]),
-            )
+            add(f'{name} times links', (of_cluster.T * size).T)
 
     def result(self) -> Found:
         if not self._sums:
             raise ValueError('No text of this pass has a link.')
-        right, error = self._ratio('right')
-        baseline, baseline_error = self._ratio('offset')
-        gain, gain_error = self._ratio('gain')
-        return Found(
-            links=self._sums['links'].astype(int),
-            sentences=self._sums['sentences'].astype(int),
-            right=right,
-            error=error,
-            baseline=baseline,
-            baseline_error=baseline_error,
-            gain=gain,
-            gain_error=gain_error,
-        )
+        counts = (self._sums[name].astype(int) for name in ('links', 'sentences'))
+        return Found(*counts, *self._ratio('right'), *self._ratio('offset'), *self._ratio('gain'))
 
     def _ratio(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean over links, and its linearised standard error over texts."""
@@ -301,10 +269,8 @@ class _Counter:
 
 def _indicator(rows: np.ndarray, height: int) -> scipy.sparse.csr_array:
     """Return the matrix that adds up values by their rows."""
-    count = len(rows)
-    return scipy.sparse.coo_array(
-        (np.ones(count), (rows, np.arange(count))), shape=(height, count)
-    ).tocsr()
+    places = (rows, np.arange(len(rows)))
+    return scipy.sparse.csr_array((np.ones(len(rows)), places), shape=(height, len(rows)))
 
 
 def wilson(
