@@ -146,12 +146,7 @@ def align(
     text: np.ndarray,
     unknown: int | None,
 ) -> dict[str, Any]:
-    """Carry annotations from characters to wordpieces.
-
-    Args:
-      annotations: The annotations of the E examples, all with the same names.
-      input_ids, offsets, text: As in `Encoded`.
-      unknown: The id of the tokenizer's [UNK]; None if it has none.
+    """Carry annotations of E examples, all with the same names, from characters to wordpieces.
 
     Returns:
       Marks in two readings: by name in the paper's, and under the key 'notebook' a dictionary with
@@ -168,9 +163,6 @@ def align(
 
       Links are numbered from 0 in each example. A link is left out if truncation leaves nothing of
       its source or of its target; a log line says how many are.
-
-    Raises:
-      ValueError: There are not as many annotations as examples, or their names differ.
     """
     features, relations = _names(annotations, len(input_ids))
     examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]

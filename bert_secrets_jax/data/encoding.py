@@ -216,12 +216,7 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
 
 
 def check_tokenizer(tokenizer, max_length: int) -> None:
-    """Refuse what is no tokenizer, one without [CLS], [SEP] or [PAD], and lengths without room.
-
-    Raises:
-      TypeError: It is something else.
-      ValueError: It is missing or lacks one of these tokens, or a pair does not fit.
-    """
+    """Refuse what is no tokenizer, lacks [CLS], [SEP] or [PAD], or has no room for pairs."""
     if tokenizer is None:
         raise ValueError(
             'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
@@ -241,13 +236,7 @@ def check_tokenizer(tokenizer, max_length: int) -> None:
 
 
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
-    """Tokenise texts.
-
-    Args:
-      tokenizer: A fast tokenizer of `transformers`.
-      texts: As in `encode`.
-      max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
-        log line says how many were.
+    """Tokenise texts, which are cut to `max_length` tokens, as `encode` does.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.
@@ -338,14 +327,10 @@ class Losses:
     """The losses of a corpus to a tokenizer, counted over its parts.
 
     Attributes:
-      tokenizer: A fast tokenizer of `transformers`.
-      max_length: The greatest number of tokens that it makes of a text or a pair.
-      examples: The number of examples so far.
-      cut: How many of them were cut to `max_length`.
+      cut: How many examples were cut to `max_length`.
       lost: The number of texts of which nothing is left, and where the first of them stands, by the
         name of the text and what it has.
-      wordpieces: The number of wordpieces so far, without special tokens.
-      unknown: How many of them are [UNK].
+      unknown: How many wordpieces, without special tokens, are [UNK].
       known_as_written: How many of these are in the vocabulary as they are written.
       written: The spellings of the most frequent unknown ones, and how often each occurs.
     """
@@ -510,13 +495,9 @@ def padded_lengths(
 ) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
-    Args:
-      buckets: The wanted lengths. None takes those that take the least time: a further length must
-        save more padding than its compilation costs.
-      max_length: The greatest number of tokens, which is always the last length.
-      lengths: The lengths of the examples, or the greatest ones of groups that are padded together;
-        not needed where the lengths are given.
-      passes: The number of passes over the examples that the compilations serve.
+    Without buckets they are those that take the least time for the lengths of the examples, or the
+    greatest ones of groups that are padded together, and for as many passes over them: a further
+    length must save more padding than its compilation costs.
     """
     if buckets is None:
         rounded = np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, max_length)
@@ -651,15 +632,9 @@ def _trimmed(encoded: Encoded, members: np.ndarray) -> Encoded:
 def in_order(
     examples: Sequence[np.ndarray], values: Sequence[np.ndarray], *, axis: int = 0
 ) -> np.ndarray:
-    """Put the values that batches gave for each example into the order of the examples.
+    """Put the values that batches gave for each example, along an axis, into the examples' order.
 
-    Args:
-      examples: `Batch.example` [B] of each batch. Filler rows (-1) are left out.
-      values: The values of each batch, with B along `axis`.
-      axis: The axis of the examples, in the values and in the result.
-
-    Returns:
-      float32 values up to the last example that occurs; NaN for an example that does not.
+    Filler rows (-1) are left out. An example that does not occur, before the last, has NaN.
 
     Raises:
       ValueError: An example occurs twice.

@@ -59,8 +59,7 @@ class Exemplar:
     Attributes:
       text: The sentence.
       id: The lexical unit and FrameNet's number of the sentence.
-      targets: The place of the lexical unit; several spans if it is discontinuous, none if the
-        sentence is not annotated.
+      targets: The place of the lexical unit; none if the sentence is not annotated.
       elements: The names and places of all frame elements in the text, from left to right.
       core: The names of the frame's core elements, FrameNet's coreType 'Core'.
       core_sets: The names of the elements in the frame's core sets, which few frames have. The

@@ -60,8 +60,7 @@ def read_tfds(
     tensorflow-datasets itself built MRPC, both splits come from one file, and `idx` is its row.
 
     Args:
-      task: The task or its name.
-      split: 'train' or 'dev'.
+      task, split: As in `read_glue`.
       data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
 
     Returns:

@@ -61,11 +61,8 @@ class MaskedBatch(Batch):
 class MaskedTexts:
     """Texts with hidden wordpieces, in batches.
 
-    Attributes:
-      batches: The batches. `Batch.example` counts rows; a text has one, or several if its
-        wordpieces are hidden one at a time.
-      text: [R] The number of the text of each row.
-      hidden: [R] The number of hidden wordpieces of each row.
+    `Batch.example` counts rows; a text has one, or several if its wordpieces are hidden one at a
+    time. `text` has the number of the text of each row, `hidden` how many wordpieces it hides.
     """
 
     batches: Sequence[MaskedBatch]

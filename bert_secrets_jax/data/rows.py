@@ -22,13 +22,7 @@ LONGEST = 2**26
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a file, or its fault.
-
-    Attributes:
-      where: The place in the file, such as 'line 3'.
-      value: The content of the row; None for a faulty one.
-      fault: The reason why there is no value; empty for a good row.
-    """
+    """One row of a file: its place, such as 'line 3', and its value, or the fault in its place."""
 
     where: str
     value: Any = None
@@ -40,10 +34,7 @@ class Lines:
 
     The file may be compressed (.gz, .xz) and have a byte order mark. Only a line feed ends a line:
     the other characters at which Python ends lines (`str.splitlines`) occur inside sentences.
-
-    Attributes:
-      path: The file.
-      share: The share of the file that has been read, for what shows progress.
+    `share` is the share of the file that has been read.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -52,11 +43,7 @@ class Lines:
         self.share = 0.0
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and the text of each line.
-
-        Raises:
-          ValueError: It is no regular file, is damaged, is not UTF-8 or has a line without end.
-        """
+        """Yield the number and the text of each line."""
         start = 0
         for number, line in self.encoded():
             try:
@@ -113,11 +100,7 @@ def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str =
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """Return the JSON object of a line.
-
-    Raises:
-      ValueError: The line is no JSON, or something else than an object.
-    """
+    """Return the JSON object of a line, or raise ValueError."""
     try:
         found = parse_json(line)
     except json.JSONDecodeError as error:
@@ -150,12 +133,9 @@ def good_rows(
       read: A function of the value of a row, its id and its place, which raises ValueError,
         TypeError or KeyError for a bad one.
       bad_rows: 'error' refuses a file with bad rows, 'skip' leaves them out and warns.
-      name: The first part of the ids, by default the file's name without its extensions. The ids
-        are `{name}/{row}`, where rows count from 0 and include the bad ones.
+      name: The first part of the ids `{name}/{row}`, by default the file's name without its
+        extensions. Rows count from 0 and include the bad ones.
       stop: Whether the first bad row is refused at once, and not all of them at the end.
-
-    Raises:
-      ValueError: Some rows are bad, none is good, or `bad_rows` is something else.
     """
     check_bad_rows(bad_rows)
     name = without_compression(path).stem if name is None else name

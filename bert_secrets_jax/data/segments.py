@@ -48,11 +48,9 @@ def read_segments(
 
     A sentence ends with a word that ends in a full stop, a question mark or an exclamation mark,
     unless the next word begins with a small letter: abbreviations before names ('Mr. Smith') end
-    one, too. Of WikiText's spelling, ' @-@ ', ' @,@ ' and ' @.@ ' are undone ('red @-@ tipped'
-    becomes 'red-tipped', '0 @.@ 7' becomes '0.7'). Its spaces before punctuation and around
-    quotation marks are kept, so that a mark that closes a sentence begins the next one. BERT's
-    tokenizer reads the same without these spaces; a byte-level or a SentencePiece tokenizer reads
-    them as they stand.
+    one, too. WikiText's ' @-@ ', ' @,@ ' and ' @.@ ' are undone ('red @-@ tipped' becomes
+    'red-tipped'). Its spaces before punctuation and around quotation marks are kept, so that a mark
+    that closes a sentence begins the next one, and tokenizers other than BERT's read them.
 
     Args:
       path: A file of plain text in UTF-8. None reads the text that comes with the package: sixteen

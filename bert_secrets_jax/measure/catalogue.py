@@ -10,6 +10,7 @@ statistic of your own needs no entry: 'package.module:name' names a function of 
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import math
@@ -181,95 +182,62 @@ def _share(
 
 
 def _without_annotations() -> list[Described]:
-    clark = 'Clark et al. 2019, section 3'
-    share = {'unit': SHARE, 'limits': (0.0, 1.0)}
-    to_special = share | {'source': _OF_FEATURES}
-    to_neighbour = share | {'source': clark}
-    to_separator = share | {'source': f'{clark}.2'}
-    entropy = {'unit': 'nats', 'limits': (0.0, math.inf), 'source': f'{clark}.3'}
-    of_role = {
-        'unit': 'share of tokens',
-        'limits': (0.0, 1.0),
-        'source': 'Voita et al. 2019, section 5.1',
-    }
-    focused = entropy | {'least_first': True}
+    clark, voita = 'Clark et al. 2019, section 3', 'Voita et al. 2019, section'
+    share = functools.partial(Described, unit=SHARE, limits=(0.0, 1.0))
+    special = functools.partial(share, source=_OF_FEATURES)
+    neighbour = functools.partial(share, source=clark)
+    summed = functools.partial(share, source=f'{clark}.2')
+    even = functools.partial(Described, unit='nats', limits=(0.0, math.inf), source=f'{clark}.3')
+    focused = functools.partial(even, least_first=True)
+    role = functools.partial(
+        Described, unit='share of tokens', limits=(0.0, 1.0), source=f'{voita} 5.1'
+    )
     return [
-        Described('[CLS]', 'attention to [CLS]', statistics.to_cls, **to_special),
-        Described('[SEP]', 'attention to [SEP]', statistics.to_sep, **to_special),
-        Described(
-            '[CLS] and all [SEP]',
-            'attention to [CLS] and all [SEP]',
-            statistics.to_special,
-            **to_special,
-        ),
-        Described('self', 'attention of a token to itself', statistics.to_self, **to_neighbour),
-        Described(
-            'previous token',
-            'attention to the previous token',
-            statistics.to_previous,
-            **to_neighbour,
-        ),
-        Described('next token', 'attention to the next token', statistics.to_next, **to_neighbour),
-        Described('entropy (nats)', 'entropy of attention', statistics.entropy, **focused),
-        Described(
-            'all [SEP]', 'attention to all [SEP] together', statistics.to_all_sep, **to_separator
-        ),
-        Described(
+        special('[CLS]', 'attention to [CLS]', statistics.to_cls),
+        special('[SEP]', 'attention to [SEP]', statistics.to_sep),
+        special('[CLS] and all [SEP]', 'attention to [CLS] and all [SEP]', statistics.to_special),
+        neighbour('self', 'attention of a token to itself', statistics.to_self),
+        neighbour('previous token', 'attention to the previous token', statistics.to_previous),
+        neighbour('next token', 'attention to the next token', statistics.to_next),
+        focused('entropy (nats)', 'entropy of attention', statistics.entropy),
+        summed('all [SEP]', 'attention to all [SEP] together', statistics.to_all_sep),
+        summed(
             'period or comma',
             'attention to all full stops and commas together',
             statistics.to_period_or_comma,
-            **to_separator,
         ),
-        Described(
-            '[SEP] to [SEP]',
-            'attention of [SEP] to all [SEP] together',
-            statistics.sep_to_sep,
-            **to_separator,
-        ),
-        Described(
+        summed('[SEP] to [SEP]', 'attention of [SEP] to all [SEP] together', statistics.sep_to_sep),
+        summed(
             'other tokens to [SEP]',
             'attention of other tokens to all [SEP] together',
             statistics.others_to_sep,
-            **to_separator,
         ),
-        Described(
+        focused(
             'entropy of [CLS] (nats)',
             'entropy of the attention of [CLS]',
             statistics.entropy_of_cls,
-            **focused,
         ),
-        Described(
-            'entropy, smoothed (nats)',
-            'entropy of smoothed attention',
-            statistics.smoothed_entropy,
-            **focused,
+        focused(
+            'entropy, smoothed (nats)', 'entropy of smoothed attention', statistics.smoothed_entropy
         ),
-        Described(
+        focused(
             'entropy of [CLS], smoothed (nats)',
             'entropy of the smoothed attention of [CLS]',
             statistics.smoothed_entropy_of_cls,
-            **focused,
         ),
-        Described(UNIFORM, UNIFORM, statistics.uniform_entropy, **entropy),
-        Described(
+        even(UNIFORM, UNIFORM, statistics.uniform_entropy),
+        share(
             CONFIDENCE,
             'greatest attention of a token (confidence)',
             statistics.confidence,
-            source='Voita et al. 2019, section 4',
-            **share,
+            source=f'{voita} 4',
         ),
-        Described(
+        role(
             GREATEST_AT_PREVIOUS,
             'greatest attention at the previous token',
             statistics.greatest_at_previous,
-            **of_role,
         ),
-        Described(
-            GREATEST_AT_NEXT,
-            'greatest attention at the next token',
-            statistics.greatest_at_next,
-            **of_role,
-        ),
+        role(GREATEST_AT_NEXT, 'greatest attention at the next token', statistics.greatest_at_next),
     ]
 
 

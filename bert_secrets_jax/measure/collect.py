@@ -32,20 +32,18 @@ def collect(
       pretrained: The model.
       batches: The batches from `encode`, or from `stream_batches` for a corpus of any size. Any
         iterable will do: it is read once, and at most two batches are held at a time.
-      statistics: Either a list of names, such as ['[SEP]', 'entropy (nats)'], or a dictionary from
-        names of your choice to functions, such as {'mine': my_statistic}. A listed name is one of
-        `bs.catalogue.CATALOGUE`, or 'package.module:name' of a function of your own; a `Described`
-        can stand in its place. A function takes the maps and marks of one example
-        (`measure/statistics.py`) and returns a value [L, N], or with further axes [L, N, ...], and
-        a weight. If you pass the same function objects again, nothing is compiled again.
+      statistics: Names, such as ['[SEP]', 'entropy (nats)'], or functions by names of your choice,
+        such as {'mine': my_statistic}. A listed name is one of `bs.catalogue.CATALOGUE`, or
+        'package.module:name' of a function of your own; a `Described` can stand in its place. A
+        function takes the maps and marks of one example (`measure/statistics.py`) and returns a
+        value [L, N], or with further axes [L, N, ...], and a weight. If you pass the same function
+        objects again, nothing is compiled again.
       head_mask: A mask [L, N] of the heads: 1 keeps a head, 0 replaces its map by the baseline.
         This also changes the maps of later layers. None keeps all heads.
       baseline: The map of masked heads: 'uniform' (the same weight on every token) or 'zero'.
-      keep_values: Whether to return the value of each example as well. The memory needed then grows
-        with the corpus.
+      keep_values: Whether to return the value of each example as well, which takes memory.
       mesh: The devices, with an axis `data`, over which each batch is split; None uses one device.
-        The number of rows must be a multiple of the number of devices (`encode(...,
-        batch_multiple=...)`).
+        Rows must be a multiple of the devices (`encode(..., batch_multiple=...)`).
       maps_of: The values that the maps have: their weights, or how much is moved along them
         (`bs.shares_of_norms`, `bs.norms_of_heads`). The same function is not compiled again.
 

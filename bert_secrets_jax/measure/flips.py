@@ -33,15 +33,10 @@ def sign_flip_test(
     Args:
       values: [Q, E] The value of each quantity for each example.
       alternative: Whether a mean is tested to be other than zero, or 'greater'.
-      rounds: The greatest number of flips.
-      seed: The seed of the flips, where they are random.
 
     Returns:
       The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
       the quantities reaches as large a t. Both are 1 for a quantity that is 0 everywhere.
-
-    Raises:
-      ValueError: The values are not [Q, E] with at least two examples, or not finite.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():

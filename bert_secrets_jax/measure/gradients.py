@@ -83,12 +83,11 @@ def gradient_importance(
     et al. do not say how they average; they show means by layer.
 
     Args:
-      pretrained: The model.
+      pretrained, keep_values, mesh: As in `collect`.
       batches: The batches with what the loss reads, read once. Gradients take several times the
         memory of a forward pass; that does not grow with the corpus.
       loss: A function from the output of the model and a batch to the loss of each example, such as
-        `masked_lm_loss`. If you pass the same function again, nothing is compiled again.
-      keep_values, mesh: As in `collect`.
+        `masked_lm_loss`. The same function is not compiled again.
 
     Returns:
       A table [L, N] for each of `TYPES`, by its name.

@@ -40,18 +40,12 @@ def head_importance(
     """Measure how much the loss of an example depends on each head, as Michel et al. (2019) do.
 
     Args:
-      pretrained: The model.
-      batches: The batches with what the loss reads, read once.
-      loss: As in `gradients.gradient_importance`.
+      pretrained, batches, loss, keep_values, mesh: As in `gradients.gradient_importance`.
       head_mask: [L, N] The numbers xi; None stands for 1. Heads with 0 are removed, and what is
         measured is what the loss depends on without them.
       reading: 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
         each query token adds to the gradient, as the published code does, and averages it over
         tokens; in the last layer, where only [CLS] has a gradient, over examples.
-      keep_values, mesh: As in `collect`.
-
-    Returns:
-      A table [L, N] of the importance.
     """
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
@@ -76,10 +70,8 @@ def normalised(
 ) -> Float[np.ndarray, '*R L N']:
     """Return importance that can be compared between layers.
 
-    Args:
-      importance: The importance of each head.
-      norm: 'layer' divides it by the Euclidean norm of its layer, as published; 'all' by that of
-        all heads; 'none' leaves it as it is.
+    The norm 'layer' divides it by the Euclidean norm of its layer, as published; 'all' by that of
+    all heads; 'none' leaves it as it is.
     """
     if norm not in NORMS:
         raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')

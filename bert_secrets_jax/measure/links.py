@@ -1,9 +1,7 @@
 """Attention along links, and how much of it chance, position and word class alone explain.
 
-A head with attention along links may know nothing of them. So links are compared with places where
-they could stand as well, of the four kinds of `measure/places.py`: random places, the same
-distances elsewhere, the same positions of other inputs, and the same parts of speech at the same
-distance. All are measured in one pass:
+Links are compared with places where they could stand as well, of the four kinds of
+`measure/places.py`. All are measured in one pass:
 
     encoded, random = bs.links.with_random_links(
         encoded, ['verb-subject'], kinds=('moved', 'positions'), draws=100, seed=0)
@@ -12,9 +10,8 @@ distance. All are measured in one pass:
     tests = bs.links.link_tests(measured, scores)
 
 What is tested is the mean over examples of the mean over links of the attention along a link minus
-the mean attention at its places. Its sampling error is that of the examples, each with all that it
-contributes: the scores of its links, and those of its places with which links are compared, of
-whatever examples (each minus the mean of the places of its link). So places that many links share,
+the mean attention at its places. Its sampling error is that of the examples, each with the scores
+of its links and of all of its places, of whatever example's links. So places that many links share,
 and links of one text that are alike, make no test too confident.
 
 Shapes: E examples, P pairs of wordpieces, K draws, L layers, N heads, X links, C places. Links are
@@ -79,8 +76,7 @@ class NullTest:
         of each (`CLASSES`): over the links of an example, then over examples.
       mean: [L, N] The same mean of the attention at the places of each link.
       percentile_99: [L, N] The 99th percentile of this mean over the draws.
-      excess: The table of `score` minus `mean`. Its count is the number of examples with links or
-        places; its variance is that of what these contribute.
+      excess: The table of `score` minus `mean`, over the examples with links or places.
       p: [L, N] The one-sided p-value of the hypothesis that the head does no better on the links
         (Student's t), not corrected for the number of heads.
       familywise: [L, N] The p-value corrected for the number of heads (`flips.sign_flip_test`).
@@ -224,8 +220,8 @@ def with_random_links(
       added to the statistics of the pass.
 
     Raises:
-      ValueError: The texts lack a relation, a kind is unknown, the texts have no word classes and
-        `CLASSES` is asked for, or two relations have the same ends.
+      ValueError: The texts lack a relation, or word classes for `CLASSES`, a kind is unknown, or
+        two relations have the same ends.
     """
     relations = list(dict.fromkeys(each.relation for each in directions(relations).values()))
     if kinds is None:
@@ -274,9 +270,7 @@ def link_scores(
 ) -> dict[str, LinkScores]:
     """Return the parts of the tests besides their tables, by the titles of the directions.
 
-    Args:
-      encoded, relations: As in `with_random_links`.
-      measured: The results of a pass with the statistics of `with_random_links`, under their keys.
+    The pass measured what `with_random_links` returned for the same texts and relations.
     """
     scores = {}
     for title, (relation, reverse) in directions(relations).items():
@@ -292,12 +286,7 @@ def link_scores(
 def link_tests(
     tables: Mapping[str, HeadTable], scores: Mapping[str, LinkScores]
 ) -> dict[str, LinkTest]:
-    """Return the tests by title, for directions along which at least one example has a link.
-
-    Args:
-      tables: The tables of attention along the links, by the titles of the directions.
-      scores: What `link_scores` returned.
-    """
+    """Return the tests by title, for directions along which at least one example has a link."""
     return {
         title: LinkTest(tables[title], of_title.links, of_title.nulls)
         for title, of_title in scores.items()

@@ -114,11 +114,9 @@ def draw_places(
 def together(
     drawn: Sequence[Places],
 ) -> tuple[Int[np.ndarray, 'E P 3'], list[Int[np.ndarray, ' E']]]:
-    """Put the places of several draws, of the same examples, into one table.
+    """Put the places of several draws, of the same examples, into one table like `Places.pairs`.
 
-    Returns:
-      The pairs of all places, as in `Places.pairs`; and for each draw, the number that the first of
-      its places has in each example [E].
+    The number that the first place of each draw has in each example [E] is returned as well.
     """
     counts = [np.diff(each.first) for each in drawn]
     starts = [sum(counts[:index], np.zeros_like(counts[0])) for index in range(len(drawn))]

@@ -3,23 +3,19 @@
 The top logit of an example has relevance 1. Step by step, from the logit down, what an output has
 is distributed over the inputs that it was computed from, and nothing is lost on the way (Bach et
 al. 2015, "On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance
-propagation"). What arrives at the output of a head says how much of the prediction came through
-it; Voita et al. (2019, section 4) call this the importance of the head.
-
-The steps of a model are written again below, in such a way that their backward pass carries
-relevance in the place of gradients: `jax.vjp` of a step distributes the relevance of its outputs.
+propagation"). What arrives at the output of a head is the importance of the head in Voita et al.
+(2019, section 4). The steps of a model are written again below, so that `jax.vjp` of a step
+distributes the relevance of its outputs.
 
 - A linear step distributes it by the rule that `linear` states. These are the dense layers, the
   average of values by a map, the sum on the residual stream and the mean over tokens.
 - LayerNorm is a linear step: of the input over its standard deviation, which is taken as constant,
-  with the matrix that subtracts the mean and scales.
-- Biases and activations pass on what they get.
+  with the matrix that subtracts the mean and scales. Biases and activations pass on what they get.
 - Maps are taken as constant, so that relevance goes through the values and none through queries
   and keys. So are the activated factors of gated feed-forward layers.
 
 Shapes: B examples, L layers, N heads, T query tokens, S key tokens, H width of a head, D hidden
-width, C classes. In equations besides: F intermediate width, G the two factors of a gated layer, P
-the summands of a sum.
+width, C classes; in equations F intermediate width, G the two factors of a gated layer, P summands.
 """
 
 import dataclasses
@@ -105,9 +101,8 @@ def head_relevance(
     where each token is classified, an equal share starts at the top logit of each real token. The
     relevance of a head is what arrives at its output before the output projection, summed over
     tokens and width. The heads of a layer have 1 together, less what went past them on the residual
-    stream. To compare heads of different layers, divide by the sum of the layer, or see
-    `importance.normalised`: the paper normalises over the heads of a layer, too. The walk takes
-    about ten times as long as a forward pass, since each product of matrices is computed by signs.
+    stream: to compare layers, see `importance.normalised`, as the paper does. The walk takes about
+    ten times as long as a forward pass, since each product of matrices is computed by signs.
 
     Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. Differs from the
     published code in these points:
@@ -122,10 +117,8 @@ def head_relevance(
 
     Args:
       pretrained: The model, with a classifier of texts or of tokens.
-      batches: The batches, read once.
       rule: How relevance is distributed.
-      head_mask: [L, N] 0 removes a head; None keeps all. A removed head has no relevance.
-      keep_values, mesh: As in `collect`.
+      batches, head_mask, keep_values, mesh: As in `collect`. A removed head has no relevance.
 
     Returns:
       A table [L, N] of the relevance.

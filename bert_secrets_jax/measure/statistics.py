@@ -68,13 +68,10 @@ def attention_to(
     Args:
       name: The name of marks [T]; a tuple of several names gives a value [L, N, F].
       reading: The reading of these marks, 'paper' or 'notebook'.
-      among: The name of the marks [T], in the paper's reading, that an example must have to count;
-        it counts with 0 if it has no token of type `name`. A tuple gives one for each in `name`.
-        None counts only examples that have the type itself, as in the paper. The authors' notebook
+      among: The name of the marks [T], in the paper's reading, that an example must have to count,
+        or a tuple of one for each in `name`; without a token of type `name` it counts with 0. None
+        counts only examples that have the type itself, as in the paper. The authors' notebook
         counted every example ('token'), and for negation those that have one as a substring.
-
-    Raises:
-      ValueError: There is no such reading.
     """
     _check_reading(reading)
 
@@ -131,16 +128,10 @@ def to_special(attentions: Maps, marks: Marks) -> Result:
 
 @functools.cache
 def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
-    """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5).
+    """Return the statistic "attention of [CLS] to tokens of type `name`" (section 4.5, Figure 7).
 
     If several tokens are of the type, the greatest attention counts. Examples without any are left
-    out. The last layer's values are the paper's Figure 7.
-
-    Args:
-      name, reading: As in `attention_to`.
-
-    Raises:
-      ValueError: There is no such reading.
+    out. The arguments are as in `attention_to`.
     """
     _check_reading(reading)
 
@@ -169,9 +160,6 @@ def attention_of_links(
         has no link. None counts only examples that have links, as in the paper. The authors'
         notebook counted every example ('token').
       reverse: Whether to take the attention from target to source instead.
-
-    Raises:
-      ValueError: There is no such reading.
     """
     _check_reading(reading)
 
@@ -369,9 +357,8 @@ def cosine(before: Maps, after: Maps, marks: Marks) -> Result:
 def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
     """Cosine similarity of whole padded maps, [PAD] queries included, as in the authors' notebook.
 
-    The notebook pads every example to 200 wordpieces, so that the rows of [PAD] tokens outweigh
-    those of a short text. The published Figure 5 was made this way; encode the texts with
-    `max_length=200, buckets=()` to get it.
+    It pads every example to 200 wordpieces, so that the rows of [PAD] outweigh those of a short
+    text: encode the texts with `max_length=200, buckets=()` to get the published Figure 5.
     """
     del marks
     return _cosine(before, after)

@@ -70,20 +70,13 @@ def stream(
       models: One model or two, with as many layers and heads each.
       batches: The batches, read once; at most two of them are held at a time.
       statistics: Functions of the maps of each model, one argument each, and then the marks; or
-        `Reduction`s.
+        `Reduction`s, whose results stand in the place of tables.
       head_mask, baseline, keep_values, mesh: As in `collect`.
       maps_of: A function like `learned_maps` that gives the maps whose statistics are measured, or
-        what stands in their place, such as gradients. If you pass the same function again, nothing
-        is compiled again.
-
-    Returns:
-      A dictionary from the same keys to tables, and from the key of a `Reduction` to its result.
+        what stands in their place, such as gradients. The same function is not compiled again.
 
     Raises:
-      ValueError: There are no statistics or no batches, a batch cannot be split over the devices,
-        the texts lack marks that a statistic reads, or a statistic returns other shapes than it
-        should.
-      TypeError: A model or the batches are something else.
+      ValueError, TypeError: As in `collect`; or a statistic returns other shapes than it should.
     """
     check_whole(*models)
     check_baseline(baseline, MAP_BASELINES)
@@ -138,11 +131,8 @@ class Work:
     """The static argument of a step.
 
     Attributes:
-      models: The models whose maps are measured.
       statistics: Pairs of a key and a function of the maps of all models and the marks.
       reduced: For each of them, whether no moments are needed.
-      baseline: The map of masked heads.
-      maps_of: The function that gives the maps.
     """
 
     models: tuple[Bert, ...]
@@ -177,11 +167,8 @@ def step(
     """Measure one batch.
 
     The maps are one compiled program and the statistics another, so that passes over the same
-    texts share the first.
-
-    Returns:
-      The moments of each statistic in this batch, and its value for each example [B, L, N, ...],
-      NaN where it does not apply.
+    texts share the first. Returned are the moments of each statistic in this batch, and its value
+    for each example [B, L, N, ...], NaN where it does not apply.
     """
     maps = [
         maps_in(work.maps_of, bert, work.baseline, of_model, batch, head_mask)

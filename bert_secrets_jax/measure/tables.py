@@ -3,10 +3,9 @@
 Shapes: E examples, L layers, N heads.
 """
 
-import csv
 import dataclasses
 import pathlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,15 +20,7 @@ from bert_secrets_jax.names import head_name
 if TYPE_CHECKING:
     import pandas
 
-_COLUMNS = (
-    'statistic',
-    'layer',
-    'head',
-    'mean',
-    'variance',
-    'standard_error',
-    'examples',
-)
+_COLUMNS = ('statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 'examples')
 # A page colours heads by the mean of a statistic.
 COLOURS = Colours('heads', {'mean': ('standard_error', 'examples')}, by=('statistic',))
 
@@ -81,34 +72,6 @@ def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
     write_csv(path, _COLUMNS, _rows(tables))
 
 
-def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
-    """Read the tables that `write_heads` wrote, without the values of single examples.
-
-    Raises:
-      ValueError: One of the expected statistics is missing, or the file is damaged.
-    """
-    with path.open(newline='', encoding='utf-8') as file:
-        rows = list(csv.DictReader(file))
-    damaged = ValueError(f'{path} is damaged or from another version: delete it to measure anew.')
-    if not rows or any(tuple(row) != _COLUMNS or None in row.values() for row in rows):
-        raise damaged
-    tables = {}
-    for name in dict.fromkeys([row['statistic'] for row in rows] + list(expected)):
-        mine = [row for row in rows if row['statistic'] == name]
-        try:
-            shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
-            mean, variance = (
-                np.array([float(row[column]) for row in mine], np.float32).reshape(shape)
-                for column in ('mean', 'variance')
-            )
-            tables[name] = HeadTable(mean=mean, variance=variance, count=float(mine[0]['examples']))
-        except (IndexError, TypeError, ValueError) as error:
-            raise damaged from error
-    if len({table.mean.shape for table in tables.values()}) > 1:
-        raise damaged
-    return tables
-
-
 def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
     """Return tables of all heads as one pandas frame.
 
@@ -131,10 +94,8 @@ def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
 
 
 def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
-    if not (
-        isinstance(tables, Mapping)
-        and all(isinstance(table, HeadTable) for table in tables.values())
-    ):
+    listed = tables.values() if isinstance(tables, Mapping) else [None]
+    if not all(isinstance(table, HeadTable) for table in listed):
         raise TypeError('Tables come by name, as `collect` returns them: {name: table}.')
     for name, table in tables.items():
         if table.mean.ndim > 2:
@@ -142,13 +103,10 @@ def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
                 f'Values of {name!r} have further axes, {list(table.mean.shape)}: name its parts '
                 'with `dict(zip(names, table.unstack()))`.'
             )
-        error = table.standard_error
-        for place in np.ndindex(table.mean.shape):
-            layer, head = place
-            yield (
-                name, layer + 1, head + 1, table.mean[place], table.variance[place], error[place],
-                table.count,
-            )  # fmt: skip
+        columns = (table.mean, table.variance, table.standard_error)
+        for layer, head in np.ndindex(table.mean.shape):
+            numbers = (each[layer, head] for each in columns)
+            yield (name, layer + 1, head + 1, *numbers, table.count)
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:

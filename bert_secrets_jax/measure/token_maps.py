@@ -132,12 +132,9 @@ def _all_kinds(bert: Bert, kinds: tuple[tuple[str, MapsOf], ...], params, batch)
 
 
 def to_bertviz(maps: TokenMaps) -> dict:
-    """Return the arguments of bertviz's `head_view` and `model_view`.
+    """Return the arguments of bertviz's `head_view` and `model_view`, from the maps of one text.
 
         head_view(**bs.to_bertviz(bs.attention_maps(pretrained, [text])[0]))
-
-    Args:
-      maps: The maps of one text.
 
     Returns:
       The arguments by name: 'attention' (a PyTorch tensor [1, N, T, T] for each layer), 'tokens'

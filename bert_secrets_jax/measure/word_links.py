@@ -134,10 +134,7 @@ def _collected(
 def most_attended(attentions: Maps, marks: Marks) -> Result:
     """Return for each word the number of the other word that it attends to most, and the reverse.
 
-    Returns:
-      The numbers [L, N, 2, T]: of the word that each word attends to most, and of the word that
-      attends to it most, among all other words of the text. They mean nothing for numbers that no
-      word has, and in texts of a single word.
+    The numbers [L, N, 2, T] mean nothing for numbers that no word has, and in texts of one word.
     """
     words = marks[WORD]
     length = len(words)
@@ -157,14 +154,11 @@ class Found:
     """How often each head finds the links of each relation.
 
     Attributes:
-      links: [R] The number of links.
-      sentences: [R] The number of texts with such links.
+      links, sentences: [R] The number of links, and of texts with such links.
       right: [R, L, N, 2] The share of links that a head finds, either way.
-      error: [R, L, N, 2] Its standard error, with texts as the units that are independent.
       baseline: [R] The share of links that go to the word at the relation's offset.
-      baseline_error: [R] Its standard error.
       gain: [R, L, N, 2] The difference of `right` and `baseline`.
-      gain_error: [R, L, N, 2] Its standard error.
+      error, baseline_error, gain_error: Their standard errors, with texts as independent units.
     """
 
     links: Int[np.ndarray, ' R']
@@ -187,12 +181,7 @@ def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
 
 
 def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
-    """Return what a pass is to make of the most attended words: a `Found`.
-
-    Args:
-      links: The links of the texts of the pass.
-      offsets: The offset of each relation that heads are compared with (`best_offsets`).
-    """
+    """Return what a pass makes of the most attended words: a `Found` for the links of its texts."""
     return Reduction(most_attended, functools.partial(_Counter, links, offsets))
 
 

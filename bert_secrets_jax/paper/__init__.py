@@ -4,10 +4,7 @@ There is one function per table and figure. Those of a task take its title or na
 'sts-b') and return None for any other task, where nothing was published. Arrays are the caller's
 own, in float64; shares and scores lie between 0 and 1. Table 1 is as printed; figures are
 digitised, and `digitisation_error` says how exactly. All models are BERT-base: 12 layers of 12
-heads.
-
-`what_bert_looks_at` has numbers of Clark et al. (2019), `outlier_dimensions` those of Kovaleva et
-al. (2021), and `mixing_ratios` those of Kobayashi et al. (2021).
+heads. Other papers' numbers are in `what_bert_looks_at`, `outlier_dimensions` and `mixing_ratios`.
 """
 
 import dataclasses
@@ -82,11 +79,9 @@ class DigitisationError:
 
 @dataclasses.dataclass(frozen=True)
 class RankCorrelation:
-    """The rank correlations of two grids of heads (Spearman).
+    """The rank correlations of two grids of heads, over all heads and over the means of layers.
 
-    Attributes:
-      heads: The correlation over all heads; NaN where the heads of a grid are all equal.
-      layers: The correlation over the means of layers; NaN where those of a grid are all equal.
+    They are Spearman's; NaN where the numbers of a grid are all equal.
     """
 
     heads: float

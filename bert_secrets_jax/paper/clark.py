@@ -9,14 +9,9 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class PublishedRelation:
-    """A row of their Table 1.
+    """A row of their Table 1: the share of dependents whose head the best head finds (accuracy).
 
-    Attributes:
-      name: Their name of the relation.
-      head: The best head, with layer and head from 1.
-      accuracy: The share of dependents whose head it finds.
-      baseline: The same of the best fixed offset.
-      offset: This offset.
+    The baseline is the same of the best fixed offset. Layer and head count from 1.
     """
 
     name: str

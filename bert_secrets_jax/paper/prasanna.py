@@ -12,11 +12,8 @@ from collections.abc import Mapping
 class PublishedSubnetworks:
     """The scores of one task.
 
-    Attributes:
-      full: The full model.
-      good_pruned: The good subnetwork before it is trained again.
-      good, random, bad: The good, random and bad subnetworks, trained again from pre-trained
-        weights.
+    They are those of the full model, of the good subnetwork before it is trained again, and of the
+    good, random and bad subnetworks, trained again from pre-trained weights.
     """
 
     full: float

@@ -6,9 +6,9 @@
 
 The classifier is a kernel machine: least-squares classification with Gaussian kernels on the
 labelled maps (Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 6.5),
-on features that hardly depend on a model's contrast. It differs from the paper, whose convolutional
-network sees pixels. One linear system fits it, so that whole models can be left out in evaluation,
-and its distances also tell which maps are unlike all labelled ones.
+on features that hardly depend on a model's contrast. The paper's convolutional network sees pixels.
+One linear system fits this one, so that whole models can be left out in evaluation, and its
+distances also tell which maps are unlike all labelled ones.
 
 Shapes: L layers, N heads, T positions, C classes, M labelled maps, F features, B maps.
 """

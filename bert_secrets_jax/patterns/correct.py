@@ -2,13 +2,11 @@
 
 A classifier that takes one heterogeneous map in ten for a vertical one finds too many vertical maps
 where many are heterogeneous. Rogan and Gladen (1978, American Journal of Epidemiology 107) correct
-the share of one class by the error rates of a test. For several classes, the shares are those under
-which the predicted ones are most likely, with the error rates of the confusion matrix; they are
-never below 0.
-
-Error rates differ between models. So the confusion of each labelled model is a draw from a
-Dirichlet-multinomial distribution (Mosimann 1962, Biometrika 49), and the model whose shares are
-corrected is another draw of it.
+one share by the error rates of a test. Here the shares of several classes, never below 0, are those
+under which the predicted ones are most likely, with the error rates of the confusion matrix. These
+differ between models. So the confusion of each labelled model is a draw from a
+Dirichlet-multinomial distribution (Mosimann 1962, Biometrika 49), and that of the model whose
+shares are corrected is another.
 
 Shapes: G labelled models, C classes, D draws.
 """
@@ -55,20 +53,17 @@ def corrected(
     draws: int = 1000,
     seed: int = 0,
 ) -> Corrected | None:
-    """Correct the shares of classes for what a classifier mistakes.
+    """Correct the shares of predicted classes for what a classifier mistakes.
 
     Args:
-      found: The shares of the predicted classes.
       confusions: The number of labelled maps of each model by label (rows) and prediction
         (columns), predicted without any map of the same model.
       size: The number of independent maps that the shares are of.
       draws: The number of draws of the interval: of the shares, and of the error rates of a model
         that is none of the labelled ones.
-      seed: The seed of the draws.
 
     Returns:
-      The corrected shares; None if there is no labelled map of some class, so that nobody knows
-      what it is taken for.
+      The corrected shares; None if some class has no labelled map, whose errors nobody knows.
     """
     confusion = np.asarray(confusions).sum(axis=0)
     if (confusion.sum(axis=1) == 0).any():

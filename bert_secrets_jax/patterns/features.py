@@ -1,10 +1,9 @@
 """Features of a map for the classifier: shapes, which contrast and length hardly change.
 
-Models differ in how sharp their attention is, and inputs in length. A network that sees pixels
-learns both with the classes, and fails on a model that was not labelled. These features ask instead
-how much of a map's variance its columns, its diagonals and its texts explain, on three scales from
-the logarithm to the brightness that a person sees, and whether a line runs through all thirds of
-the map, as the guideline demands (`docs/pattern_guideline.md`).
+A network that sees pixels learns with the classes how sharp a model's attention is, and fails on a
+model that was not labelled. These features ask how much of a map's variance its columns, its
+diagonals and its texts explain, on three scales from the logarithm to the brightness that a person
+sees, and whether a line runs through all thirds of the map (`docs/pattern_guideline.md`).
 
 Shapes: T positions, R = T + 1 rows, K offsets of a key from its query, G groups of rows, F
 features.
@@ -15,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 # Diagonals up to this offset are looked at one by one.
 NEAR = 3
@@ -69,34 +68,19 @@ def features(
 
 
 class _Tokens(NamedTuple):
-    """The values that all maps of an example share.
+    """The values that all maps, which have a row more (`_along_diagonals`), of an example share."""
 
-    Maps have an empty row more than columns: see `_along_diagonals`.
-
-    Attributes:
-      real: [T] 1 for tokens, 0 for padding.
-      n: [] The number of tokens.
-      first_text: [] The number of tokens in the first text.
-      text: [T] Whether a place is in the first text.
-      special: [T] 1 for the special tokens.
-      cells: [T + 1, T] 1 where both are tokens.
-      groups: [G, T + 1] 1 for the rows of each third of the map, of the first text, and, without
-        special tokens, of each text.
-      offsets: [K] The offset of each diagonal, from the lower left.
-      sizes: [K] Its number of cells.
-      near: [7, T] 1 where a near diagonal has a cell, by the row of the cell.
-    """
-
-    real: Array
-    n: Array
-    first_text: Array
-    text: Array
-    special: Array
-    cells: Array
-    groups: Array
-    offsets: Array
-    sizes: Array
-    near: Array
+    real: Float[Array, ' T']  # 1 for tokens, 0 for padding
+    n: Float[Array, '']  # the number of tokens
+    first_text: Int[Array, '']  # the number of tokens in the first text
+    text: Bool[Array, ' T']  # whether a place is in the first text
+    special: Float[Array, ' T']  # 1 for the special tokens
+    cells: Float[Array, 'R T']  # 1 where both are tokens
+    # 1 for the rows of each third of the map, of the first text, and of the words of each text.
+    groups: Float[Array, 'G R']
+    offsets: Int[Array, ' K']  # of each diagonal, from the lower left
+    sizes: Float[Array, ' K']  # its number of cells
+    near: Float[Array, '7 T']  # 1 where a near diagonal has a cell, by the row of the cell
 
     @property
     def thirds(self) -> Array:
@@ -146,23 +130,14 @@ def _tokens(room: int, length, first_text) -> _Tokens:
 
 
 class _Sums(NamedTuple):
-    """Sums over the cells of a map, less those of a constant; all that is linear comes from them.
+    """Sums over the cells of a map, less a constant each; all that is linear comes from them."""
 
-    Attributes:
-      groups: [G, T] The sum of each column, over the rows of each group.
-      rows: [T] The sum of each row.
-      diagonals: [K] Along each diagonal.
-      mean: [] The mean of the cells.
-      deviation: [] Their standard deviation.
-      constant: [] The number that was taken from each cell.
-    """
-
-    groups: Array
-    rows: Array
-    diagonals: Array
-    mean: Array
-    deviation: Array
-    constant: Array
+    groups: Float[Array, 'G T']  # of each column, over the rows of each group
+    rows: Float[Array, ' T']  # of each row
+    diagonals: Float[Array, ' K']  # along each diagonal
+    mean: Float[Array, '']  # of the cells
+    deviation: Float[Array, '']  # the standard deviation of the cells
+    constant: Array | float  # the number that was taken from each cell
 
     @property
     def columns(self) -> Array:

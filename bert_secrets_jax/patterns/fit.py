@@ -100,8 +100,7 @@ def calibrated(
       classifier: A classifier.
       logits: [M, C] The logits for labelled maps of classifiers that were fitted without the model
         of each map (`cross_validate`), at the temperature 1.
-      labels: The class of each map [M].
-      groups: The model of each map [M] (`groups_of`).
+      labels, groups: The class and the model (`groups_of`) of each map [M].
     """
     predicted = logits.argmax(axis=1)
     return dataclasses.replace(
