@@ -111,15 +111,13 @@ class LooksAt:
 
 def what_bert_looks_at() -> LooksAt:
     """Return what Clark et al. (2019) published of the attention of BERT-base."""
-    found = _published()['clark_2019']
+    clark = _published()['clark_2019']
     return LooksAt(
-        layers={
-            name: np.array(values, np.float64) for name, values in found['layer_means'].items()
-        },
-        entropy_of_last_cls=float(found['entropy_of_last_cls']),
-        heads_over_half=dict(found['heads_over_half']),
-        error=float(found['error']['attention']),
-        entropy_error=float(found['error']['entropy']),
+        layers={name: np.array(each, np.float64) for name, each in clark['layer_means'].items()},
+        entropy_of_last_cls=float(clark['entropy_of_last_cls']),
+        heads_over_half=dict(clark['heads_over_half']),
+        error=float(clark['error']['attention']),
+        entropy_error=float(clark['error']['entropy']),
     )
 
 
@@ -132,8 +130,8 @@ def outlier_dimensions(model: str) -> tuple[int, ...] | None:
     Args:
       model: The name of the model on the Hugging Face hub, with or without its owner.
     """
-    found = _published()['kovaleva_2021_outliers']['dimensions'].get(model.rpartition('/')[2])
-    return None if found is None else tuple(found)
+    dimensions = _published()['kovaleva_2021_outliers']['dimensions'].get(model.rpartition('/')[2])
+    return None if dimensions is None else tuple(dimensions)
 
 
 def mixing_ratios() -> dict[str, dict[str, float]]:
@@ -162,25 +160,18 @@ def finetuning(task: str | None) -> Table1 | None:
         return None
     table = _published()['table1']
     row = table['MNLI-m' if name == 'MNLI' else name]
-    metrics = _METRICS[row['metric']]
     scores = {}
     for column, printed in zip(table['columns'], row['values'], strict=True):
-        printed = printed if isinstance(printed, list) else [printed]
-        scores[column] = {
-            metric: float(score) / 100 for metric, score in zip(metrics, printed, strict=True)
-        }
+        shares = np.atleast_1d(np.array(printed, float) / 100).tolist()
+        scores[column] = dict(zip(_METRICS[row['metric']], shares, strict=True))
     return Table1(**scores)
 
 
 def pattern_shares(task: str | None) -> dict[str, float] | None:
     """Return Figure 2 for a task: the share of the maps in each class of `patterns.CLASSES`."""
-    spelt = title(task)
-    if spelt is None:
-        return None
-    figure = _published()['fig2_percent']
-    return {
-        name: percent / 100 for name, percent in zip(figure['classes'], figure[spelt], strict=True)
-    }
+    percent = _grid('fig2_percent', task)
+    classes = _published()['fig2_percent']['classes']
+    return None if percent is None else dict(zip(classes, (percent / 100).tolist(), strict=True))
 
 
 def frame_heads() -> dict[str, float]:
@@ -210,11 +201,9 @@ def cls_tokens(task: str | None) -> dict[str, float] | None:
 
     The numbers are means over heads, for '[SEP]', 'noun', 'verb' and '[CLS]'.
     """
-    spelt = title(task)
-    if spelt is None:
-        return None
-    figure = _published()['fig7_cls_last_layer']
-    return {name: float(mean) for name, mean in zip(figure['columns'], figure[spelt], strict=True)}
+    means = _grid('fig7_cls_last_layer', task)
+    columns = _published()['fig7_cls_last_layer']['columns']
+    return None if means is None else dict(zip(columns, means.tolist(), strict=True))
 
 
 def disable_one_head(task: str | None) -> Disabled | None:
@@ -277,13 +266,12 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 
     It is NaN where it is not defined: if all remaining numbers of an array are equal.
     """
-    one, other = np.ravel(one), np.ravel(other)
-    known = ~(np.isnan(one) | np.isnan(other))
-    one, other = one[known], other[known]
+    both = np.stack([np.ravel(one), np.ravel(other)])
+    both = both[:, ~np.isnan(both).any(axis=0)]
     # For these SciPy would warn.
-    if any(len(np.unique(values)) < 2 for values in (one, other)):
+    if any(len(np.unique(values)) < 2 for values in both):
         return float('nan')
-    return float(scipy.stats.spearmanr(one, other).statistic)
+    return float(scipy.stats.spearmanr(*both).statistic)
 
 
 @functools.cache
@@ -303,7 +291,5 @@ def _grid(figure: str, task: str | None) -> np.ndarray | None:
 
 
 def _disabled(figure: str, baseline: str, task: str | None) -> Disabled | None:
-    scores = _grid(figure, task)
-    if scores is None:
-        return None
-    return Disabled(baseline=float(_published()[baseline][title(task)]), scores=scores)
+    scores, intact = _grid(figure, task), _grid(baseline, task)
+    return None if scores is None else Disabled(baseline=float(intact), scores=scores)

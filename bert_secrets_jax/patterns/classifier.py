@@ -38,7 +38,6 @@ from bert_secrets_jax.ranges import Range
 # Names beside those of the classes: whether a map is unlike all labelled ones, and, the last value
 # of `pattern_change`, whether the class of the map is another one in the second model.
 UNLIKE, CHANGED = 'unlike', 'changed'
-_SOURCE = 'Kovaleva et al. 2019, section 4.1'
 _CLASS_TITLES = {
     name: f'maps of the class {title}' for name, title in zip(CLASSES, TITLES, strict=True)
 } | {UNLIKE: 'maps that are unlike all labelled ones'}
@@ -99,11 +98,8 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     if expected is not None and expected != checksum(about, arrays):
         raise ValueError(f'{path} is damaged: what it holds is not what was written.')
     about = {name: _json(text) for name, text in about.items()}
-    if about.get('classes') != list(CLASSES) or about.keys() != {
-        'classes',
-        'confusions',
-        *_NUMBERS,
-    }:
+    known = {'classes', 'confusions', *_NUMBERS}
+    if about.get('classes') != list(CLASSES) or about.keys() != known:
         raise ValueError(
             f'{path} is no classifier of {", ".join(CLASSES)}, or one of another version: make one '
             'with bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
@@ -113,17 +109,17 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             f"{path} has not the weights of this version's classifier: make it anew with "
             'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
         )
-    numbers, confusions = {name: about[name] for name in _NUMBERS}, about['confusions']
+    confusions = about['confusions']
     # In JSON, an infinite distance is null.
-    known = {name: each for name, each in numbers.items() if (name, each) != ('far', None)}
-    if not all(map(_is_positive, known.values())) or not _are_confusions(confusions):
+    numbers = {name: about[name] for name in _NUMBERS if (name, about[name]) != ('far', None)}
+    if not all(map(_is_positive, numbers.values())) or not _are_confusions(confusions):
         raise ValueError(
             f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusions '
             'tables of numbers of maps.'
         )
     return Classifier(
         **arrays,
-        **{'far': float('inf')} | {name: float(each) for name, each in known.items()},
+        **{name: float(each) for name, each in numbers.items()},
         confusions=np.array(confusions, int).reshape(len(confusions), len(CLASSES), len(CLASSES)),
     )
 
@@ -173,14 +169,14 @@ def _json(text: str):
 
 def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
     """Write a classifier to a file (.safetensors)."""
-    far = classifier.far if np.isfinite(classifier.far) else None
     about = {
-        'classes': json.dumps(CLASSES),
-        'width': json.dumps(classifier.width),
-        'temperature': json.dumps(classifier.temperature),
-        'far': json.dumps(far),
-        'confusions': json.dumps(np.asarray(classifier.confusions).tolist()),
+        'classes': CLASSES,
+        'width': classifier.width,
+        'temperature': classifier.temperature,
+        'far': classifier.far if np.isfinite(classifier.far) else None,
+        'confusions': np.asarray(classifier.confusions).tolist(),
     }
+    about = {name: json.dumps(each) for name, each in about.items()}
     arrays = {
         name: np.asarray(getattr(classifier, name), np.float32)
         for name in ('center', 'scale', 'known', 'weights')
@@ -254,10 +250,10 @@ def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Stati
       classes: The classes to return, in this order; all by default. UNLIKE is 1 where the map is
         unlike all labelled ones, whatever its class.
     """
-    chosen = tuple(map((*CLASSES, UNLIKE).index, classes))
+    chosen = np.array(list(map((*CLASSES, UNLIKE).index, classes)))
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
-        return _take(_values(classifier, attentions, marks), chosen), jnp.ones(())
+        return _values(classifier, attentions, marks)[..., chosen], jnp.ones(())
 
     statistic.__name__ = 'pattern'
     return statistic
@@ -276,7 +272,7 @@ def pattern_change(
       classifier: The classifier of maps.
       parts: The values to return, in this order: names of classes, UNLIKE and CHANGED.
     """
-    chosen = tuple(map((*CLASSES, UNLIKE, CHANGED).index, parts))
+    chosen = np.array(list(map((*CLASSES, UNLIKE, CHANGED).index, parts)))
 
     def statistic(attentions: Maps, others: Maps, marks: Marks) -> Result:
         # One after the other, so that the features of maps are compiled once for both models.
@@ -284,7 +280,8 @@ def pattern_change(
             lambda maps: _values(classifier, maps, marks), jnp.stack([attentions, others])
         )
         changed = 1 - jnp.einsum('LNC,LNC->LN', before[..., :-1], after[..., :-1])
-        return _take(jnp.concatenate([after, changed[..., None]], axis=-1), chosen), jnp.ones(())
+        both = jnp.concatenate([after, changed[..., None]], axis=-1)
+        return both[..., chosen], jnp.ones(())
 
     statistic.__name__ = 'pattern_change'
     return statistic
@@ -296,10 +293,7 @@ def pattern_statistics(classifier: Classifier) -> list[Described]:
     The value of each is the share of maps in its class, and of those that are unlike all labelled
     ones. Together they cost as much as one of them.
     """
-    return [
-        _described(classifier, part, title, pattern, pairwise=False)
-        for part, title in _CLASS_TITLES.items()
-    ]
+    return _described(classifier, pattern, _CLASS_TITLES, pairwise=False)
 
 
 def pattern_comparisons(classifier: Classifier) -> list[Described]:
@@ -309,33 +303,28 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
     of maps whose class in the second model is another than in the first.
     """
     titles = _CLASS_TITLES | {CHANGED: 'maps that change their class'}
-    return [
-        _described(classifier, part, title, pattern_change, pairwise=True)
-        for part, title in titles.items()
-    ]
+    return _described(classifier, pattern_change, titles, pairwise=True)
 
 
 def _described(
-    classifier: Classifier, part: str, title: str, make: Callable, *, pairwise: bool
-) -> Described:
-    return Described(
-        name=f'pattern: {part}',
-        title=title,
-        function=_only(make(classifier, (part,))),
-        unit='share of maps',
-        limits=(0.0, 1.0),
-        source=_SOURCE,
-        pairwise=pairwise,
-        classifier=classifier,
-        family=Family(_statistic_of_parts, (('make', make), ('classifier', classifier))),
-        argument=part,
-    )
-
-
-def _statistic_of_parts(
-    parts: tuple[str, ...], *, make: Callable, classifier: Classifier
-) -> Statistic | Comparison:
-    return make(classifier, parts)
+    classifier: Classifier, make: Callable, titles: Mapping[str, str], *, pairwise: bool
+) -> list[Described]:
+    family = Family(functools.partial(make, classifier))
+    return [
+        Described(
+            name=f'pattern: {part}',
+            title=title,
+            function=_only(make(classifier, (part,))),
+            unit='share of maps',
+            limits=(0.0, 1.0),
+            source='Kovaleva et al. 2019, section 4.1',
+            pairwise=pairwise,
+            classifier=classifier,
+            family=family,
+            argument=part,
+        )
+        for part, title in titles.items()
+    ]
 
 
 @functools.cache
@@ -348,7 +337,3 @@ def _only(stacked: Callable) -> Callable:
 
     statistic.__name__ = stacked.__name__
     return statistic
-
-
-def _take(values: Float[Array, 'L N C'], chosen: tuple[int, ...]) -> Float[Array, 'L N F']:
-    return values[..., np.array(chosen)]
