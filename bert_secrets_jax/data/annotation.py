@@ -19,6 +19,7 @@ All keys but `text_a` may be left out. A name that some lines lack is empty ther
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -45,10 +46,7 @@ _TAKEN = ('token', 'cls', 'sep', 'word', 'period_comma', NOTEBOOK, RANDOM)
 class Span:
     """Characters `[start, end)` of one text of an example, counted from 0 in code points.
 
-    Attributes:
-      start: The first character.
-      end: The character after the last one.
-      text: 0 for `text_a`, 1 for `text_b`.
+    `text` is 0 for `text_a` and 1 for `text_b`.
 
     Raises:
       ValueError: The span is empty, or in no text.
@@ -73,8 +71,7 @@ class Link:
     """A link between words, such as from a verb to its subject.
 
     Attributes:
-      source: One span or more, the query of the attention that is measured.
-      target: One span or more, the key.
+      source, target: One span or more each, the query and the key of the measured attention.
 
     Raises:
       ValueError: One end has no spans.
@@ -118,10 +115,9 @@ class Annotation:
     @property
     def spans(self) -> list[Span]:
         """The spans of all features, links and word classes."""
-        links = [link for links in self.relations.values() for link in links]
-        ends = [*self.features.values(), *(link.source + link.target for link in links)]
-        ends += self.classes.values()
-        return [span for end in ends for span in end]
+        links = itertools.chain.from_iterable(self.relations.values())
+        ends = [link.source + link.target for link in links]
+        return [*itertools.chain(*self.features.values(), *ends, *self.classes.values())]
 
 
 def check_spans(example: Example, annotation: Annotation) -> None:
@@ -136,6 +132,15 @@ def check_spans(example: Example, annotation: Annotation) -> None:
                 f'span [{span.start}, {span.end}] is not within {_TEXTS[span.text]}, which has '
                 f'{len(text)} characters'
             )
+
+
+def check_annotations(examples: Sequence[Example], annotations: Sequence[Annotation]) -> None:
+    """Check several annotations as `check_spans` does; the error names the example."""
+    for example, annotation in zip(examples, annotations, strict=True):
+        try:
+            check_spans(example, annotation)
+        except ValueError as fault:
+            raise ValueError(f'{example.id}: {fault}.') from None
 
 
 def align(
@@ -193,7 +198,7 @@ def align_classes(
 ) -> np.ndarray | None:
     """Return the word class of each wordpiece [E, T] int8, -1 without one; None if none is known.
 
-    Classes are numbered in the alphabetical order of their names in all annotations.
+    They are numbered in the alphabetical order of their names in all annotations.
     """
     names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
     if not names:
@@ -271,10 +276,7 @@ def _columns(spans: Sequence[Span]) -> np.ndarray:
 
 def _crossed(links) -> list[tuple[int, int, int]]:
     return [
-        (query, key, number)
-        for number, (source, target) in enumerate(links)
-        for query in source
-        for key in target
+        (*pair, number) for number, ends in enumerate(links) for pair in itertools.product(*ends)
     ]
 
 
@@ -300,18 +302,14 @@ def read_annotations(
 ) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
-    Args:
-      path: A file in UTF-8. Blank lines are skipped.
-      bad_rows: 'error' refuses a file with bad lines, 'skip' leaves them out and warns.
-
     Returns:
       Examples without labels, whose ids are '{file name without its extension}/{row}', and their
       annotations.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: Some lines are bad (one error names them all with their faults), the file is not
-        UTF-8, or it has no lines.
+      ValueError: Some lines are bad (one error names them all with their faults, unless `bad_rows`
+        is 'skip'), the file is not UTF-8, or it has no lines.
     """
     path = pathlib.Path(path)
     read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
@@ -333,13 +331,9 @@ def write_annotations(
     Raises:
       ValueError: A span is not within its text; the error names the example.
     """
-    lines = []
-    for example, annotation in zip(examples, annotations, strict=True):
-        try:
-            check_spans(example, annotation)
-        except ValueError as fault:
-            raise ValueError(f'{example.id}: {fault}.') from None
-        lines.append(json.dumps(_record(example, annotation), ensure_ascii=False) + '\n')
+    check_annotations(examples, annotations)
+    records = map(_record, examples, annotations)
+    lines = [json.dumps(record, ensure_ascii=False) + '\n' for record in records]
     write_text(pathlib.Path(path), ''.join(lines))
 
 
@@ -397,18 +391,18 @@ def _object(value: Any, what: str) -> dict:
     return value
 
 
-def _list(value: Any, what: str) -> list:
-    if not isinstance(value, list):
-        raise ValueError(f'{what}: {json.dumps(value)} is not a list')
-    return value
-
-
 def _links(values: Any, what: str) -> tuple[Link, ...]:
     links = []
     for value in _list(values, what):
         _check_keys(_object(value, f'{what}: a link'), _ENDS)
         links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
     return tuple(links)
+
+
+def _list(value: Any, what: str) -> list:
+    if not isinstance(value, list):
+        raise ValueError(f'{what}: {json.dumps(value)} is not a list')
+    return value
 
 
 def _spans(values: Any, what: str) -> tuple[Span, ...]:

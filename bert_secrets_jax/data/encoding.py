@@ -15,7 +15,7 @@ from absl import logging
 from jaxtyping import Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_spans
+from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_annotations
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
@@ -132,12 +132,10 @@ class Encoded:
         def joined(one: np.ndarray, two: np.ndarray, fill: int = 0) -> np.ndarray:
             return np.concatenate([_fit(one, length, fill), _fit(two, length, fill)])
 
+        names = ('input_ids', 'token_type_ids', 'special', 'offsets')
         return Encoded(
-            input_ids=joined(self.input_ids, other.input_ids),
-            token_type_ids=joined(self.token_type_ids, other.token_type_ids),
-            special=joined(self.special, other.special),
+            **{name: joined(getattr(self, name), getattr(other, name)) for name in names},
             lengths=np.concatenate([self.lengths, other.lengths]),
-            offsets=joined(self.offsets, other.offsets),
             text=joined(self.text, other.text, fill=-1),
             tokenizer=self.tokenizer,
             marks={WORD: joined(self.marks[WORD], other.marks[WORD], fill=-1)},
@@ -262,15 +260,11 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
         )
 
     texts = [
-        [_beginning(tokenizer, text, max_length) for text in texts]
-        for texts in (
-            (example.text_a for example in examples),
-            () if singles else (example.text_b for example in examples),
-        )
+        [_beginning(tokenizer, getattr(example, name), max_length) for example in examples]
+        for name in ('text_a', 'text_b')[: 1 if singles else 2]
     ]
     encoded = tokenizer(
-        texts[0],
-        None if singles else texts[1],
+        *texts,
         truncation='longest_first',
         max_length=max_length,
         return_attention_mask=False,
@@ -469,7 +463,7 @@ def _without_spaces(
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
-    """Return the same examples with their annotations as marks, in place of others: see `align`.
+    """Return the same examples with their annotations as marks, in place of others (`align`).
 
     Raises:
       ValueError: There are not as many annotations as examples, or their names differ.
@@ -566,11 +560,7 @@ def encode(
     encoded = tokenize(tokenizer, examples, max_length=max_length)
     if annotations is not None:
         encoded = mark(encoded, annotations)
-        for example, annotation in zip(examples, annotations, strict=True):
-            try:
-                check_spans(example, annotation)
-            except ValueError as fault:
-                raise ValueError(f'{example.id}: {fault}.') from None
+        check_annotations(examples, annotations)
     return bucket(
         encoded,
         max_length=max_length,

@@ -20,13 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.data.annotation import (
-    Annotation,
-    Link,
-    Span,
-    check_spans,
-    read_annotations,
-)
+from bert_secrets_jax.data.annotation import Annotation, Link, Span, check_spans, read_annotations
 from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.progress import progress
@@ -40,11 +34,9 @@ _DOWNLOADS = ('framenet_v17', 'framenet_v15')  # names that NLTK has for them, t
 class FrameSample:
     """Sentences of FrameNet that passed all filters.
 
-    Attributes:
-      examples: Single sentences. An id such as 'lift.v/337812' has the lexical unit and FrameNet's
-        number of the sentence.
-      annotations: The links of each sentence, in the relation `frame element-target`.
-      counts: The number of sentences left after each filter, in the order of the filters.
+    An id such as 'lift.v/337812' has the lexical unit and FrameNet's number of the sentence. The
+    annotations have the links of each sentence, in the relation `frame element-target`. The counts
+    are the numbers of sentences left after each filter, in the order of the filters.
     """
 
     examples: list[Example]
@@ -89,9 +81,9 @@ class Exemplar:
 def framenet_sample() -> tuple[list[Example], list[Annotation]]:
     """Return the embedded sample: short sentences with targets and core frame elements.
 
-    All of them pass the paper's filters (section 4.2): a sentence has at most 12 tokens, a frame
-    element at most 3, and no linked frame element is within 2 tokens of the target. The file also
-    has, under `note`, the frames, the lexical units and the names of the elements.
+    All pass the paper's filters (section 4.2): a sentence has at most 12 tokens, a frame element at
+    most 3, and no linked frame element is within 2 tokens of the target. The file also has, under
+    `note`, the frames, the lexical units and the names of the elements.
     """
     path = pathlib.Path(__file__).parent / 'frames' / 'sentences.jsonl'
     examples, annotations = read_annotations(path)
@@ -111,10 +103,10 @@ def read_framenet_sample(
 
             {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
 
-      bad_rows: 'error' refuses a file with bad lines, 'skip' leaves them out and warns.
+      bad_rows: As in `read_table`.
 
     Returns:
-      Examples, whose ids are '{file name without its extension}/{row}', and their annotations.
+      Examples and annotations, as `read_annotations` returns them.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -168,14 +160,10 @@ def filters(
 ) -> dict[str, Callable[[Exemplar], bool]]:
     """Return the filters of section 4.2 by name, in the order of the authors' notebook.
 
-    The readings differ in two filters.
-    - Near the target: The paper's reading compares positions. The notebook took the first token
-      that is spelled like the target, and asked whether any token of a frame element is spelled
-      like one of the two tokens before it or the two after it.
-    - Core elements: The paper's reading takes FrameNet's core elements, the notebook those in a
-      core set.
-
-    Each filter relies on those before it.
+    Each filter relies on those before it. The readings differ in two. The paper's compares
+    positions near the target, and takes FrameNet's core elements. The notebook took the first token
+    that is spelled like the target, asked whether any token of a frame element is spelled like one
+    of the two tokens before it or the two after it, and took the elements in a core set.
     """
     if reading not in ('paper', 'notebook'):
         raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")

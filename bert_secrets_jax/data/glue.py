@@ -25,7 +25,7 @@ def read_glue(
       glue_dir: The folder that holds one folder per task, perhaps spelled in lower case.
       task: The task or its name.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
-      bad_rows: 'error' or 'skip'; see `tables.read_table`.
+      bad_rows: As in `read_table`.
 
     Returns:
       The examples in the order of the file. Their ids are such as 'mrpc/dev/17'.
@@ -118,12 +118,7 @@ def prepare_tfds(
         from tensorflow_datasets.text.glue import Glue  # makes the name known
         tfds.data_source('glue/mrpc', data_dir=..., download=False)
 
-    Args:
-      glue_dir, bad_rows: As in `read_glue`.
-      task, data_dir: As in `read_tfds`.
-
-    Returns:
-      The folder that was written.
+    The arguments are as in `read_glue` and `read_tfds`. The folder that was written is returned.
 
     Raises:
       FileExistsError: The task is prepared already.

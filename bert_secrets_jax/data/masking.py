@@ -28,8 +28,7 @@ class Masking:
       one_at_a_time: Whether every wordpiece is hidden instead, each in a copy of the text of its
         own. Their log-probabilities add up to the pseudo-log-likelihood of the text (Salazar et al.
         2020, "Masked language model scoring"). It costs a forward pass for each wordpiece.
-      seed: The seed of the draw. What is drawn of a text depends on its place among the texts, and
-        not on batches.
+      seed: The seed of the draw, which depends on the place among the texts, not on batches.
     """
 
     share: float = 0.15

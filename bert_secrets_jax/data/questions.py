@@ -20,11 +20,9 @@ class Question:
     """A question about a text, with its answers: parts of the text, any of which is right.
 
     Attributes:
-      question: The question.
-      context: The text.
+      question, context: The question, and the text.
       answers: The right answers, each with the place of its first character in the text.
-      id: The origin of the question.
-      where: The file and the place in it, for errors; it makes no difference between questions.
+      id, where: As in `Example`.
     """
 
     question: str
@@ -65,12 +63,8 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
     """Read questions in the layout of SQuAD 1.1 (`.json`), or as JSON lines (`.jsonl`).
 
     Each line has 'question', 'context' and 'answers', an object with the lists 'text' and
-    'answer_start', as data sets of Hugging Face have them.
-
-    Args:
-      path: The file.
-      bad_rows: 'error' refuses a file with a question whose answer is missing or does not stand in
-        the text, 'skip' leaves it out and warns.
+    'answer_start', as data sets of Hugging Face have them. A question is bad whose answer is
+    missing or does not stand in the text; `bad_rows` is as in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -4,8 +4,8 @@
     batches = bs.stream_batches(pretrained.tokenizer, texts)
     tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
 
-What is held at a time does not grow with the corpus: some hundred texts, fewer rows of each padded
-length than one batch has, and some batches that wait for the device.
+Held at a time are some hundred texts, fewer rows of each padded length than one batch has, and
+some batches that wait for the device, whatever the size of the corpus.
 """
 
 import collections
@@ -48,10 +48,8 @@ class Texts:
     """The texts of a file, which each iteration reads anew. `stream_texts` makes them.
 
     Attributes:
-      path: The file.
       columns: The wanted columns, one or two; none if each line or record is a text.
       header: The names of all columns of a table without header; None if it has one.
-      bad_rows, name: As in `stream_texts`.
     """
 
     path: pathlib.Path

@@ -27,8 +27,7 @@ class Tagged:
     Attributes:
       words: The words.
       tags: The tag of each word: for names of things 'B-PER', 'I-PER', 'O' and so on (IOB2).
-      id: The origin of the text, such as 'dev/17'.
-      where: The file and the place in it, for errors; it makes no difference between texts.
+      id, where: As in `Example`.
     """
 
     words: tuple[str, ...]
@@ -72,10 +71,9 @@ def read_conllu(
     words that are not written ("8.1") are left out.
 
     Args:
-      path: The file.
+      path, bad_rows: As in `read_table`. A sentence is bad in which a word has no tag.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
-      bad_rows: 'error' refuses sentences with a word without tag, 'skip' leaves them out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -118,11 +116,9 @@ def read_tagged(
     """Read JSON lines, each with a list of words and a list of their tags.
 
     Args:
-      path: The file.
+      path, bad_rows: As in `read_table`.
       words, tags: The names of the two lists.
-      names: The names of all tags, in the order of their numbers, which count from 0; None if they
-        are texts.
-      bad_rows: 'error' refuses a file with bad rows, 'skip' leaves them out and warns.
+      names: The names of all tags, by their numbers from 0; None if they are texts.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -15,8 +15,7 @@ class Example:
     """One sentence, or pair of sentences, as it stands in its file.
 
     Attributes:
-      text_a: The first or only sentence.
-      text_b: The second sentence, or None if there is only one.
+      text_a, text_b: The sentences; `text_b` is None if there is only one.
       label: The class id, or the score in regression; None if the example has no label.
       id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
       where: The file and the line that it was read from, for errors; it makes no difference between
@@ -54,9 +53,8 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
     >>> as_examples(['The cat ran.'])
     [Example(text_a='The cat ran.', text_b=None, label=None, id='text/0')]
 
-    Args:
-      texts: A list of strings, of (text_a, text_b) pairs or of examples, but not a mixture. Those
-        without an id are given the ids 'text/0', 'text/1' and so on.
+    The texts are strings, (text_a, text_b) pairs or examples, but not a mixture. Those without an
+    id are given the ids 'text/0', 'text/1' and so on.
 
     Raises:
       TypeError: The texts are a single string, a mixture, or something else.
@@ -86,12 +84,10 @@ Drawn = TypeVar('Drawn')
 def draw(
     examples: Sequence[Drawn], wanted: int, seed: int, *, setting: str = 'max_examples'
 ) -> list[Drawn]:
-    """Draw examples at random, and return them in their original order.
+    """Draw examples, of any kind, at random, and return them in their original order.
 
     Args:
-      examples: The examples, of any kind.
       wanted: The greatest number of examples to return; 0 returns all.
-      seed: The seed of the draw.
       setting: The name of the setting that `wanted` comes from, for the error.
 
     Raises:
@@ -197,10 +193,7 @@ _TASKS = (
     _glue('STS-B', label_column='score', labels=(), metrics=('pearson', 'spearman')),
     _glue('SST-2', ('sentence',)),
     _glue(
-        'QQP',
-        ('question1', 'question2'),
-        label_column='is_duplicate',
-        metrics=('f1', 'accuracy'),
+        'QQP', ('question1', 'question2'), label_column='is_duplicate', metrics=('f1', 'accuracy')
     ),
     _glue('RTE', labels=_ENTAILMENT),
     _glue('QNLI', ('question', 'sentence'), labels=_ENTAILMENT),

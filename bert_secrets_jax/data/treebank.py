@@ -98,11 +98,8 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     The text of a sentence is put together from its tokens, with a space after each that is not
     marked SpaceAfter=No. A contraction ("2-3 don't") is written as it stands, and its words share
     its letters: each has its own where they add up to it, as 'do' and "n't" do, and otherwise all
-    have all. Words that are not written ("8.1") are left out.
-
-    Args:
-      path: The file.
-      bad_rows: 'error' refuses sentences without a whole tree, 'skip' leaves them out and warns.
+    have all. Words that are not written ("8.1") are left out. A sentence without a whole tree is
+    bad; `bad_rows` is as in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -117,9 +114,7 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
 
     They are news, mail, reports and instructions as people write them, of 10 to 21 words, by the
     guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
-
-    Args:
-      split: 'train' (100 sentences) or 'dev' (80).
+    The splits are 'train' (100 sentences) and 'dev' (80).
 
     Raises:
       ValueError: There is no such split.
@@ -203,11 +198,6 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     The words are those of the treebank, as in Clark et al. 2019, section 4.1. A wordpiece that
     several words share belongs to the first of them. A log line says how many words have none of
     their own: they were cut off, or share all with a word before.
-
-    Args:
-      tokenizer: A fast tokenizer of `transformers`.
-      parses: The sentences.
-      max_length: The greatest number of tokens.
 
     Returns:
       The tokenised sentences, whose mark 'word' is the number of the word in the treebank that

@@ -3,9 +3,9 @@
     tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
     bs.catalogue.CATALOGUE['entropy (nats)'].title  # 'entropy of attention'
 
-These facts stand here and nowhere else: configs, pages and benchmarks read them from here. A
-statistic of your own needs no entry: 'package.module:name' names a function of the form that
-`measure/statistics.py` describes, or a `Described` that also has a title and a unit.
+These facts stand here and nowhere else. A statistic of your own needs no entry:
+'package.module:name' names a function of the form that `measure/statistics.py` describes, or a
+`Described` that also has a title and a unit.
 """
 
 import dataclasses
@@ -64,8 +64,7 @@ class Described:
       limits: The least and the greatest possible value; infinite where there is none.
       least_first: Whether the smallest values are the most remarkable, as for entropy.
       source: The publication and the section that it comes from.
-      reading: How words are found: 'paper' as the paper says, 'notebook' as its authors' notebook
-        did.
+      reading: Whether words are found as the 'paper' says, or as its authors' 'notebook' did.
       pairwise: Whether its function takes the maps of two models and the marks.
       features, relations: The names, in `marks`, of the annotations that it reads; None if the
         features are not known.
@@ -433,21 +432,18 @@ def measure(
     """Measure described statistics of one model in one pass. A family is compiled once.
 
     Args:
-      pretrained: The model.
-      batches: The batches from `encode`, read once.
       described: The statistics, with their descriptions.
       also: Further statistics to measure in the same pass, such as those along random links
         (`links.with_random_links`). Their tables, or what a `Reduction` makes, have the same keys.
-      head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
+      pretrained, batches, head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
 
     Returns:
       A dictionary of tables: one under the name of each statistic, in the given order, and then one
       under each key of `also`.
 
     Raises:
-      ValueError: Two statistics have the same name, one compares two models, or `collect` would
-        refuse the other arguments.
-      TypeError: As in `collect`.
+      ValueError, TypeError: As in `collect`; or two statistics have the same name, or one compares
+        two models.
     """
     for each in described:
         if each.pairwise:
@@ -479,10 +475,9 @@ def measure_change(
       batches, also, keep_values, mesh: As in `measure`.
 
     Returns:
-      A dictionary of tables. A statistic of one model has two: the second model's table under its
-      name, and under `change(name)` that of the second model's value minus the first model's in
-      each example. A statistic of two models has one table under its name. Then follow the tables
-      of `also`.
+      A dictionary of tables. A statistic of one model has two: the second model's under its name,
+      and under `change(name)` that of its value minus the first model's in each example. A
+      statistic of two models has one under its name. Then follow the tables of `also`.
 
     Raises:
       ValueError, TypeError: As in `measure`.
@@ -523,10 +518,7 @@ def _compared(described: Described, make: Callable[[Statistic], Comparison]) -> 
 
 
 def _stacked_for_both(
-    arguments: tuple[Hashable, ...],
-    *,
-    make: Callable[[Statistic], Comparison],
-    family: Family,
+    arguments: tuple[Hashable, ...], *, make: Callable[[Statistic], Comparison], family: Family
 ) -> Comparison:
     return make(family.stacked(arguments))
 

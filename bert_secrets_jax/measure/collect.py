@@ -84,10 +84,10 @@ def compare(
     Args:
       before, after: The two models, with as many layers and as many heads each.
       batches, keep_values, mesh: As in `collect`.
-      statistics: Either a list of names or a dictionary of functions, as in `collect`. A function
-        takes the maps of the first model, those of the second and the marks. The name of a
-        statistic of one model, such as '[SEP]', gives two tables: the second model's under its
-        name, and the second model's minus the first model's under 'change of [SEP]'.
+      statistics: Names, or functions by name, as in `collect`. A function takes the maps of the
+        first model, those of the second and the marks. The name of a statistic of one model, such
+        as '[SEP]', gives two tables: the second model's under its name, and the second model's
+        minus the first model's under 'change of [SEP]'.
 
     Returns:
       A table for each name, as `collect` returns them.

@@ -176,9 +176,7 @@ def directions(relations: Iterable[str]) -> dict[str, Direction]:
     >>> directions(['verb-subject'])['subject to verb']
     Direction(relation='verb-subject', reverse=True)
 
-    Args:
-      relations: The names of relations. A name such as 'source-target' names both ends; any other
-        name is that of the source.
+    A name such as 'source-target' names both ends; any other name is that of the source.
 
     Raises:
       ValueError: Two relations have the same ends.
@@ -443,10 +441,7 @@ def offset_histogram(
 
 
 def offset_baseline(
-    links: Int[np.ndarray, 'E P 3'],
-    offsets: Iterable[int] = OFFSETS,
-    *,
-    count_absent: bool = False,
+    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 
@@ -456,9 +451,7 @@ def offset_baseline(
 
     Args:
       links: [E, P, 3] The links.
-      offsets: The offsets to score.
-      count_absent: Whether examples without links count with 0, as with `among='token'`, rather
-        than not at all.
+      count_absent: Whether examples without links count with 0, as with `among='token'`.
 
     Returns:
       The score of each offset, the best first; NaN if no example counts.

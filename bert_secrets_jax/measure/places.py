@@ -7,10 +7,9 @@ away, at tokens near the beginning, or at certain parts of speech. Each kind hol
 - `MOVED`: the link is moved within its text as a whole. All its distances stay.
 - `POSITIONS`: the link stands at the same positions of another input of like length.
 - `CLASSES`: two wordpieces of the same parts of speech at the same distance, in any input of like
-  length, on average at the same positions. Only the closest two wordpieces of a link are compared
-  with these.
+  length, on average at the same positions. Of a link, only the closest pair is compared.
 
-The annotated links are never among the places, neither a link's own nor any other of its relation.
+No annotated link of the relation is among the places.
 
 Shapes: E examples, T positions, P pairs of wordpieces, X links, K draws, C places. A place is a set
 of pairs of wordpieces of an example; links are `[E, P, 3]` as in `Encoded.marks`.
@@ -65,12 +64,7 @@ class Places:
 
 
 def draw_places(
-    links: Int[np.ndarray, 'E P 3'],
-    encoded: Encoded,
-    *,
-    kind: Kind,
-    draws: int,
-    seed: int,
+    links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, kind: Kind, draws: int, seed: int
 ) -> Places:
     """Draw places for links [E, P, 3] with replacement, all that are possible being as likely.
 

@@ -92,8 +92,7 @@ def stream(
         for key, each in statistics.items()
     )
     reduced = tuple(reducer is not None for reducer in reducers)
-    bert = tuple(model.bert for model in models)
-    work = Work(bert, functions, reduced, baseline, maps_of)
+    work = Work(tuple(model.bert for model in models), functions, reduced, baseline, maps_of)
     state, kept = None, []
     for batch in listed(batches):
         numbers = np.asarray(batch.example)
@@ -222,7 +221,7 @@ def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[M
 
 def _batch_values(key, statistic, marks, maps):
     """Return the values [B, L, N, ...] and weights [B, ...] of a statistic."""
-    result = jax.vmap(functools.partial(_example_value, statistic))(marks, *maps)
+    result = jax.vmap(lambda marks, *maps: statistic(*maps, _Marks(marks)))(marks, *maps)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise ValueError(f'Statistic {key!r} must return two things, a value and a weight.')
     value, weight = result
@@ -240,10 +239,6 @@ def _batch_values(key, statistic, marks, maps):
     )
     broken = broken.reshape(*broken.shape, *[1] * (value.ndim - 3))
     return jnp.where(broken, jnp.nan, value), weight
-
-
-def _example_value(statistic, marks, *maps):
-    return statistic(*maps, _Marks(marks))
 
 
 class _Marks(dict):

@@ -27,9 +27,7 @@ COLOURS = Colours('heads', {'mean': ('standard_error', 'examples')}, by=('statis
 
 @dataclasses.dataclass(frozen=True)
 class HeadTable:
-    """A statistic of every head over a corpus.
-
-    The dots stand for further axes of the statistic's value; most statistics have none.
+    """A statistic of every head over a corpus. The dots are further axes of its value, mostly none.
 
     Attributes:
       mean: [L, N, ...] The weighted mean over examples; NaN if the statistic applied to none.
@@ -73,10 +71,7 @@ def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
 
 
 def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
-    """Return tables of all heads as one pandas frame.
-
-    Args:
-      tables: A dictionary from names of statistics to their tables [L, N], as `collect` returns it.
+    """Return tables [L, N] of all heads by name, as `collect` returns them, as one pandas frame.
 
     Returns:
       A frame with the columns statistic, layer, head (both count from 1), mean, variance,
@@ -110,12 +105,9 @@ def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
 
 
 def top_heads(table: HeadTable, count: int = 3, *, least: bool = False) -> list[str]:
-    """Return the heads with the greatest means as 'L3-H8  0.512 ± 0.011' (mean and standard error).
+    """Return the `count` heads with the greatest means, or the least: 'L3-H8  0.512 ± 0.011'.
 
-    Args:
-      table: The table of a statistic [L, N].
-      count: The number of heads to return.
-      least: Whether to return the heads with the smallest means instead.
+    The error is that of the mean.
     """
     order = np.argsort(table.mean if least else -table.mean, axis=None, kind='stable')[:count]
     tops = [tuple(map(int, np.unravel_index(index, table.mean.shape))) for index in order]

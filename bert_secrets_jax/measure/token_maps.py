@@ -29,8 +29,7 @@ class TokenMaps:
       further: Further maps by their kind (`attention_maps`): [L, N, T, T], or [L, 1, T, T] if all
         heads of a layer share one.
       scores: How much each token counts for the prediction, [T], by the name of the method.
-      prediction: The prediction of the model for the text, such as 'yes (0.93)'; empty if there is
-        none.
+      prediction: The prediction of the model, such as 'yes (0.93)'; empty if there is none.
     """
 
     tokens: Sequence[str]

@@ -10,6 +10,7 @@ relations, X links, A words at the end of a link, C sentences with links of a re
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -57,8 +58,8 @@ class WordLinks:
         """The number of links of each relation."""
         return np.bincount(self.relation, minlength=len(self.names))
 
-    def at_offset(self, offset: int) -> np.ndarray:
-        """Return whether each link [X] goes from its source to the word at an offset."""
+    def at_offset(self, offset: int | Int[np.ndarray, ' X']) -> np.ndarray:
+        """Return whether each link [X] goes from its source to the word at its offset."""
         return (self.target == (self.source + offset)[:, None]).any(axis=1)
 
     def named(self, names: Sequence[str]) -> 'WordLinks':
@@ -116,16 +117,14 @@ def _collected(
     if ALL in names:
         raise ValueError(f'No relation can be called {ALL!r}, which stands for all of them.')
     numbers = {name: number for number, name in enumerate(names)}
-    widest = max(len(targets) for *_, targets in kept)
-    target = np.full((len(kept), widest), -1)
-    for row, (*_, targets) in zip(target, kept, strict=True):
-        row[: len(targets)] = targets
-    relation = np.array([numbers[name] for name, *_ in kept])
+    relations, rows, sources, targets = zip(*kept, strict=True)
+    # As columns, which are filled up.
+    target = np.array([*itertools.zip_longest(*targets, fillvalue=-1)]).T
     return WordLinks(
         names=(*names, ALL),
-        relation=np.concatenate([relation, np.full(len(kept), len(names))]),
-        example=np.tile([row for _, row, *_ in kept], 2),
-        source=np.tile([source for _, _, source, _ in kept], 2),
+        relation=np.array([*map(numbers.get, relations), *[len(names)] * len(kept)]),
+        example=np.tile(rows, 2),
+        source=np.tile(sources, 2),
         target=np.tile(target, (2, 1)),
         left_out=len(found) - len(kept),
     )
@@ -190,10 +189,7 @@ class _Counter:
 
     def __init__(self, links: WordLinks, offsets: np.ndarray):
         self._links = links
-        self._right_at_offset = np.zeros(len(links.relation), bool)
-        for offset in np.unique(offsets).tolist():
-            mine = offsets[links.relation] == offset
-            self._right_at_offset[mine] = links.at_offset(offset)[mine]
+        self._right_at_offset = links.at_offset(offsets[links.relation])
         self._order = np.argsort(links.example, kind='stable')
         self._sorted = links.example[self._order]
         self._sums: dict[str, np.ndarray] = {}

@@ -29,10 +29,7 @@ def word_maps(
       words: The number of the word that each wordpiece belongs to, from 0, as `Batch.marks['word']`
         has it; a negative number belongs to none, as padding does.
       count: The number of words W; None takes the greatest number and 1. Within `jax.jit` it must
-        be given.
-
-    Returns:
-      The maps between words. Rows of numbers that no wordpiece has are 0.
+        be given. Rows of numbers that no wordpiece has are 0.
 
     Raises:
       ValueError: The maps are no squares of as many positions as there are numbers.

@@ -98,8 +98,7 @@ class LooksAt:
       entropy_of_last_cls: The entropy of [CLS] in the last layer, in nats, a mean over heads.
       heads_over_half: The number of heads with more than half of their attention on the 'previous
         token' and the 'next token'.
-      error: About how far the shares of attention were read wrong.
-      entropy_error: About how far the entropies were read wrong, in nats.
+      error, entropy_error: About how far shares of attention, and entropies in nats, were misread.
     """
 
     layers: dict[str, Float64[np.ndarray, '12']]
@@ -188,9 +187,7 @@ def attention_change(task: str | None) -> Float64[np.ndarray, '12 12'] | None:
     return _grid('fig5_cosine', task)
 
 
-def special_token_attention(
-    task: str | None,
-) -> dict[str, Float64[np.ndarray, '12 12']] | None:
+def special_token_attention(task: str | None) -> dict[str, Float64[np.ndarray, '12 12']] | None:
     """Return Figure 6 for a task: the fine-tuned model's attention to '[CLS]' and '[SEP]'."""
     cls, sep = _grid('fig6_CLS', task), _grid('fig6_SEP', task)
     return None if cls is None else {'[CLS]': cls, '[SEP]': sep}
@@ -220,13 +217,9 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
     """Return how far the numbers that were read from a figure are off.
 
     The authors' notebook printed the numbers of Figure 3, and those of Figure 5 for QQP, so these
-    errors are known. The others are taken from these two, or estimated; `published.json` says
-    which.
-
-    Args:
-      figure: The number of the figure in the paper.
-      task: The title or name of a task. The colour bars of Figures 8 and 9 differ between tasks,
-        and so do their errors; None takes the longest bar.
+    errors are known. The others are taken from these two, or estimated (`published.json`). The
+    colour bars of Figures 8 and 9 differ between tasks, and so do their errors; without a task, the
+    longest bar counts.
 
     Raises:
       ValueError: No figure of that number was digitised.

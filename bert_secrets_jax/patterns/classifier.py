@@ -60,9 +60,8 @@ class Classifier:
       temperature: The number that scores are divided by, so that their softmax is a probability.
       far: The distance to the nearest labelled map from which on a map is unlike all of them. A
         distance is the root of the mean squared difference of standardised features.
-      confusions: [G, C, C] The number of maps of each labelled model for each class given by a
-        person (rows) and each class predicted by a classifier that was fitted without any map of
-        the same model (columns); empty if they are not known.
+      confusions: [G, C, C] The maps of each labelled model by a person's class (rows) and that of a
+        classifier fitted without this model (columns); empty if they are not known.
     """
 
     center: np.ndarray
@@ -206,9 +205,7 @@ def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array,
 
 
 def standardised(
-    seen: Float[_AnyArray, 'B F'],
-    center: Float[_AnyArray, ' F'],
-    scale: Float[_AnyArray, ' F'],
+    seen: Float[_AnyArray, 'B F'], center: Float[_AnyArray, ' F'], scale: Float[_AnyArray, ' F']
 ) -> Float[Array, 'B F']:
     """Return features in standard deviations, at most 4, so that no single one decides."""
     return jnp.clip((seen - center[None]) / scale[None], -4, 4)
@@ -243,12 +240,8 @@ def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Arr
 def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Statistic:
     """Return the statistic "the map is of this class" (section 4.1), a value [L, N, C] of 0 and 1.
 
-    Its mean over a corpus is the share of a head's maps in each class.
-
-    Args:
-      classifier: The classifier of maps.
-      classes: The classes to return, in this order; all by default. UNLIKE is 1 where the map is
-        unlike all labelled ones, whatever its class.
+    Its mean over a corpus is the share of a head's maps in each class. UNLIKE is 1 where the map is
+    unlike all labelled ones, whatever its class.
     """
     chosen = np.array(list(map((*CLASSES, UNLIKE).index, classes)))
 
@@ -266,11 +259,8 @@ def pattern_change(
     """Return, for `compare`, the class of the second model's map, and whether it is another one.
 
     By default the value is [L, N, C + 1]: that of `pattern` for the second model, and then 1 where
-    the first model's class is another one, and 0 elsewhere.
-
-    Args:
-      classifier: The classifier of maps.
-      parts: The values to return, in this order: names of classes, UNLIKE and CHANGED.
+    the first model's class is another one, and 0 elsewhere. Parts are names of classes, UNLIKE and
+    CHANGED.
     """
     chosen = np.array(list(map((*CLASSES, UNLIKE, CHANGED).index, parts)))
 

@@ -31,8 +31,8 @@ class MapSample:
       source: [A] The model and the texts, such as 'gte-small, fine-tuned on MRPC'.
       example: [A] The id of the example, such as 'mrpc/dev/17'.
       layer, head: [A] The layer and the head, which count from 0.
-      text: [A] A number that is the same for examples that share a sentence, so that a classifier
-        trained on one of these is not tested on another.
+      text: [A] A number that examples which share a sentence share, so that none of them tests a
+        classifier that another trained.
     """
 
     values: Sequence[np.ndarray]
@@ -57,14 +57,10 @@ ARRAYS = ('first_text', 'source', 'example', 'layer', 'head', 'text')
 
 
 def fit(maps: MapSample, labels: np.ndarray) -> Classifier:
-    """Fit the classifier to labelled maps.
+    """Fit the classifier to maps, labelled [M] with places in `CLASSES`.
 
     What needs predictions for maps of other models is not known then: the temperature is 1, and the
     confusions are empty (`calibrated`).
-
-    Args:
-      maps: The maps.
-      labels: The class of each map [M], as its place in `CLASSES`.
     """
     return fit_features(features_of(maps), labels, maps.text)
 
