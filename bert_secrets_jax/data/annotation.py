@@ -374,7 +374,6 @@ def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotatio
 
 
 def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple]) -> dict:
-    """Return what is read of each value in an object of a record, by its name."""
     found = _object(record.get(key, {}), repr(key))
     return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 

@@ -302,7 +302,6 @@ def _downloaded(nltk) -> str:
 
 
 def _exemplars(reader, unit_id: int) -> list[Exemplar]:
-    """Read all sentences of a lexical unit."""
     unit = reader.lu(unit_id)
     try:
         parts = unit.subCorpus

@@ -160,7 +160,6 @@ def _digest(text: str) -> str:
 
 
 def _installed(pipeline: str) -> str:
-    """Return the name under which a pipeline is installed."""
     for name in (pipeline, _SAME_AS.get(pipeline, pipeline)):
         try:
             importlib.metadata.version(name)
@@ -182,8 +181,6 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
 
 
 def _annotation(texts: Sequence[_Parsed]) -> Annotation:
-    """Put together what is found in the one or two texts of an example."""
-
     def spans(kind: str, name: str) -> tuple[Span, ...]:
         return tuple(
             Span(*characters, text)
@@ -236,7 +233,6 @@ def with_word_classes(
 
 
 def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
-    """Return what is found in each text, by text."""
     # Imported late because it takes seconds.
     import spacy
 
@@ -262,7 +258,6 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
-    """Return what spaCy's tokens of a text say."""
     tokens = list(tokens)
 
     def where(token):

@@ -95,16 +95,11 @@ def read_segments(
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """Running text, whose lines are joined by spaces.
-
-    Attributes:
-      words: The first character of each word, and the one after its last.
-      lines: The number of each line of the file, with its first character in the text.
-    """
+    """Running text, whose lines are joined by spaces."""
 
     text: str
-    words: Sequence[tuple[int, int]]
-    lines: Sequence[tuple[int, int]]
+    words: Sequence[tuple[int, int]]  # the first character of each, and the one after its last
+    lines: Sequence[tuple[int, int]]  # the number of each, and its first character in the text
 
     def between(self, first: int, last: int) -> str:
         """Return the text from a word up to the one before another."""
@@ -130,7 +125,6 @@ def _documents(text: str) -> Iterator[_Document]:
 
 
 def _separates(line: str) -> bool:
-    """Return whether a line is blank or a heading."""
     line = line.strip()
     return not line or _HEADING.fullmatch(line) is not None
 
@@ -186,7 +180,6 @@ def _divided(
 
 
 def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
-    """Return the number of tokens of each word."""
     encoded = tokenizer(
         document.text,
         add_special_tokens=False,

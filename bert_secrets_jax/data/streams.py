@@ -149,7 +149,6 @@ class _Records:
 
     @property
     def rows(self) -> Iterator[Row]:
-        """The records, read while they are iterated."""
         from array_record.python.array_record_module import ArrayRecordReader
 
         # Its reader says neither that there is no file nor that it is a folder.
@@ -178,7 +177,6 @@ class _Records:
 
 
 def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
-    """Return features of a serialised `tf.train.Example` that are one text each."""
     # It takes a second, and records of plain texts do without.
     from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2
@@ -213,7 +211,6 @@ class Batches:
         return _ahead(self._made())
 
     def _rows(self, length: int) -> int:
-        """Return the number of rows of each batch of a padded length."""
         return max(self.tokens_per_batch // length // self.batch_multiple, 1) * self.batch_multiple
 
     def _made(self) -> Iterator[Batch]:
@@ -271,7 +268,6 @@ class _Waiting:
     encoded: Encoded
 
     def take(self, places: np.ndarray) -> '_Waiting':
-        """Return some of the examples."""
         return _Waiting(self.numbers[places], self.encoded.take(places))
 
     def after(self, others: '_Waiting | None') -> '_Waiting':

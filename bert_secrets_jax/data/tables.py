@@ -149,7 +149,6 @@ def _wanted_fields(
     columns: Sequence[str],
     header: Sequence[str] | None,
 ) -> Iterator[Row]:
-    """Keep the wanted columns; without a header, the first record is it."""
     hint = _NO_HEADER if header is None else 'These are the given columns.'
     header = next(records, (0, []))[1] if header is None else list(header)
     if not header:

@@ -409,7 +409,6 @@ def _own(name: str, found: Any) -> Described:
 
 
 def _arguments(function: Callable) -> int:
-    """Return how many arguments a function must be given."""
     return sum(
         parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)

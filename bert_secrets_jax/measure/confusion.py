@@ -126,7 +126,6 @@ def gradient(
 
 
 def _by_class(values: np.ndarray) -> list[np.ndarray]:
-    """Return the values [...] of each class from values [..., C]."""
     return list(np.moveaxis(values, -1, 0))
 
 

@@ -315,10 +315,7 @@ class _Comparisons:
 
 
 class _Comparison:
-    """Adds up the scores of places, batch by batch, and then compares links with them.
-
-    Memory grows with the links and the examples, not with the places, which are many more.
-    """
+    """Adds up the scores of places by batch; memory grows with links and examples alone."""
 
     def __init__(self, places: Places, seed: int):
         self._places, self._seed = places, seed

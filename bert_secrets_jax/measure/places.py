@@ -148,7 +148,6 @@ class _Book:
         return np.array([self._codes.setdefault(code, len(self._codes)) for code in codes.tolist()])
 
     def places(self, example, own, drawn, possible) -> Places:
-        """Return all places in the order of the examples."""
         size = self._positions
         codes = np.fromiter(self._codes, np.int64, len(self._codes))
         rest, key = np.divmod(codes, size)
@@ -169,11 +168,10 @@ class _Book:
 
 
 class _Kind:
-    """The places of one kind, from which some are drawn.
+    """The places of one kind for `links`, each an example and pairs [P, 2].
 
-    `links` has the example and the pairs [P, 2] of each link. `places` returns, for a link, pairs
-    [P, 2], and the places that they can stand at: the examples [W], by how many positions the pairs
-    are moved there [W, 2], and how likely each is to be drawn (None: all equally).
+    `places` returns, for a link, pairs [P, 2], and where they can stand: the examples [W], by how
+    many positions they are moved there [W, 2], and how likely each is drawn (None: all equally).
     """
 
     def __init__(self, links: np.ndarray, encoded: Encoded):
@@ -277,7 +275,6 @@ class _Classes(_Kind):
 
 
 def _alike(length: int) -> tuple[int, int]:
-    """Return the least and the greatest length of inputs that are alike in length."""
     return int(np.ceil(length * (1 - _ALIKE))), int(np.floor(length * (1 + _ALIKE)))
 
 
@@ -286,8 +283,7 @@ def _balanced(
 ) -> tuple[Bool[np.ndarray, ' W'], Float[np.ndarray, ' _'] | None]:
     """Return which places to draw from, and how likely each, so that they differ by 0 on average.
 
-    Places differ by `differences` from that of the link, in D respects. Of all such chances these
-    are the nearest to equal ones: exponential tilting (Hainmueller 2012, "Entropy balancing").
+    The chances nearest to equal ones: exponential tilting (Hainmueller 2012, "Entropy balancing").
     """
     # Attention to one token falls with the number of tokens, and may change along the text.
     scaled = differences / np.maximum(np.abs(differences).max(axis=0, initial=0), 1)
@@ -352,8 +348,7 @@ def _runs(
 ) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
     """Return first positions of two runs, their distances, and each pair's place in the runs.
 
-    The source and the target become two runs of as many neighbouring wordpieces as they had, each
-    in its text. Pairs keep their place in the runs, so that crossed ones stay crossed.
+    Source and target become runs of as many neighbours in their texts; pairs keep their places.
     """
     sizes, starts, within = [], [], []
     for positions in pairs.T:

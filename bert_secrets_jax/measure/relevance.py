@@ -263,13 +263,11 @@ def classified(config: BertConfig, steps: Steps, params, hidden, attention_mask)
 
 
 def _start(config: BertConfig, logits, attention_mask):
-    """Return the relevance of the logits."""
     top = jax.nn.one_hot(logits.argmax(axis=-1), logits.shape[-1])
     return top if config.head == SEQUENCES else top * _shares(attention_mask)[..., None]
 
 
 def _shares(attention_mask) -> Float[Array, 'B T']:
-    """Return the same share of 1 for each real token."""
     return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
 
 

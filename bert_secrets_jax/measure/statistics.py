@@ -233,7 +233,6 @@ def of_words(statistic: Callable) -> Callable:
 
 
 def _word_marks(marks: Mapping, words: Int[Array, ' T']) -> Marks:
-    """Return the marks of words, from those of wordpieces."""
     found = {}
     for name in marks:
         mark = marks[name]
@@ -318,7 +317,7 @@ def greatest_at_previous(attentions: Maps, marks: Marks) -> Result:
 
 
 def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
-    """Share of tokens whose greatest attention is to the token after; see the one above."""
+    """Share of tokens whose greatest attention is to the token after, as `greatest_at_previous`."""
     return _greatest_at(attentions, marks, 1)
 
 
@@ -365,7 +364,6 @@ def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
 
 
 def _read(marks: Marks, reading: Reading) -> Mapping:
-    """Return the marks of features and relations in a reading."""
     return marks[NOTEBOOK] if reading == 'notebook' else marks
 
 
@@ -451,7 +449,6 @@ def _summed_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
 
 
 def _ordinary(marks: Marks) -> Bool[Array, ' T']:
-    """Return which tokens are neither [CLS] nor [SEP]."""
     return marks['token'] & ~marks['cls'] & ~marks['sep']
 
 

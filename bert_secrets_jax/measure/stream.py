@@ -220,7 +220,6 @@ def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[M
 
 
 def _batch_values(key, statistic, marks, maps):
-    """Return the values [B, L, N, ...] and weights [B, ...] of a statistic."""
     result = jax.vmap(lambda marks, *maps: statistic(*maps, _Marks(marks)))(marks, *maps)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise ValueError(f'Statistic {key!r} must return two things, a value and a weight.')

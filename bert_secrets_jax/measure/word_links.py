@@ -55,7 +55,6 @@ class WordLinks:
 
     @property
     def counts(self) -> Int[np.ndarray, ' R']:
-        """The number of links of each relation."""
         return np.bincount(self.relation, minlength=len(self.names))
 
     def at_offset(self, offset: int | Int[np.ndarray, ' X']) -> np.ndarray:
@@ -253,7 +252,6 @@ class _Counter:
 
 
 def _indicator(rows: np.ndarray, height: int) -> scipy.sparse.csr_array:
-    """Return the matrix that adds up values by their rows."""
     places = (rows, np.arange(len(rows)))
     return scipy.sparse.csr_array((np.ones(len(rows)), places), shape=(height, len(rows)))
 

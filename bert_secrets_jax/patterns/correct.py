@@ -117,7 +117,6 @@ def most_likely(
 def _drawn_rates(
     confusions: Int[np.ndarray, 'G C C'], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, 'D C C']:
-    """Draw the error rates of a model that is none of the labelled ones."""
     alike = concentrations(confusions, draws, rng)[:, None, None]
     numbers = confusions.sum(axis=-1)
     # So many independent maps tell as much of the mean of models as those that share a model.

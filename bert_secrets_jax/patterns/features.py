@@ -106,27 +106,14 @@ def _tokens(room: int, length, first_text) -> _Tokens:
     special = ((places == 0) | (places == first_text - 1) | (places == length - 1)) * real
     words = real * (1 - special)
     third = jnp.floor((places + 0.5) / n * 3)
+    thirds = (third[None] == jnp.arange(3)[:, None]) * real[None]
+    texts = jnp.stack([text * real, words * text, words * (1 - text)])
+    groups = jnp.pad(jnp.concatenate([thirds, texts]), ((0, 0), (0, 1)))
+    cells = jnp.pad(real, (0, 1))[:, None] * real[None]
     offsets = jnp.arange(2 * room) - (room - 1)
-    return _Tokens(
-        real=real,
-        n=n,
-        first_text=first_text,
-        text=text,
-        special=special,
-        cells=jnp.pad(real, (0, 1))[:, None] * real[None],
-        groups=jnp.pad(
-            jnp.concatenate(
-                [
-                    (third[None] == jnp.arange(3)[:, None]) * real[None],
-                    jnp.stack([text * real, words * text, words * (1 - text)]),
-                ]
-            ),
-            ((0, 0), (0, 1)),
-        ),
-        offsets=offsets,
-        sizes=jnp.maximum(n - jnp.abs(offsets), 0),
-        near=_shifted(real) * real[None],
-    )
+    sizes = jnp.maximum(n - jnp.abs(offsets), 0)
+    near = _shifted(real) * real[None]
+    return _Tokens(real, n, first_text, text, special, cells, groups, offsets, sizes, near)
 
 
 class _Sums(NamedTuple):
@@ -149,14 +136,9 @@ def _sums(values: Float[Array, 'R T'], constant, tokens: _Tokens) -> _Sums:
     rows = _by_row(values, tokens)[:-1]
     mean = rows.sum() / tokens.n**2
     squares = jnp.einsum('TS,TS->', values, values, precision=_EXACT) / tokens.n**2
-    return _Sums(
-        groups=jnp.einsum('GT,TS->GS', tokens.groups, values, precision=_EXACT),
-        rows=rows,
-        diagonals=_along_diagonals(values),
-        mean=mean,
-        deviation=jnp.sqrt(jnp.maximum(squares - mean**2, 0)),
-        constant=constant,
-    )
+    deviation = jnp.sqrt(jnp.maximum(squares - mean**2, 0))
+    groups = jnp.einsum('GT,TS->GS', tokens.groups, values, precision=_EXACT)
+    return _Sums(groups, rows, _along_diagonals(values), mean, deviation, constant)
 
 
 def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
@@ -165,10 +147,7 @@ def _by_row(values: Float[Array, 'R T'], tokens: _Tokens) -> Float[Array, ' R']:
 
 
 def _scale_features(sums: _Sums, factor, lines, tokens: _Tokens) -> Float[Array, ' F']:
-    """Return how much of the variance columns and diagonals explain, and these themselves.
-
-    The values of the map are multiplied by a factor; so are its near diagonals `lines` [7, T].
-    """
+    """Return how much of the variance of a multiplied map columns and diagonals explain."""
     n, real, offsets, sizes_of = tokens.n, tokens.real, tokens.offsets, tokens.sizes
     mean = (sums.mean + sums.constant) * factor
     deviation = sums.deviation * factor + 1e-6
@@ -305,8 +284,7 @@ def _brightness_features(bright, lines, tokens: _Tokens) -> Float[Array, ' F']:
 def _text_features(rows, log, sums, sums_of_log, tokens: _Tokens) -> Float[Array, ' F']:
     """Return how much rather a token attends to its own text: log odds, 0 for a single text.
 
-    Special tokens and, on the second and third measure, cells near the diagonal are left out:
-    neither passes for a block. Columns cancel.
+    Without special tokens and cells near the diagonal, neither of which passes for a block.
     """
     n, two, words = tokens.n, tokens.two, tokens.words
     rooms = jnp.arange(len(tokens.real) + 1)
@@ -353,7 +331,6 @@ def _is_above(values, level):
 
 
 def _is_zero(whole):
-    """Return 1.0 where whole numbers are 0, 0.0 elsewhere."""
     return jnp.maximum(1 - jnp.abs(whole), 0.0)
 
 

@@ -47,7 +47,6 @@ class MapSample:
         return len(self.values)
 
     def take(self, chosen: Sequence[int] | np.ndarray) -> 'MapSample':
-        """Return some of the maps, in the given order."""
         chosen = np.asarray(chosen)
         arrays = {name: getattr(self, name)[chosen] for name in ARRAYS}
         return MapSample([self.values[index] for index in chosen], **arrays)
