@@ -1,12 +1,9 @@
 """Frame elements and their targets from three sources: a small sample, FrameNet, your own file.
 
 Section 4.2 of the paper asks for heads that connect a frame element ("he", the Experiencer) with
-the word that evokes the frame ("agitated", of Emotion_directed). Here each such connection is a
-link of the relation `frame element-target`: the frame element is the source, the target the target,
-which is the direction in which the authors' notebook reads attention.
-
-`framenet_sample` returns sentences of our own, annotated after FrameNet's scheme. `read_framenet`
-reads FrameNet itself, a download. `read_framenet_sample` reads a file that somebody has prepared.
+the word that evokes the frame ("agitated", of Emotion_directed). Each such connection is a link of
+the relation `frame element-target`, from the frame element to the target, the direction in which
+the authors' notebook reads attention.
 """
 
 import dataclasses
@@ -48,14 +45,10 @@ class FrameSample:
 class Exemplar:
     """A sentence that FrameNet annotated for one lexical unit.
 
-    Attributes:
-      text: The sentence.
-      id: The lexical unit and FrameNet's number of the sentence.
-      targets: The place of the lexical unit; none if the sentence is not annotated.
-      elements: The names and places of all frame elements in the text, from left to right.
-      core: The names of the frame's core elements, FrameNet's coreType 'Core'.
-      core_sets: The names of the elements in the frame's core sets, which few frames have. The
-        authors' notebook took these for the core elements.
+    The id has the lexical unit and FrameNet's number of the sentence. The targets are the place of
+    the lexical unit, none if it is not annotated; elements are named, from left to right. Core are
+    the names of FrameNet's coreType 'Core'. The authors' notebook took those in the frame's core
+    sets, which few frames have, for the core elements.
     """
 
     text: str
@@ -223,7 +216,6 @@ def read_framenet(
       per_unit: The greatest number of sentences of one lexical unit, drawn at random. The paper
         says "one example set per lexical unit"; its code keeps all, as None does.
       max_units: The greatest number of lexical units to read, drawn at random; None reads all.
-      seed: The seed of both draws.
 
     Raises:
       FileNotFoundError: FrameNet is not there.

@@ -99,8 +99,7 @@ def read_tfds(
         ) from error
     # In one request: six times as fast as iterating.
     rows = source.__getitems__(range(len(source)))
-    rows = sorted(rows, key=operator.itemgetter('idx'))
-    return [_from_tfds(task, split, row) for row in rows]
+    return [_from_tfds(task, split, row) for row in sorted(rows, key=operator.itemgetter('idx'))]
 
 
 def prepare_tfds(
@@ -129,10 +128,9 @@ def prepare_tfds(
 
     task = get_task(task)
     files = {split: _tsv_path(glue_dir, task, split) for split in ('train', 'dev')}
+    names = {'train': 'train', 'dev': task.tfds_dev_split}
     examples = {
-        _by_split(split, train='train', dev=task.tfds_dev_split): read_glue(
-            glue_dir, task, split, bad_rows=bad_rows
-        )
+        names[split]: read_glue(glue_dir, task, split, bad_rows=bad_rows)
         for split, file in files.items()
         if file.is_file()
     }
@@ -151,8 +149,8 @@ def prepare_tfds(
     folder = pathlib.Path(builder.data_path)
     if builder.is_prepared():
         raise FileExistsError(
-            f'glue/{task.tfds_config} is prepared already in {folder}. Delete that '
-            'folder to prepare it anew.'
+            f'glue/{task.tfds_config} is prepared already in {folder}. Delete that folder to '
+            'prepare it anew.'
         )
     builder.download_and_prepare()
     return folder
@@ -171,9 +169,8 @@ def _tsv_path(glue_dir: str | os.PathLike[str], task: Task, split: str) -> pathl
         if folder.is_dir():
             return folder / f'{stem}.tsv'
     raise FileNotFoundError(
-        f'{glue_dir} has no folder {task.title}. It should be laid out like the '
-        f'original GLUE: {task.title}/{task.train_file}.tsv, '
-        f'{task.title}/{task.dev_file}.tsv.'
+        f'{glue_dir} has no folder {task.title}. It should be laid out like the original GLUE: '
+        f'{task.title}/{task.train_file}.tsv, {task.title}/{task.dev_file}.tsv.'
     )
 
 
@@ -189,11 +186,7 @@ def _to_tfds(task: Task, examples: list[Example]) -> Iterator[tuple[int, dict[st
 def _from_tfds(task: Task, split: str, row: dict[str, Any]) -> Example:
     texts = [row[feature].decode('utf-8') for feature in task.tfds_text_features]
     label = row['label']
-    return Example(
-        text_a=texts[0],
-        text_b=texts[1] if task.is_pair else None,
-        # Scores are stored in float32. Its shortest decimal is what the TSV says: 3.8,
-        # where the plain conversion is 3.799999952316284.
-        label=float(str(np.float32(label))) if task.is_regression else int(label),
-        id=f'{task.name}/{split}/{row["idx"]}',
-    )
+    # Scores are stored in float32. Its shortest decimal is what the TSV says: 3.8, where the plain
+    # conversion is 3.799999952316284.
+    label = float(str(np.float32(label))) if task.is_regression else int(label)
+    return Example(*texts, label=label, id=f'{task.name}/{split}/{row["idx"]}')

@@ -127,15 +127,10 @@ def good_rows(
 ) -> Iterator[Read]:
     """Yield what is read from the good rows of a file.
 
-    Args:
-      path: The file.
-      rows: The rows.
-      read: A function of the value of a row, its id and its place, which raises ValueError,
-        TypeError or KeyError for a bad one.
-      bad_rows: 'error' refuses a file with bad rows, 'skip' leaves them out and warns.
-      name: The first part of the ids `{name}/{row}`, by default the file's name without its
-        extensions. Rows count from 0 and include the bad ones.
-      stop: Whether the first bad row is refused at once, and not all of them at the end.
+    `read` makes it of the value of a row, its id `{name}/{row}` and its place, and raises
+    ValueError, TypeError or KeyError for a bad one. Rows count from 0 and include the bad ones; the
+    name is by default the file's without its extensions. With `stop`, the first bad row is refused
+    at once, and not all of them at the end.
     """
     check_bad_rows(bad_rows)
     name = without_compression(path).stem if name is None else name

@@ -68,13 +68,9 @@ def read_table(
         to_label = _label_reader(path, [row.value[-1] for row in rows if row.value], labels)
 
     def read(values: Sequence[str], identity: str, where: str) -> Example:
-        return Example(
-            text_a=values[0],
-            text_b=values[1] if text_b is not None else None,
-            label=to_label(values[-1]) if label is not None else None,
-            id=identity,
-            where=where,
-        )
+        texts = values[: 1 if text_b is None else 2]
+        known = None if label is None else to_label(values[-1])
+        return Example(*texts, label=known, id=identity, where=where)
 
     return list(good_rows(path, rows, read, bad_rows, name=name))
 

@@ -130,8 +130,7 @@ class Task:
     """One task of GLUE in the original TSV files and in tensorflow-datasets.
 
     Attributes:
-      name: The short name, such as 'sst-2'.
-      title: The name as it is printed, which is also the folder in GLUE's original layout.
+      name, title: The short name, such as 'sst-2', and as it is printed and the folder spelled.
       tfds_config: The name after 'glue/' in tensorflow-datasets.
       text_columns: One or two column names in the header of the TSV file.
       tfds_text_features: The names of the texts in tensorflow-datasets.

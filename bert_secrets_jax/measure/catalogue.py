@@ -252,8 +252,10 @@ def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
     return _share(feature, title, family, argument, **described)
 
 
-def _from_cls_to(name: str, marks: str, reading: Reading = 'paper') -> Described:
-    family = _FROM_CLS if reading == 'paper' else _FROM_CLS_OF_NOTEBOOK
+def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
+    family, marks = _FROM_CLS, name.strip('[]').lower()
+    if reading == 'notebook':
+        family, marks = _FROM_CLS_OF_NOTEBOOK, _MARKS_OF_NOTEBOOK.get(name, name)
     title = f'attention of [CLS] to {plural(name)}'
     features = () if name.startswith('[') else (marks,)
     described = {'reading': reading, 'source': _OF_TOKENS, 'features': features}
@@ -266,11 +268,9 @@ def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> De
     >>> relation('verb-object', reverse=True).name
     'object to verb'
 
-    Args:
-      name: The name of the relation. A name such as 'source-target' names both ends of a link.
-      reverse: Whether to take the attention from target to source instead.
-      reading: 'paper' counts only examples that have a link. 'notebook' reads the links as the
-        authors' notebook did (`data.annotation.align`), and counts every example.
+    A name such as 'source-target' names both ends of a link; in reverse, attention goes from target
+    to source. The reading 'paper' counts only examples that have a link. 'notebook' reads the links
+    as the authors' notebook did (`data.annotation.align`), and counts every example.
     """
     return _along(name, reverse=reverse, reading=reading, marks=name)
 
@@ -324,13 +324,8 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
             *_without_annotations(),
             *map(_to_feature, FEATURES),
             *(_to_feature(feature, 'notebook') for feature in FEATURES_OF_NOTEBOOK),
-            _from_cls_to('[CLS]', 'cls'),
-            _from_cls_to('[SEP]', 'sep'),
-            *(_from_cls_to(feature, feature) for feature in FEATURES),
-            *(
-                _from_cls_to(feature, _MARKS_OF_NOTEBOOK.get(feature, feature), 'notebook')
-                for feature in FEATURES_OF_NOTEBOOK
-            ),
+            *map(_from_cls_to, ('[CLS]', '[SEP]', *FEATURES)),
+            *(_from_cls_to(feature, 'notebook') for feature in FEATURES_OF_NOTEBOOK),
             *_along_links(reverse=False),
             *_along_links(reverse=True),
             *_comparisons(),
@@ -342,10 +337,9 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
 def named(name: str) -> Described:
     """Return a statistic by its name.
 
-    Args:
-      name: A name in `CATALOGUE`, or 'package.module:name' for a statistic of your own: a function
-        of the maps and marks of one example, a function of the maps of two models and the marks, or
-        a `Described`. Any of these with ' (words)' at its end is measured on maps between words.
+    The name is one of `CATALOGUE`, or 'package.module:name' for a statistic of your own: a function
+    of the maps and marks of one example, a function of the maps of two models and the marks, or a
+    `Described`. Any of these with ' (words)' at its end is measured on maps between words.
 
     Raises:
       ValueError: There is no such statistic; the error says what is missing.

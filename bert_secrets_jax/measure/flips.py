@@ -19,7 +19,7 @@ def sign_flip_test(
     rounds: int = 2000,
     seed: int = 0,
 ) -> tuple[Float[np.ndarray, ' Q'], Float[np.ndarray, ' Q']]:
-    """Return p-values of zero means, uncorrected and corrected for all quantities.
+    """Return p-values of zero means [Q], uncorrected and corrected for all quantities.
 
     If the values of a quantity are distributed symmetrically about zero, their signs may be
     flipped. Each round flips all values of random examples, the same examples for all quantities.
@@ -30,13 +30,9 @@ def sign_flip_test(
     With few examples and skewed values the two-sided test finds too much; so does the one-sided
     test where the values are skewed to the left.
 
-    Args:
-      values: [Q, E] The value of each quantity for each example.
-      alternative: Whether a mean is tested to be other than zero, or 'greater'.
-
-    Returns:
-      The p-values [Q] of Student's t-test, and the corrected p-values [Q]: the chance that any of
-      the quantities reaches as large a t. Both are 1 for a quantity that is 0 everywhere.
+    The values [Q, E] are those of each quantity for each example. The uncorrected p-values are of
+    Student's t-test, the corrected ones the chance that any of the quantities reaches as large a t.
+    Both are 1 for a quantity that is 0 everywhere.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():

@@ -80,12 +80,12 @@ def gradient_importance(
 
     The loss is that of the example alone, and each alpha is changed by itself: rows need not sum to
     1. Padding never counts. The importance is averaged over the examples that have the type. Clark
-    et al. do not say how they average; they show means by layer.
+    et al. do not say how they average; they show means by layer. Gradients take several times the
+    memory of a forward pass; that does not grow with the corpus.
 
     Args:
       pretrained, keep_values, mesh: As in `collect`.
-      batches: The batches with what the loss reads, read once. Gradients take several times the
-        memory of a forward pass; that does not grow with the corpus.
+      batches: The batches with what the loss reads, read once.
       loss: A function from the output of the model and a batch to the loss of each example, such as
         `masked_lm_loss`. The same function is not compiled again.
 

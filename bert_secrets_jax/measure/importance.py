@@ -39,13 +39,12 @@ def head_importance(
 ) -> HeadTable:
     """Measure how much the loss of an example depends on each head, as Michel et al. (2019) do.
 
-    Args:
-      pretrained, batches, loss, keep_values, mesh: As in `gradients.gradient_importance`.
-      head_mask: [L, N] The numbers xi; None stands for 1. Heads with 0 are removed, and what is
-        measured is what the loss depends on without them.
-      reading: 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
-        each query token adds to the gradient, as the published code does, and averages it over
-        tokens; in the last layer, where only [CLS] has a gradient, over examples.
+    The arguments are as in `gradients.gradient_importance`. `head_mask` [L, N] has the numbers xi;
+    None stands for 1. Heads with 0 are removed, and what the loss depends on without them counts.
+
+    The reading 'paper' takes the magnitude of each example's gradient. 'notebook' takes it of what
+    each query token adds to the gradient, as the published code does, and averages it over tokens;
+    in the last layer, where only [CLS] has a gradient, over examples.
     """
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')

@@ -203,15 +203,10 @@ def with_random_links(
     draws: int,
     seed: int,
 ) -> tuple[Encoded, dict[RandomLinks, Reduction]]:
-    """Draw places for the links of relations, to be measured in the same pass as the links.
+    """Draw `draws` places for each link of relations, to be measured in the same pass as the links.
 
-    Args:
-      encoded: The texts with the relations among their marks.
-      relations: The names of the relations.
-      kinds: The kinds of places to draw (`measure/places.py`). None draws all, without `CLASSES`
-        if the texts have no word classes.
-      draws: The number of places K to draw for each link.
-      seed: The seed of the draws.
+    The kinds of places are those of `measure/places.py`; None draws all, without `CLASSES` if the
+    texts have no word classes.
 
     Returns:
       The same texts with the places among their marks, and what is to be measured there, to be

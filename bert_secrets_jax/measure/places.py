@@ -43,8 +43,6 @@ _APART = 2
 class Places:
     """The places that were drawn for the links of a relation.
 
-    Places are numbered through the examples: those of the first example come first.
-
     Attributes:
       pairs: [E, P, 3] The pairs of wordpieces (query, key, number of the place among those of the
         example), filled up with the number -1.

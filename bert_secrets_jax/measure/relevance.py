@@ -95,7 +95,7 @@ def head_relevance(
     keep_values: bool = False,
     mesh: Mesh | None = None,
 ) -> HeadTable:
-    """Measure how much of a model's predictions comes through each head.
+    """Measure how much of a model's predictions comes through each head, as a table [L, N].
 
     Relevance 1 starts at the top logit of an example, or at the predicted value of a regression;
     where each token is classified, an equal share starts at the top logit of each real token. The
@@ -115,13 +115,8 @@ def head_relevance(
     - Its LayerNorm is expanded to first order, with its standard deviation. All contributions to
       an output then add up to 0, whatever the output is.
 
-    Args:
-      pretrained: The model, with a classifier of texts or of tokens.
-      rule: How relevance is distributed.
-      batches, head_mask, keep_values, mesh: As in `collect`. A removed head has no relevance.
-
-    Returns:
-      A table [L, N] of the relevance.
+    The model has a classifier of texts or of tokens. Batches, `head_mask`, `keep_values` and `mesh`
+    are as in `collect`; a removed head has no relevance.
 
     Raises:
       ValueError: As in `collect`; or the model classifies neither texts nor tokens.
@@ -163,16 +158,8 @@ def walk_back(
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
     """Walk from the logits of a classifier down to the embeddings, one layer at a time.
 
-    Args:
-      steps: The backward pass of each step.
-      bert, params: The model.
-      output: Its output on a batch.
-      attention_mask: 1 on real tokens, 0 on padding.
-      start: A function that makes what the logits have of the logits.
-
-    Returns:
-      The values that arrive at the embeddings, and those at the outputs of the heads, summed over
-      tokens and width.
+    The logits have what `start` makes of them. Returned are the values that arrive at the
+    embeddings, and those at the outputs of the heads, summed over tokens and width.
     """
     config = bert.config
     layers = (
@@ -209,12 +196,9 @@ def through_layer(
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B T N H']]:
     """Return the relevance of what enters a layer, and that of the outputs of its heads.
 
-    Args:
-      config, steps: As in `walk_back`.
-      relevance: The relevance of what leaves the layer, before any final LayerNorm.
-      params: The parameters of this layer.
-      hidden, contexts, maps: The input of the layer, the outputs of its heads, and their maps.
-      normed: Whether the input of the attention is normalised where LayerNorm comes first.
+    It is given that of what leaves the layer, before any final LayerNorm, the layer's parameters,
+    its input, the outputs of its heads and their maps. `normed` says whether the input of the
+    attention is normalised where LayerNorm comes first.
     """
     _, back = jax.vjp(functools.partial(after_attention, config, steps, params), hidden, contexts)
     of_residual, of_contexts = back(relevance)

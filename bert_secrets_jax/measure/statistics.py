@@ -4,16 +4,14 @@ Each takes `(attentions [L, N, T, S], marks)` and returns `(value [L, N], weight
 further axes, such as one of features or of random draws. An example with the weight 0, to which the
 statistic does not apply, is left out. `marks` is a dictionary with
 
-- types of tokens, `[T]`: whether each position is of the type. `marks['token']` are the real
-  tokens; rows and columns of padding never count. 'cls', 'sep' and 'period_comma' (wordpieces that
-  are a full stop or a comma) are there as well, whatever the texts;
-- `marks['word']`, `[T]`: the number of the word of each wordpiece, -1 where there is none;
+- types of tokens, `[T]` bool: 'token' are the real tokens; rows and columns of padding never count.
+  'cls', 'sep' and 'period_comma' (wordpieces that are a full stop or a comma) are always there;
+- 'word', `[T]`: the number of the word of each wordpiece, -1 where there is none;
 - relations, `[P, 3]`: a row for each pair of linked wordpieces, (query position, key position,
   number of the link that the pair belongs to). Rows with the number -1 are filler;
-- `marks['notebook']`: the same features and relations as the authors' notebook read them
+- 'notebook': the same features and relations as the authors' notebook read them
   (`data.annotation.align` describes both readings);
-- `marks['random']`: places of links and of random links, `[P, 3]`, with the number of the place
-  where relations have that of the link (`links.with_random_links`).
+- 'random': places of links and of random links, `[P, 3]` (`links.with_random_links`).
 
 Write your own in the same form and hand it to `collect`. A function that makes a statistic
 (`attention_to`, ...) returns the same object for the same arguments, because jit recognises by
@@ -96,10 +94,8 @@ def summed_attention(to: str, *, of: str = 'token', other_than: str | None = Non
     (Clark et al. 2019, section 3). `attention_to` takes the greatest token instead. Examples
     without such queries or without tokens of the type are left out.
 
-    Args:
-      to: The name of the marks [T] of the keys.
-      of: The name of the marks [T] of the queries.
-      other_than: The name of marks [T] that no query has; None takes all.
+    The names of the marks [T] of the keys, of the queries, and of those that no query has are
+    `to`, `of` and `other_than`.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:

@@ -53,17 +53,12 @@ def corrected(
     draws: int = 1000,
     seed: int = 0,
 ) -> Corrected | None:
-    """Correct the shares of predicted classes for what a classifier mistakes.
+    """Correct the shares of predicted classes, of `size` independent maps, for what is mistaken.
 
-    Args:
-      confusions: The number of labelled maps of each model by label (rows) and prediction
-        (columns), predicted without any map of the same model.
-      size: The number of independent maps that the shares are of.
-      draws: The number of draws of the interval: of the shares, and of the error rates of a model
-        that is none of the labelled ones.
-
-    Returns:
-      The corrected shares; None if some class has no labelled map, whose errors nobody knows.
+    The confusions are the numbers of labelled maps of each model by label (rows) and prediction
+    (columns), predicted without any map of the same model. The interval is of draws of the shares,
+    and of the error rates of a model that is none of the labelled ones. None is returned if some
+    class has no labelled map, whose errors nobody knows.
     """
     confusion = np.asarray(confusions).sum(axis=0)
     if (confusion.sum(axis=1) == 0).any():

@@ -33,12 +33,9 @@ NUMBER = 163
 def features(
     attention: Float[Array, 'T T'], length: Int[Array, ''], first_text: Int[Array, '']
 ) -> Float[Array, ' F']:
-    """Return the features of one map.
+    """Return the features of the map of one head; rows and columns from `length` on are padding.
 
-    Args:
-      attention: The map of one head. Rows and columns from `length` on are padding.
-      length: The number of tokens.
-      first_text: The number of tokens in [CLS] A [SEP]; `length` for a single text.
+    The first text is [CLS] A [SEP], and as long as the whole where there is a single one.
     """
     more = max(0, _LEAST - len(attention))
     tokens = _tokens(len(attention) + more, length, first_text)

@@ -91,11 +91,8 @@ def calibrated(
 ) -> Classifier:
     """Return a classifier with what is known from predictions for maps that it was not fitted to.
 
-    Args:
-      classifier: A classifier.
-      logits: [M, C] The logits for labelled maps of classifiers that were fitted without the model
-        of each map (`cross_validate`), at the temperature 1.
-      labels, groups: The class and the model (`groups_of`) of each map [M].
+    Their logits [M, C] are those of classifiers that were fitted without the model of each map
+    (`cross_validate`), at the temperature 1; groups are these models [M] (`groups_of`).
     """
     predicted = logits.argmax(axis=1)
     return dataclasses.replace(
