@@ -318,25 +318,17 @@ def _beginning(tokenizer, text: str, max_length: int) -> str:
 
 @dataclasses.dataclass
 class Losses:
-    """The losses of a corpus to a tokenizer, counted over its parts.
-
-    Attributes:
-      cut: How many examples were cut to `max_length`.
-      lost: The number of texts of which nothing is left, and where the first of them stands, by the
-        name of the text and what it has.
-      unknown: How many wordpieces, without special tokens, are [UNK].
-      known_as_written: How many of these are in the vocabulary as they are written.
-      written: The spellings of the most frequent unknown ones, and how often each occurs.
-    """
+    """The losses of a corpus to a tokenizer, counted over its parts."""
 
     tokenizer: Any
     max_length: int
     examples: int = 0
-    cut: int = 0
+    cut: int = 0  # to `max_length`
+    # How many texts have nothing left, and where the first stands, by name and by what they have.
     lost: dict[tuple[str, str], tuple[int, str]] = dataclasses.field(default_factory=dict)
-    wordpieces: int = 0
+    wordpieces: int = 0  # without special tokens
     unknown: int = 0
-    known_as_written: int = 0
+    known_as_written: int = 0  # the unknown ones that are in the vocabulary as they are written
     written: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
     def add(
@@ -392,15 +384,13 @@ class Losses:
     def tell(self) -> None:
         """Log what was lost, and refuse what `check` refuses."""
         if self.cut:
-            logging.info(
-                '%d of %d examples were cut to %d tokens.',
-                self.cut, self.examples, self.max_length,
-            )  # fmt: skip
+            counts = (self.cut, self.examples, self.max_length)
+            logging.info('%d of %d examples were cut to %d tokens.', *counts)
         for (name, what), (number, first) in self.lost.items():
-            logging.warning(
-                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for '
-                'them?', number, self.examples, name, what, first,
-            )  # fmt: skip
+            report = (
+                '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?'
+            )
+            logging.warning(report, number, self.examples, name, what, first)
         self.check()
         if self._share >= _SOME_UNKNOWN:
             logging.warning('%s Is the tokenizer made for these texts?', self._about_unknown())

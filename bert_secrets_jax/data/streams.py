@@ -45,15 +45,10 @@ _WAITING = 8
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """The texts of a file, which each iteration reads anew. `stream_texts` makes them.
-
-    Attributes:
-      columns: The wanted columns, one or two; none if each line or record is a text.
-      header: The names of all columns of a table without header; None if it has one.
-    """
+    """The texts of a file, which each iteration reads anew. `stream_texts` makes them."""
 
     path: pathlib.Path
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # none if each line or record is a text
     header: tuple[str, ...] | None
     bad_rows: str
     name: str | None
@@ -219,15 +214,8 @@ class Batches:
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, _Waiting] = {}
         whole: set[int] = set()
-        shown = progress(
-            _parts(self.texts),
-            'Texts',
-            size=lambda part: len(part.examples),
-            unit='texts',
-            compiles=False,
-            share=lambda part: part.share,
-        )
-        for part in shown:
+        told = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
+        for part in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **told):
             first = losses.examples
             encoded = tokenize_part(part.examples, losses)
             losses.check()

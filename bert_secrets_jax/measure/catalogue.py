@@ -39,9 +39,7 @@ GREATEST_AT_NEXT = 'greatest at next token'
 class Family:
     """Statistics that differ in one argument, so that several of them can be compiled as one.
 
-    Attributes:
-      make: A function that makes, from a tuple of F arguments, a statistic with a value [L, N, F].
-      options: The keyword arguments of `make` that all share, as pairs of name and value.
+    From a tuple of F arguments, and the options of all, `make` makes one with a value [L, N, F].
     """
 
     make: Callable[..., Statistic | Comparison]

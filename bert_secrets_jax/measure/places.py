@@ -41,24 +41,15 @@ _APART = 2
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """The places that were drawn for the links of a relation.
+    """The places that were drawn for the links of a relation."""
 
-    Attributes:
-      pairs: [E, P, 3] The pairs of wordpieces (query, key, number of the place among those of the
-        example), filled up with the number -1.
-      first: [E + 1] The number of the first place of each example, and the number of all places.
-      example: [X] The example of each link.
-      own: [X] The place where each link stands; of `CLASSES`, only its closest pair.
-      drawn: [X, K] The places that were drawn for each link; -1 if it has none.
-      possible: [X] The number of places that they were drawn from; 0 if these were too few.
-    """
-
+    # Query, key and number of the place among those of the example, filled up with the number -1.
     pairs: Int[np.ndarray, 'E P 3']
-    first: Int[np.ndarray, ' C']
+    first: Int[np.ndarray, ' C']  # [E + 1] the first place of each example, and how many there are
     example: Int[np.ndarray, ' X']
-    own: Int[np.ndarray, ' X']
-    drawn: Int[np.ndarray, 'X K']
-    possible: Int[np.ndarray, ' X']
+    own: Int[np.ndarray, ' X']  # where each link stands; of `CLASSES`, only its closest pair
+    drawn: Int[np.ndarray, 'X K']  # -1 for a link that has none
+    possible: Int[np.ndarray, ' X']  # how many they were drawn from; 0 if these were too few
 
 
 def draw_places(

@@ -127,34 +127,22 @@ def stream(
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The static argument of a step.
-
-    Attributes:
-      statistics: Pairs of a key and a function of the maps of all models and the marks.
-      reduced: For each of them, whether no moments are needed.
-    """
+    """The static argument of a step."""
 
     models: tuple[Bert, ...]
-    statistics: tuple[tuple[Hashable, Callable], ...]
-    reduced: tuple[bool, ...]
+    statistics: tuple[tuple[Hashable, Callable], ...]  # keys and functions, as in `stream`
+    reduced: tuple[bool, ...]  # for each of them, whether no moments are needed
     baseline: str
     maps_of: MapsOf = learned_maps
 
 
 @flax.struct.dataclass
 class Moments:
-    """Count, mean and sum of squared deviations: merges without cancellation (Chan et al. 1979).
+    """Weighted sums that merge without cancellation (Chan et al. 1979)."""
 
-    Attributes:
-      count: The sum of the weights [1, 1, ...], with ones in place of the dots if the weights have
-        no further axes.
-      mean: The weighted mean [L, N, ...].
-      squares: The weighted sum of the squared deviations from the mean [L, N, ...].
-    """
-
-    count: Any
-    mean: Any
-    squares: Any
+    count: Any  # [1, 1, ...] the weights; ones for the dots if these have no further axes
+    mean: Any  # [L, N, ...]
+    squares: Any  # [L, N, ...] the squared deviations from the mean
 
 
 def step(

@@ -35,23 +35,14 @@ WAYS = ('from the word', 'to the word')
 
 @dataclasses.dataclass(frozen=True)
 class WordLinks:
-    """Links between words of texts. Words, relations and texts count from 0.
+    """Links between words of texts. Words, relations and texts count from 0."""
 
-    Attributes:
-      names: The names of the R relations. The last one, 'all', has every link once more.
-      relation: [X] The relation of each link.
-      example: [X] The text of each link.
-      source: [X] The word that the link goes from, such as a dependent.
-      target: [X, A] The words that it may go to, such as the head; -1 where there are fewer than A.
-      left_out: The number of links without wordpieces of their own at either end.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the relations; the last one, 'all', has every link once more
     relation: Int[np.ndarray, ' X']
     example: Int[np.ndarray, ' X']
-    source: Int[np.ndarray, ' X']
-    target: Int[np.ndarray, 'X A']
-    left_out: int = 0
+    source: Int[np.ndarray, ' X']  # the word that the link goes from, such as a dependent
+    target: Int[np.ndarray, 'X A']  # those that it may go to, such as the head; -1 fills up
+    left_out: int = 0  # links without wordpieces of their own at either end
 
     @property
     def counts(self) -> Int[np.ndarray, ' R']:
@@ -149,23 +140,15 @@ def most_attended(attentions: Maps, marks: Marks) -> Result:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """How often each head finds the links of each relation.
-
-    Attributes:
-      links, sentences: [R] The number of links, and of texts with such links.
-      right: [R, L, N, 2] The share of links that a head finds, either way.
-      baseline: [R] The share of links that go to the word at the relation's offset.
-      gain: [R, L, N, 2] The difference of `right` and `baseline`.
-      error, baseline_error, gain_error: Their standard errors, with texts as independent units.
-    """
+    """How often each head finds the links of each relation; errors are standard ones over texts."""
 
     links: Int[np.ndarray, ' R']
-    sentences: Int[np.ndarray, ' R']
-    right: Float[np.ndarray, 'R L N 2']
+    sentences: Int[np.ndarray, ' R']  # texts with such links
+    right: Float[np.ndarray, 'R L N 2']  # the share of links that a head finds, either way
     error: Float[np.ndarray, 'R L N 2']
-    baseline: Float[np.ndarray, ' R']
+    baseline: Float[np.ndarray, ' R']  # the share that goes to the word at the relation's offset
     baseline_error: Float[np.ndarray, ' R']
-    gain: Float[np.ndarray, 'R L N 2']
+    gain: Float[np.ndarray, 'R L N 2']  # the difference of `right` and `baseline`
     gain_error: Float[np.ndarray, 'R L N 2']
 
 

@@ -23,24 +23,15 @@ FAR = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class MapSample:
-    """Attention maps of different lengths, and their origins.
+    """Attention maps of different lengths, and the origin [A] of each."""
 
-    Attributes:
-      values: The A maps [T, T]. Rows are queries.
-      first_text: [A] The length of [CLS] A [SEP], which is the whole length for single sentences.
-      source: [A] The model and the texts, such as 'gte-small, fine-tuned on MRPC'.
-      example: [A] The id of the example, such as 'mrpc/dev/17'.
-      layer, head: [A] The layer and the head, which count from 0.
-      text: [A] A number that examples which share a sentence share, so that none of them tests a
-        classifier that another trained.
-    """
-
-    values: Sequence[np.ndarray]
-    first_text: np.ndarray
-    source: np.ndarray
-    example: np.ndarray
-    layer: np.ndarray
-    head: np.ndarray
+    values: Sequence[np.ndarray]  # [T, T]; rows are queries
+    first_text: np.ndarray  # the length of [CLS] A [SEP]; all of a single sentence
+    source: np.ndarray  # the model and the texts, such as 'gte-small, fine-tuned on MRPC'
+    example: np.ndarray  # the id, such as 'mrpc/dev/17'
+    layer: np.ndarray  # from 0
+    head: np.ndarray  # from 0
+    # A number that examples with a common sentence share: one must not test what another trained.
     text: np.ndarray
 
     def __len__(self) -> int:
