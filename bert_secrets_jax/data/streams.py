@@ -39,8 +39,7 @@ _TABLES = ('.tsv', '.csv', '.jsonl')
 _RECORDS = '.array_record'
 # Texts and characters that are tokenised in one call, and records that are read in one.
 _TEXTS, _CHARACTERS, _TOGETHER = 512, 2**20, 256
-# Batches that wait for the device: about as many as one call of the tokenizer makes.
-_WAITING = 8
+_WAITING = 8  # batches that wait for the device: about what one call of the tokenizer makes
 
 
 @dataclasses.dataclass(frozen=True)

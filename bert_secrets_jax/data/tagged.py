@@ -15,8 +15,7 @@ from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import sentences_of, words_of
 
-# The columns of CoNLL-U that hold one tag of each word.
-COLUMNS = ('upos', 'xpos', 'deprel')
+COLUMNS = ('upos', 'xpos', 'deprel')  # the columns of CoNLL-U that hold one tag of each word
 _LISTS = ('feats', 'misc')
 
 

@@ -126,8 +126,7 @@ def change(name: str) -> str:
     return f'change of attention {name}' if name.startswith('from ') else f'change of {name}'
 
 
-# The end of the names of statistics of maps between words.
-_WORDS = ' (words)'
+_WORDS = ' (words)'  # the end of the names of statistics of maps between words
 # The features and relations of the paper, and those that its authors' notebook had.
 FEATURES = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation', 'punctuation')
 FEATURES_OF_NOTEBOOK = ('noun', 'verb', 'pronoun', 'subject', 'object', 'negation')

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result, entropies
 
-# The share of each row that is spread evenly over the real tokens, as in the published code.
-SMOOTHING = 0.001
+SMOOTHING = 0.001  # the share of each row that is spread evenly, as in the published code
 
 
 def head_divergences(attentions: Maps, marks: Marks) -> Result:

@@ -8,8 +8,7 @@ from jaxtyping import Float, Real
 
 # The greatest rounding error of float64 sums that are exactly 0, relative to the mean square.
 _ROUNDING = 1e-12
-# Numbers in one block of rounds: 8 MB, for any number of examples.
-_BLOCK = 1_000_000
+_BLOCK = 1_000_000  # numbers in one block of rounds: 8 MB, for any number of examples
 
 
 def sign_flip_test(

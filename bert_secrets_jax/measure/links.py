@@ -55,13 +55,10 @@ __all__ = [
     'offset_baseline', 'offset_histogram', 'turned', 'with_random_links',
 ]  # fmt: skip
 
-# The corrected level at which a head is above random links.
-LEVEL = 0.05
+LEVEL = 0.05  # the corrected level at which a head is above random links
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
-# Scores are means in float32: less than this apart, they are the same.
-_ROUNDING = 1e-6
-# Rounds of sign flips: the least corrected p-value is 1 / (rounds + 1).
-_ROUNDS = 2000
+_ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
+_ROUNDS = 2000  # sign flips: the least corrected p-value is 1 / (rounds + 1)
 
 
 @dataclasses.dataclass(frozen=True)

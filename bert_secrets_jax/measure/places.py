@@ -28,15 +28,12 @@ from bert_secrets_jax.data.encoding import Encoded
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
 ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS = ('elsewhere', 'moved', 'positions', 'classes')
 
-# By how much the lengths of two inputs differ at most that are alike in length.
-_ALIKE = 0.2
-# The fewest places of other inputs that a link is compared with: the mean of fewer is hardly known.
-_FEWEST = 5
+_ALIKE = 0.2  # by how much two lengths differ at most that are alike
+_FEWEST = 5  # places of other inputs for a link: the mean of fewer is hardly known
 # Steps of Newton's method for chances that balance places, and how well these do, as a share of the
 # greatest difference.
 _STEPS, _BALANCED = 20, 1e-3
-# The least distance of the two ends of a link at a random place: one wordpiece is between them.
-_APART = 2
+_APART = 2  # the least distance of the two ends at a random place: one is between them
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,8 +82,7 @@ class Rule:
         return inputs + jax.lax.stop_gradient(inputs * factors - inputs)
 
 
-# The settings of the published code.
-PUBLISHED = Rule(alpha=0.5, epsilon=1e-5)
+PUBLISHED = Rule(alpha=0.5, epsilon=1e-5)  # the settings of the published code
 
 
 def head_relevance(

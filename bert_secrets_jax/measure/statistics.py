@@ -34,13 +34,11 @@ from bert_secrets_jax.measure.words import word_maps
 _EXACT = jax.lax.Precision.HIGHEST
 Maps = Float[Array, 'L N T S']
 Links = Int[Array, 'P 3']
-# One name, or several whose values are stacked: compiled once for all.
-Names = str | tuple[str, ...]
+Names = str | tuple[str, ...]  # one, or several whose values are stacked: compiled once for all
 # How words are found among the wordpieces: as the paper says, or as its authors' notebook did.
 Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
-# The share of each row that Clark et al.'s code spreads evenly before it takes an entropy.
-_SMOOTHING = 1e-4
+_SMOOTHING = 1e-4  # the share of a row that Clark et al.'s code spreads evenly before an entropy
 Mark = Bool[Array, ' T'] | Int[Array, ' T'] | Int[Array, '... 3']
 Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
 Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]

@@ -27,8 +27,7 @@ from bert_secrets_jax.measure.statistics import Maps, Marks, Result
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.words import word_maps
 
-# The links of all relations together.
-ALL = 'all'
+ALL = 'all'  # the links of all relations together
 # From a word to the one it attends to most, and from it to the one that attends to it most.
 WAYS = ('from the word', 'to the word')
 

@@ -18,8 +18,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-# Steps of the EM algorithm; on tables like ours it moves by less than 1e-4 after a tenth of them.
-_STEPS = 1000
+_STEPS = 1000  # of the EM algorithm; after a tenth of them it moves by less than 1e-4
 # How alike models may be: from one map's worth of evidence to all but the same.
 _CONCENTRATIONS = np.geomspace(1, 1e5, 101)
 

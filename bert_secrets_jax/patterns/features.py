@@ -16,18 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-# Diagonals up to this offset are looked at one by one.
-NEAR = 3
-# The least room of a map, so that each has three columns and the near diagonals.
-_LEAST = 8
-# A cell is at least this share of a uniform one on the logarithmic scale: what is fainter is dark.
-_DARK = 0.05
+NEAR = 3  # diagonals up to this offset are looked at one by one
+_LEAST = 8  # the room of a map, so that each has three columns and the near diagonals
+_DARK = 0.05  # the share of a uniform cell below which one is dark on the logarithmic scale
 # Bands as shares of the length, and levels of brightness as shares of the brightest cell.
 _BANDS = (0.05, 0.12, 0.25)
 _LEVELS = (0.05, 0.1, 0.2, 0.4, 0.7)
 _EXACT = jax.lax.Precision.HIGHEST
-# How many features a map has (F).
-NUMBER = 163
+NUMBER = 163  # how many features a map has (F)
 
 
 def features(

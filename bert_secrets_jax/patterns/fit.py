@@ -109,8 +109,7 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(tried[(right - np.logaddexp.reduce(scaled, axis=2)).sum(axis=1).argmax()])
 
 
-# The maps whose features are computed at a time.
-_BATCH = 16
+_BATCH = 16  # the maps whose features are computed at a time
 
 
 def features_of(maps: MapSample) -> np.ndarray:
