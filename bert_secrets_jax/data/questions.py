@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -71,18 +70,14 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
       ValueError: Some questions are bad, or the file is of another layout.
     """
     path = pathlib.Path(path)
-    match path.suffix.lower():
-        case '.json':
-            rows = _squad_rows(path)
-        case '.jsonl':
-            rows = Lines(path).rows
-        case _:
-            raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
+    suffix = path.suffix.lower()
+    if suffix not in ('.json', '.jsonl'):
+        raise ValueError(f'{path} is no .json of SQuAD and no .jsonl.')
+    rows = _squad_rows(path) if suffix == '.json' else Lines(path).rows
 
     def read(row: dict[str, Any] | str, identity: str, where: str) -> Question:
         row = object_of(row) if isinstance(row, str) else row
-        answers = tuple(_answers(row['answers']))
-        return Question(row['question'], row['context'], answers, identity, where)
+        return Question(row['question'], row['context'], _answers(row['answers']), identity, where)
 
     return list(good_rows(path, rows, read, bad_rows))
 
@@ -100,13 +95,13 @@ def _squad_rows(path: pathlib.Path) -> list[Row]:
         raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
 
 
-def _answers(answers: Any) -> Iterator[tuple[str, int]]:
-    """Yield texts and places from either layout, each answer once."""
+def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
+    """Return texts and places from either layout, each answer once."""
     if isinstance(answers, dict):
         pairs = zip(answers['text'], answers['answer_start'], strict=True)
     else:
         pairs = ((answer['text'], answer['answer_start']) for answer in answers)
-    yield from dict.fromkeys(pairs)
+    return tuple(dict.fromkeys(pairs))
 
 
 def answer_places(encoded: Encoded, questions: list[Question]) -> Int32[np.ndarray, 'E 2']:

@@ -384,7 +384,11 @@ def _own(name: str, found: Any) -> Described:
         raise ValueError(
             f'Statistic {name!r} is a {type(found).__name__} and no function of maps and marks.'
         )
-    arguments = _arguments(found)
+    arguments = sum(
+        each.default is each.empty
+        and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        for each in inspect.signature(found).parameters.values()
+    )
     if arguments not in (2, 3):
         raise ValueError(
             f'Statistic {name!r} takes {arguments} arguments: it should take the maps and marks of '
@@ -396,14 +400,6 @@ def _own(name: str, found: Any) -> Described:
         function=found,
         pairwise=arguments == 3,
         features=None,
-    )
-
-
-def _arguments(function: Callable) -> int:
-    return sum(
-        parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in inspect.signature(function).parameters.values()
     )
 
 

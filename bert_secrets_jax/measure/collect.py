@@ -56,13 +56,9 @@ def collect(
         marks that a statistic reads, or there is no statistic of that name.
       TypeError: The arguments are not a model, batches and statistics.
     """
-    options = {
-        'head_mask': head_mask,
-        'baseline': baseline,
-        'keep_values': keep_values,
-        'mesh': mesh,
-        'maps_of': maps_of,
-    }
+    options = dict(
+        head_mask=head_mask, baseline=baseline, keep_values=keep_values, mesh=mesh, maps_of=maps_of
+    )
     if isinstance(statistics, Mapping):
         return stream((pretrained,), batches, _checked(statistics), **options)
     return measure(pretrained, batches, _described(statistics), **options)

@@ -56,17 +56,16 @@ def named_words(encoded: Encoded, example: int, texts: tuple[str, str | None]) -
     """
     numbers = encoded.marks[WORD][example]
     tokens: list[Any] = encoded.tokenizer.convert_ids_to_tokens(encoded.input_ids[example].tolist())
-    found = []
-    for number in range(int(numbers.max(initial=-1)) + 1):
+
+    def word(number: int) -> str:
         places = np.flatnonzero(numbers == number)
         if not len(places):
             # A word of a treebank that shares its wordpieces with the word before.
-            found.append('')
-            continue
+            return ''
         which = encoded.text[example, places[0]]
         if which < 0:
-            found.append(tokens[places[0]])
-            continue
+            return tokens[places[0]]
         start, end = encoded.offsets[example, places[0], 0], encoded.offsets[example, places[-1], 1]
-        found.append(texts[which][start:end])
-    return found
+        return texts[which][start:end]
+
+    return [word(number) for number in range(int(numbers.max(initial=-1)) + 1)]

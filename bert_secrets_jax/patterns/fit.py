@@ -67,14 +67,9 @@ def fit_features(seen: np.ndarray, labels: np.ndarray, texts: np.ndarray) -> Cla
     # To the nearest map of another text, as a map that is judged is of one.
     other = np.where(texts[:, None] == texts, np.inf, squares).min(axis=1)
     other = np.sqrt(other[np.isfinite(other)] / known.shape[1])
-    return Classifier(
-        center=center,
-        scale=scale,
-        known=known,
-        weights=np.linalg.solve(system, targets).astype(np.float32),
-        width=_WIDTH,
-        far=float(np.quantile(other, 1 - FAR)) if other.size else float('inf'),
-    )
+    far = float(np.quantile(other, 1 - FAR)) if other.size else float('inf')
+    weights = np.linalg.solve(system, targets).astype(np.float32)
+    return Classifier(center, scale, known, weights, width=_WIDTH, far=far)
 
 
 def calibrated(
@@ -86,16 +81,10 @@ def calibrated(
     (`cross_validate`), at the temperature 1; groups are these models [M] (`groups_of`).
     """
     predicted = logits.argmax(axis=1)
-    return dataclasses.replace(
-        classifier,
-        temperature=temperature(logits, labels),
-        confusions=np.stack(
-            [
-                confusion(labels[groups == group], predicted[groups == group])
-                for group in np.unique(groups)
-            ]
-        ),
-    )
+    members = [groups == group for group in np.unique(groups)]
+    tables = np.stack([confusion(labels[each], predicted[each]) for each in members])
+    best = temperature(logits, labels)
+    return dataclasses.replace(classifier, temperature=best, confusions=tables)
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -158,9 +147,8 @@ def class_weights(labels: np.ndarray) -> np.ndarray:
 
 def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """Return the numbers of maps [C, C] by label (rows) and prediction (columns)."""
-    return np.bincount(labels * len(CLASSES) + predicted, minlength=len(CLASSES) ** 2).reshape(
-        len(CLASSES), len(CLASSES)
-    )
+    size = len(CLASSES)
+    return np.bincount(labels * size + predicted, minlength=size**2).reshape(size, size)
 
 
 def f1_of(confusions: np.ndarray) -> np.ndarray:
