@@ -122,9 +122,8 @@ class Annotation:
 
 def check_spans(example: Example, annotation: Annotation) -> None:
     """Raise ValueError if a span is not within the texts of its example; it names the first one."""
-    texts = (example.text_a, example.text_b)
     for span in annotation.spans:
-        text = texts[span.text]
+        text = example.texts[span.text]
         if text is None:
             raise ValueError(f'span [{span.start}, {span.end}, 1], but there is no text_b')
         if span.end > len(text):
@@ -290,8 +289,8 @@ def _zipped(links, place: Sequence[int]) -> list[tuple[int, int, int]]:
 
 def fill_up(pairs: Sequence[Sequence[tuple[int, int, int]] | np.ndarray]) -> np.ndarray:
     """Stack pairs [E, P, 3]; never to zero pairs, of which no statistic has a maximum."""
-    most = max([1, *map(len, pairs)])
-    stacked = np.tile(np.array([0, 0, -1], np.int32), (len(pairs), most, 1))
+    shape = (len(pairs), max([1, *map(len, pairs)]), 1)
+    stacked = np.tile(np.array([0, 0, -1], np.int32), shape)
     for row, of_example in zip(stacked, pairs, strict=True):
         row[: len(of_example)] = np.reshape(of_example, (-1, 3))
     return stacked

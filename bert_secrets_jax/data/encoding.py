@@ -356,9 +356,8 @@ class Losses:
                     before, first = self.lost.get((name, what), (0, first))
                     self.lost[name, what] = before + int(which.sum()), first
         for row, column in zip(*np.nonzero(unknown), strict=True):
-            text = (examples[row].text_a, examples[row].text_b)[of_text[row, column]]
             start, end = offsets[row, column]
-            word = text[start:end]
+            word = examples[row].texts[of_text[row, column]][start:end]
             self.written[word[:_SHOWN]] += 1
             self.known_as_written += (
                 self.tokenizer.convert_tokens_to_ids(word) != self.tokenizer.unk_token_id
@@ -372,8 +371,7 @@ class Losses:
         Raises:
           ValueError: Half of the wordpieces so far, or more, are unknown.
         """
-        allowed = self.tokenizer.init_kwargs.get('allow_unknown')
-        if self._share >= _MOST_UNKNOWN and not allowed:
+        if self._share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
             raise ValueError(
                 f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
                 'to bs.from_pretrained(tokenizer=...), or allow_unknown=True if this is meant.'

@@ -35,9 +35,8 @@ def read_glue(
       ValueError: The split is unknown, some rows are bad, or the file is not like the task's.
     """
     task = get_task(task)
-    path = _tsv_path(glue_dir, task, split)
     return read_table(
-        path,
+        _tsv_path(glue_dir, task, split),
         text_a=task.text_columns[0],
         text_b=task.text_columns[1] if task.is_pair else None,
         label=task.label_column,

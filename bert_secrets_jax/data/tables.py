@@ -78,13 +78,7 @@ def read_table(
 def table_rows(
     lines: Lines, columns: Sequence[str], header: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """Return the rows of wanted columns (`read_table`), which are read while they are iterated.
-
-    Args:
-      lines: The lines of the file.
-      columns: The wanted columns, whose texts are the value of each row.
-      header: The names of all columns of a file without header; None if it has one.
-    """
+    """Return the rows of wanted columns (`read_table`), which are read while they are iterated."""
     if isinstance(header, str):
         raise ValueError(f"columns={header!r} is one text: give several, ('text', 'label').")
     match without_compression(lines.path).suffix.lower():

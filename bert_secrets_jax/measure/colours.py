@@ -12,22 +12,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Colours:
-    """The columns of a frame that a page may colour heads, or layers, by.
+    """The columns of a frame that a page may colour heads, or layers, by: `frame.attrs['colours']`.
 
     The frame has a row for each of them. Columns `layer` and `head` say for which, or a column
-    `disabled` with names such as 'L1-H2'. `runs.result.framed` keeps this as
-    `frame.attrs['colours']`.
-
-    Attributes:
-      axis: Whether the rows are about 'heads' or 'layers'.
-      columns: The columns of numbers, or of words that heads share, and for each of them the
-        columns that tell how sure it is: its interval, its error, its p-values, its sample.
-      by: The columns that divide the rows into sets, each of which has every head, such as
-        'statistic'. Sets that differ in their 'seed' alone are fine-tunings of one recipe.
+    `disabled` with names such as 'L1-H2'.
     """
 
     axis: Literal['heads', 'layers']
+    # For each column the ones that tell how sure it is: interval, error, p-values, sample.
     columns: Mapping[str, Sequence[str]]
+    # Those that divide the rows into sets, each with every head, such as 'statistic'. Sets that
+    # differ in their 'seed' alone are fine-tunings of one recipe.
     by: Sequence[str] = ()
 
     @property

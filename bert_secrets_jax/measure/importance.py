@@ -76,8 +76,8 @@ def normalised(
         raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
     if norm == 'none':
         return importance
-    axes = -1 if norm == 'layer' else (-2, -1)
-    length = np.sqrt((importance**2).sum(axis=axes, keepdims=True))
+    axis = -1 if norm == 'layer' else (-2, -1)
+    length = np.sqrt((importance**2).sum(axis=axis, keepdims=True))
     return importance / np.where(length > 0, length, 1)
 
 

@@ -311,8 +311,7 @@ class _Comparison:
 
     def __init__(self, places: Places, seed: int):
         self._places, self._seed = places, seed
-        compared = places.possible > 0
-        links = np.flatnonzero(compared)
+        links = np.flatnonzero(places.possible > 0)
         examples, draws = len(places.pairs), places.drawn.shape[1]
         of_example = np.bincount(places.example[links], minlength=examples)
         # The mean over links, then over examples.

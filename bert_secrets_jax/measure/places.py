@@ -57,10 +57,6 @@ def draw_places(
     Places of other inputs are drawn so that these inputs are on average as long as the link's own:
     attention to one token is less among more tokens. If a text is too short for places that are not
     adjacent, the widest possible distance is taken (`ELSEWHERE`).
-
-    Raises:
-      ValueError: The shapes do not fit, the kind is unknown, there are no draws or no word classes,
-        or a link goes to a special token or padding.
     """
     if kind not in KINDS:
         raise ValueError(f'kinds are {", ".join(KINDS)}, not {kind!r}.')
@@ -192,8 +188,7 @@ class _Elsewhere(_Kind):
         starts, distance, within = _runs(pairs, self.text[example])
         examples = np.full(len(starts), example)
         possible = (distance >= 1) & self.free(examples, starts[:, None] + within)
-        widest = distance[possible].max(initial=0)
-        possible &= distance >= min(_APART, widest)
+        possible &= distance >= min(_APART, distance[possible].max(initial=0))
         return within, examples[possible], starts[possible], None
 
 
@@ -205,8 +200,7 @@ class _Positions(_Kind):
 
     def places(self, example, pairs):
         low, high = _alike(int(self.lengths[example]))
-        between = slice(*np.searchsorted(self._sorted, [low, high + 1]))
-        hosts = self._order[between]
+        hosts = self._order[slice(*np.searchsorted(self._sorted, [low, high + 1]))]
         positions = np.unique(pairs)
         fits = (self.text[hosts[:, None], positions] == self.text[example, positions]).all(axis=1)
         hosts = hosts[fits & (hosts != example)]

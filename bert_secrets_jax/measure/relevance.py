@@ -54,12 +54,10 @@ class Steps(Protocol):
 class Rule:
     """How a linear step distributes the relevance of an output: the alpha-beta rule.
 
-    Attributes:
-      alpha: The share, between 0 and 1, that goes to inputs with a positive contribution to the
-        output, in proportion to it. The rest, beta, goes to those with a negative contribution, so
-        that all relevance stays positive.
-      epsilon: The number that is added to the sums that contributions are divided by. The
-        contributions of a sign that add up to far less get a share in proportion to their sum.
+    The share alpha, between 0 and 1, goes to inputs with a positive contribution to the output, in
+    proportion to it. The rest, beta, goes to those with a negative contribution, so that all
+    relevance stays positive. Sums that contributions are divided by are greater by epsilon: the
+    contributions of a sign that add up to far less get a share in proportion to their sum.
     """
 
     alpha: float = 0.5

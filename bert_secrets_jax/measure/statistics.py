@@ -287,8 +287,7 @@ def smoothed_entropy(attentions: Maps, marks: Marks) -> Result:
 
 def smoothed_entropy_of_cls(attentions: Maps, marks: Marks) -> Result:
     """Entropy of the smoothed attention of [CLS] in nats, as in Clark et al.'s code."""
-    smoothed = _smoothed(_from_cls(attentions, marks), marks)
-    return entropies(smoothed), _has_any(marks['cls'])
+    return entropies(_smoothed(_from_cls(attentions, marks), marks)), _has_any(marks['cls'])
 
 
 def confidence(attentions: Maps, marks: Marks) -> Result:
@@ -413,8 +412,7 @@ def _has_any(marked: Bool[Array, '... X']) -> Float[Array, '...']:
 def _cosine(before: Maps, after: Maps) -> Result:
     norms = jnp.sqrt(_product(before, before) * _product(after, after))
     # An empty row of a batch has no norm; its weight is 0.
-    similarity = _product(before, after) / jnp.where(norms > 0, norms, 1)
-    return similarity, jnp.float32(1)
+    return _product(before, after) / jnp.where(norms > 0, norms, 1), jnp.float32(1)
 
 
 def _product(before: Maps, after: Maps) -> Float[Array, 'L N']:

@@ -151,11 +151,10 @@ def step(
     batch: Batch,
     head_mask: Float[Array, 'L N'] | Float[Array, 'B L N'] | None,
 ) -> tuple[list[Moments | None], list[Float[Array, 'B L N ...']]]:
-    """Measure one batch.
+    """Measure one batch: the moments of each statistic, and its value for each example or NaN.
 
     The maps are one compiled program and the statistics another, so that passes over the same
-    texts share the first. Returned are the moments of each statistic in this batch, and its value
-    for each example [B, L, N, ...], NaN where it does not apply.
+    texts share the first.
     """
     maps = [
         maps_in(work.maps_of, bert, work.baseline, of_model, batch, head_mask)

@@ -194,12 +194,11 @@ class _Counter:
         right, at_offset = member @ right, member @ at_offset
         gain = right - at_offset[:, None]
         relation = _indicator(keys[0], len(links.names))
-        shape = values.shape[1:4]
 
         def add(name, of_cluster):
             total = relation @ of_cluster
             if of_cluster.ndim == 2:
-                total = total.reshape(len(links.names), *shape)
+                total = total.reshape(len(links.names), *values.shape[1:4])
             self._sums[name] = self._sums.get(name, 0) + total
 
         add('sentences', np.ones(len(size)))

@@ -139,10 +139,9 @@ def mixing_ratios() -> dict[str, dict[str, float]]:
     The ratio between 0 and 1 is a mean over tokens, layers and texts. It stands under the name of
     the model on the hub and the way in which it is told (`contributions.norms.MIXING`).
     """
-    found = _published()['kobayashi_2021']['mixing_ratios_percent']
     return {
         model: {way: percent / 100 for way, percent in ratios.items()}
-        for model, ratios in found.items()
+        for model, ratios in _published()['kobayashi_2021']['mixing_ratios_percent'].items()
     }
 
 
@@ -270,8 +269,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
 @functools.cache
 def _published() -> dict[str, Any]:
     """Return the file: tables as printed, figures digitised, grids as [layer][head]."""
-    file = resources.files(__name__) / 'published.json'
-    return json.loads(file.read_text(encoding='utf-8'))
+    return json.loads((resources.files(__name__) / 'published.json').read_text('utf-8'))
 
 
 def _letters(name: str) -> str:

@@ -25,12 +25,10 @@ _CONCENTRATIONS = np.geomspace(1, 1e5, 101)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corrected:
-    """Corrected shares of classes.
+    """Shares of classes [C], which sum to 1, and draws of them [D, C].
 
-    Attributes:
-      shares: [C] The shares, which sum to 1.
-      drawn: [D, C] Shares that are as likely, given the sampling of the maps, that of the labelled
-        ones, and the differences between models in what is mistaken for what.
+    The draws are as likely, given the sampling of the maps, that of the labelled ones, and the
+    differences between models in what is mistaken for what.
     """
 
     shares: np.ndarray
