@@ -301,9 +301,7 @@ def read_annotations(
 ) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
-    Returns:
-      Examples without labels, whose ids are '{file name without its extension}/{row}', and their
-      annotations.
+    Examples have no labels, and the ids '{file name without its extension}/{row}'.
 
     Raises:
       FileNotFoundError: There is no such file.

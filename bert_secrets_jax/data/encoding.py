@@ -522,8 +522,7 @@ def encode(
 
     Args:
       tokenizer: A fast tokenizer of `transformers`.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or `Example`s (`as_examples`), all single or all pairs.
       annotations: The annotations of the same texts in the same order; they become marks (`mark`).
       max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
         log line says how many were.

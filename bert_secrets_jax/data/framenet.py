@@ -87,19 +87,13 @@ def framenet_sample() -> tuple[list[Example], list[Annotation]]:
 def read_framenet_sample(
     path: str | os.PathLike[str], *, bad_rows: str = 'error'
 ) -> tuple[list[Example], list[Annotation]]:
-    """Read a prepared sample from JSON lines.
+    """Read a prepared sample from JSON lines, as `read_annotations` does.
 
-    Args:
-      path: A file in the format of `annotation.py`, with any relations (those of frames, or of your
-        own theory); or one whose lines have a `sentence`, its `target_span` and some `link_spans`
-        (the frame elements):
+    The file has the format of `annotation.py`, with any relations (those of frames, or of your own
+    theory); or its lines have a `sentence`, its `target_span` and some `link_spans` (the frame
+    elements):
 
-            {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
-
-      bad_rows: As in `read_table`.
-
-    Returns:
-      Examples and annotations, as `read_annotations` returns them.
+        {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -53,17 +53,14 @@ def read_tfds(
     """Read one split of a task that tensorflow-datasets has prepared; nothing is downloaded.
 
     The data must be in array_record format, the one that can be read without TensorFlow. The number
-    in the id of an example is tensorflow-datasets' `idx`, the row in the TSV file, so that reading
-    what `prepare_tfds` wrote gives the same as `read_glue`, but for two things. Scores have the
-    precision of float32; 15 of the 7,249 scores of STS-B have more digits. And if
-    tensorflow-datasets itself built MRPC, both splits come from one file, and `idx` is its row.
+    in the id of an example is tensorflow-datasets' `idx`, the row in the TSV file, and examples are
+    sorted by it, so that reading what `prepare_tfds` wrote gives the same as `read_glue`, but for
+    two things. Scores have the precision of float32; 15 of the 7,249 scores of STS-B have more
+    digits. And if tensorflow-datasets itself built MRPC, both splits come from one file.
 
     Args:
       task, split: As in `read_glue`.
       data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
-
-    Returns:
-      The examples sorted by row; tensorflow-datasets stores them shuffled.
 
     Raises:
       FileNotFoundError: The task is not prepared.

@@ -54,13 +54,9 @@ def read_segments(
     Args:
       path: A file of plain text in UTF-8. None reads the text that comes with the package: sixteen
         short pieces of prose, 5,000 words in all.
-      tokenizer: A fast tokenizer of `transformers`.
-      max_length: The greatest number of tokens, special ones included.
-      count: The number of segments to draw at random; 0 takes all. The paper took 1000.
-      seed: The seed of the draw.
-
-    Returns:
-      The segments in the order of the text. `Example.where` has the line where a segment begins.
+      tokenizer, max_length: As in `encode`.
+      count, seed: The number of segments to draw at random, of which the paper took 1000; 0 takes
+        all. They stay in the order of the text; `Example.where` has the line where each begins.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -81,27 +81,22 @@ def stream_texts(
     bad_rows: str = 'error',
     name: str | None = None,
 ) -> Texts:
-    """Open a file of any size as texts for `stream_batches`.
+    """Open a file of any size as texts for `stream_batches`: examples, read anew each time.
 
     The extension decides how the file is read. The rows of a table, `.tsv`, `.csv` or `.jsonl`, are
     read as by `read_table`. Each record of an `.array_record` is a text in UTF-8 or, if columns are
     named, a `tf.train.Example` with these features, as tensorflow-datasets writes them (its files
     have a number after that extension). In any other file each line that is not blank is a text.
-    `.gz` or `.xz` after the extension of a text file or a table means a compressed file.
+    `.gz` or `.xz` after the extension of a text file or a table means a compressed file. Examples
+    have no labels, and the ids `{name}/{row}`, where rows count from 0.
 
     Args:
-      path: The file.
       text_a: The column or the feature of the first or only text; None if each line or record is a
         text.
       text_b: The column or the feature of the second text, if there is one.
-      columns: The names of all columns of a `.tsv` or `.csv` that has no header.
       bad_rows: 'error' stops at the first bad row; 'skip' leaves bad rows out, and a warning at the
         end of the file tells their number and the first ones.
-      name: The first part of the ids, by default the file's name without its extensions.
-
-    Returns:
-      An iterable of examples without labels, which reads the file anew each time. Their ids are
-      `{name}/{row}`, where rows count from 0.
+      columns, name: As in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file; the error says what the folder holds instead.
@@ -279,20 +274,16 @@ def stream_batches(
 
     All batches of one padded length have the same number of rows, so a jitted function compiles at
     most once per length. A batch is made as soon as there are enough texts of its length, in the
-    order of the texts, and the last ones are filled up with empty rows. A thread of its own reads
-    and tokenises while the device computes: use the tokenizer for nothing else meanwhile. A log
-    line tells the progress; what was cut or is unknown to the tokenizer is told at the end.
+    order of the texts, from 0, and the last ones are filled up with empty rows. A thread of its own
+    reads and tokenises while the device computes: use the tokenizer for nothing else meanwhile. A
+    log line tells the progress; what was cut or is unknown to the tokenizer is told at the end.
     Annotations need the whole corpus: `encode` takes them.
 
     Args:
-      tokenizer: A fast tokenizer of `transformers`.
       texts: An iterable such as `stream_texts` returns: strings, pairs of strings or examples, all
         single sentences, or all pairs. An iterator can be used once only.
-      max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
       buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
-
-    Returns:
-      An iterable of batches. Their examples are numbered in the order of the texts, from 0.
+      tokenizer, max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.

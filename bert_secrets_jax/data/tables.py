@@ -38,9 +38,7 @@ def read_table(
     it means a compressed file. Texts are kept to the letter. Blank lines are not counted as rows.
 
     Args:
-      path: The file.
-      text_a: The column of the first or only text.
-      text_b: The column of the second text, if there is one.
+      text_a, text_b: The columns of the texts; None if there is no second one.
       label: The column of the label; None gives examples without labels.
       labels: The labels as the file spells them, in the order of their class ids, or names for
         labels that are numbers from 0; an empty tuple reads scores (floats). None reads numbers:
@@ -50,8 +48,7 @@ def read_table(
         or malformed JSON.
       name: The first part of the ids, by default the file's name without its extension. The ids
         are `{name}/{row}`, where rows count from 0 and include the skipped ones.
-      columns: The names of all columns of a `.tsv` or `.csv` that has no header; None reads them
-        from its first line.
+      columns: The names of all columns of a `.tsv` or `.csv` that has no header.
 
     Raises:
       FileNotFoundError: There is no such file; the error says what the folder holds instead.

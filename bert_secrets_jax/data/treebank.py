@@ -193,15 +193,11 @@ def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
 
 
 def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) -> Encoded:
-    """Tokenise sentences, with the number of its word as a mark of each wordpiece.
+    """Tokenise sentences, with the number of its word, from 0, as the mark 'word' of a wordpiece.
 
-    The words are those of the treebank, as in Clark et al. 2019, section 4.1. A wordpiece that
-    several words share belongs to the first of them. A log line says how many words have none of
-    their own: they were cut off, or share all with a word before.
-
-    Returns:
-      The tokenised sentences, whose mark 'word' is the number of the word in the treebank that
-      each wordpiece belongs to, from 0; -1 on special tokens and padding.
+    It is -1 on special tokens and padding. The words are those of the treebank, as in Clark et al.
+    2019, section 4.1. A wordpiece that several words share belongs to the first of them. A log line
+    says how many words have none of their own: they were cut off, or share all with a word before.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     words = words_of_spans(encoded, [parse.words for parse in parses])

@@ -418,14 +418,10 @@ def measure(
     """Measure described statistics of one model in one pass. A family is compiled once.
 
     Args:
-      described: The statistics, with their descriptions.
+      described: The statistics, with their descriptions. Their tables have their names.
       also: Further statistics to measure in the same pass, such as those along random links
         (`links.with_random_links`). Their tables, or what a `Reduction` makes, have the same keys.
       pretrained, batches, head_mask, baseline, keep_values, mesh, maps_of: As in `collect`.
-
-    Returns:
-      A dictionary of tables: one under the name of each statistic, in the given order, and then one
-      under each key of `also`.
 
     Raises:
       ValueError, TypeError: As in `collect`; or two statistics have the same name, or one compares

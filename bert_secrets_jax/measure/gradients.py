@@ -83,14 +83,9 @@ def gradient_importance(
     et al. do not say how they average; they show means by layer. Gradients take several times the
     memory of a forward pass; that does not grow with the corpus.
 
-    Args:
-      pretrained, keep_values, mesh: As in `collect`.
-      batches: The batches with what the loss reads, read once.
-      loss: A function from the output of the model and a batch to the loss of each example, such as
-        `masked_lm_loss`. The same function is not compiled again.
-
-    Returns:
-      A table [L, N] for each of `TYPES`, by its name.
+    The loss makes that of each example from the output of the model and a batch, which has what it
+    reads, like `masked_lm_loss`. The same function is not compiled again. All else is as in
+    `collect`. There is a table [L, N] for each of `TYPES`, by its name.
     """
     found = stream(
         (pretrained,), batches, {'gradients': by_type}, keep_values=keep_values, mesh=mesh,

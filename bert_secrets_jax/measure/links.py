@@ -437,12 +437,8 @@ def offset_baseline(
     any other 0, and the mean is taken over the links of an example, then over examples. A head that
     is not above the best of these may know nothing but positions (the paper, section 4.5).
 
-    Args:
-      links: [E, P, 3] The links.
-      count_absent: Whether examples without links count with 0, as with `among='token'`.
-
-    Returns:
-      The score of each offset, the best first; NaN if no example counts.
+    With `count_absent`, examples without links count with 0, as with `among='token'`. The best comes
+    first; scores are NaN if no example counts.
     """
     pairs, link, examples = pairs_of(links)
     links_of = np.bincount(examples, minlength=len(links))
