@@ -195,10 +195,7 @@ def align(
 def align_classes(
     annotations: Sequence[Annotation], *, offsets: np.ndarray, text: np.ndarray
 ) -> np.ndarray | None:
-    """Return the word class of each wordpiece [E, T] int8, -1 without one; None if none is known.
-
-    They are numbered in the alphabetical order of their names in all annotations.
-    """
+    """Return the word class of a wordpiece [E, T] int8, -1 without one; None if none is known."""
     names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
     if not names:
         return None

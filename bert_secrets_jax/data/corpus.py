@@ -3,9 +3,8 @@
 The first sentence reports something ('The council has decided to close the old market square to
 cars.'), and the second one is what somebody says or does about it. The label says whether that
 person welcomes the news. Every piece of news has two rows, one after the other, in different words,
-once with a glad comment and once with an unhappy one, so that the first sentence alone says nothing
-about the label. Negation is about as frequent in glad comments as in unhappy ones. A small BERT
-learns the task from a few hundred examples. Apache-2.0, like the rest of the project.
+once with a glad comment and once with an unhappy one, and negation is about as frequent in both. A
+small BERT learns the task from a few hundred examples. Apache-2.0, like the rest of the project.
 """
 
 import pathlib

@@ -71,11 +71,8 @@ class Batch:
     @property
     def inputs(self) -> dict[str, Any]:
         """The model's arguments by name."""
-        return {
-            'input_ids': self.input_ids,
-            'token_type_ids': self.token_type_ids,
-            'attention_mask': self.attention_mask,
-        }
+        names = ('input_ids', 'token_type_ids', 'attention_mask')
+        return {name: getattr(self, name) for name in names}
 
     @property
     def lengths(self):
@@ -567,12 +564,7 @@ def bucket(
     batch_multiple: int = 1,
     passes: float = 1.0,
 ) -> list[Batch]:
-    """Group tokenised examples into batches, as `encode` does.
-
-    Args:
-      encoded: The tokenised examples, cut to at most `max_length`.
-      max_length, tokens_per_batch, buckets, fewest, batch_multiple, passes: As in `encode`.
-    """
+    """Group tokenised examples, cut to at most `max_length`, into batches as `encode` does."""
     edges = padded_lengths(buckets, max_length, encoded.lengths, passes=passes)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
     if buckets is not None:

@@ -23,7 +23,6 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.progress import progress
 
 RELATION = 'frame element-target'
-_INSTALL = 'pip install nltk'
 _DOWNLOADS = ('framenet_v17', 'framenet_v15')  # names that NLTK has for them, the newest first
 
 
@@ -254,7 +253,7 @@ def _open_framenet(folder: str | os.PathLike[str] | None):
         import nltk
         from nltk.corpus.reader.framenet import FramenetCorpusReader
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f'FrameNet is read with NLTK: {_INSTALL}') from error
+        raise ModuleNotFoundError('FrameNet is read with NLTK: pip install nltk') from error
     folder = pathlib.Path(_downloaded(nltk) if folder is None else folder).resolve()
     if not (folder / 'luIndex.xml').is_file():
         raise FileNotFoundError(

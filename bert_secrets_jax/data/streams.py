@@ -4,8 +4,7 @@
     batches = bs.stream_batches(pretrained.tokenizer, texts)
     tables = bs.collect(pretrained, batches, ['[SEP]', 'entropy (nats)'])
 
-Held at a time are some hundred texts, fewer rows of each padded length than one batch has, and
-some batches that wait for the device, whatever the size of the corpus.
+Held at a time are some hundred texts, less than a batch of each padded length, and some batches.
 """
 
 import collections

@@ -86,9 +86,7 @@ def draw(
 ) -> list[Drawn]:
     """Draw examples, of any kind, at random, and return them in their original order.
 
-    Args:
-      wanted: The greatest number of examples to return; 0 returns all.
-      setting: The name of the setting that `wanted` comes from, for the error.
+    At most `wanted` are returned, 0 returns all; the error calls this number by its setting.
 
     Raises:
       ValueError: `wanted` is not a whole number, or is negative.

@@ -75,18 +75,15 @@ def compare(
 ) -> dict[Hashable, HeadTable]:
     """Compare the maps of two models, such as those before and after fine-tuning.
 
-    Both models run in one compiled pass, and their maps are never stored.
+    Both models run in one compiled pass, and their maps are never stored. Tables, batches and the
+    other options are as in `collect`.
 
     Args:
       before, after: The two models, with as many layers and as many heads each.
-      batches, keep_values, mesh: As in `collect`.
       statistics: Names, or functions by name, as in `collect`. A function takes the maps of the
         first model, those of the second and the marks. The name of a statistic of one model, such
         as '[SEP]', gives two tables: the second model's under its name, and the second model's
         minus the first model's under 'change of [SEP]'.
-
-    Returns:
-      A table for each name, as `collect` returns them.
 
     Raises:
       ValueError, TypeError: As in `collect`.

@@ -32,11 +32,9 @@ class Colours:
 
 
 def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame]]':
-    """Return the sets of rows of a frame that has `Colours`.
+    """Return the sets of rows of a frame that has `Colours`, with the index (layer, head) or layer.
 
-    Returns:
-      The name of each set, such as 'seed 0, [SEP]', its name without the seed, and its rows with
-      the index (layer, head) or layer, in order.
+    Before the rows stand the name of the set, such as 'seed 0, [SEP]', and that without the seed.
     """
     colours = frame.attrs['colours']
     places = [*colours.places[:-1]]
@@ -58,9 +56,8 @@ def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame
 def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarray]:
     """Return the numbers that a page may colour heads by, from the frames of a result by name.
 
-    Returns:
-      The tables [L, N] by the names of the frame, the set and the column, such as 'heads: [SEP]';
-      of several fine-tunings the mean. Whole numbers, which count or mark, are left out.
+    The tables [L, N] have the names of the frame, the set and the column, such as 'heads: [SEP]';
+    of several fine-tunings they are the mean. Whole numbers, which count or mark, are left out.
     """
     tables: dict[str, list[np.ndarray]] = {}
     for name, frame in frames.items():

@@ -1,9 +1,7 @@
 """Scores of predicted classes: functions of the confusion matrix, and their derivatives.
 
 A confusion matrix counts examples by their true class (rows) and the predicted one (columns), or
-has their shares: a score is the same for both. What is 0 / 0 counts as 0, as in scikit-learn.
-
-Axes: E examples, C classes.
+has their shares. What is 0 / 0 counts as 0, as in scikit-learn. Axes: E examples, C classes.
 """
 
 from collections.abc import Sequence
@@ -23,11 +21,8 @@ def summands(
 ) -> list[Shaped[np.ndarray, '...']]:
     """Return arrays from whose sums over examples, weighted or not, `score_of_sums` has the score.
 
-    Macro F1 is the mean over the classes that occur in the labels.
-
-    Returns:
-      Booleans or numbers, each [..., E], or with 1 in place of all models where it does not depend
-      on predictions.
+    Macro F1 is the mean over the classes that occur in the labels. The arrays are [..., E], or have
+    1 in place of all models where they do not depend on predictions.
     """
     labels = labels[(None,) * (predicted.ndim - 1)]
     every = np.ones(labels.shape)

@@ -16,10 +16,7 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
 
     Clark et al. 2019, section 6: JS(p, q) = (KL(p, m) + KL(q, m)) / 2 with m = (p + q) / 2. Rows
     are smoothed as in their code. They sum over the tokens of a corpus, and so does this: an
-    example counts as often as it has tokens.
-
-    Returns:
-      The divergences [L, N, H], between 0 and log 2, and the number of tokens.
+    example counts as often as it has tokens. The value is [L, N, H], between 0 and log 2.
     """
     token = marks['token'].astype(attentions.dtype)
     count = jnp.maximum(token.sum(), 1)

@@ -1,8 +1,7 @@
 """How much the loss depends on attention: gradients with respect to the maps, by type of token.
 
 Clark et al. (2019, section 3.2, Figure 3) ask how much a loss would change if attention to a token
-changed, and take the magnitude of its gradient with respect to the attention for that, inspired by
-the gradient-based attribution of Sundararajan et al. (2017).
+changed, and take the magnitude of its gradient for that, inspired by Sundararajan et al. (2017).
 
 Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces.
 """
@@ -122,11 +121,7 @@ def total_loss(loss: Loss, output: BertOutput, batch: Batch) -> Float[Array, '']
 
 
 def by_type(gradients: Maps, marks: Marks) -> Result:
-    """Mean of what stands in the place of maps over all real pairs, by the type of the key.
-
-    Returns:
-      The means [L, N, 4] in the order of `TYPES`, and for each type whether the example has it.
-    """
+    """Mean [L, N, 4] over all real pairs of what stands in the place of maps, by type of the key."""
     token = marks['token']
     named = jnp.stack([marks[name] for name in _MARKS])
     types = jnp.concatenate([named, token[None] & ~named.any(axis=0)[None]]).astype(jnp.float32)

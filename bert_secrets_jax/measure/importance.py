@@ -1,7 +1,7 @@
 """How much a loss depends on each head: gradients with respect to the mask of heads.
 
-Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi, which is 1, and
-call the mean over examples of |d loss / d xi| the importance of the head: how much the loss is
+Michel et al. (2019, section 4.1, equation 2) multiply each head by a number xi, which is 1. The
+mean over examples of |d loss / d xi|, the importance of the head, says how much the loss is
 expected to change if the head were not there.
 
 Shapes: B examples, L layers, N heads, T query tokens, S key tokens, Q query tokens or 1.

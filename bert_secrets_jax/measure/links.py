@@ -203,11 +203,8 @@ def with_random_links(
     """Draw `draws` places for each link of relations, to be measured in the same pass as the links.
 
     The kinds of places are those of `measure/places.py`; None draws all, without `CLASSES` if the
-    texts have no word classes.
-
-    Returns:
-      The same texts with the places among their marks, and what is to be measured there, to be
-      added to the statistics of the pass.
+    texts have no word classes. Returned are the same texts with the places among their marks, and
+    what is to be measured there, to be added to the statistics of the pass.
 
     Raises:
       ValueError: The texts lack a relation, or word classes for `CLASSES`, a kind is unknown, or
@@ -345,16 +342,15 @@ class _Comparison:
 
     def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
         """Add the scores of the places of some examples, in the order of `numbers`."""
-        first = self._places.first
+        first, width = self._places.first, int(np.prod(scores.shape[1:]))
         if not self._sums:
             self._heads = scores.shape[1:]
-            width = int(np.prod(self._heads))
             heights = {name: adder.shape[0] for name, adder in self._adders.items()}
             self._sums = {
                 name: np.zeros((height, width), np.float32)
                 for name, height in (heights | {'hosts': len(first) - 1}).items()
             }
-        scores = scores.reshape(len(scores), int(np.prod(self._heads)))
+        scores = scores.reshape(len(scores), width)
         counts = np.diff(first)[examples]
         columns = np.concatenate([np.arange(first[each], first[each + 1]) for each in examples])
         for name, adder in self._adders.items():
@@ -437,7 +433,7 @@ def offset_baseline(
     any other 0, and the mean is taken over the links of an example, then over examples. A head that
     is not above the best of these may know nothing but positions (the paper, section 4.5).
 
-    With `count_absent`, examples without links count with 0, as with `among='token'`. The best comes
+    With `count_absent`, examples without links count with 0, as with `among='token'`. The best is
     first; scores are NaN if no example counts.
     """
     pairs, link, examples = pairs_of(links)

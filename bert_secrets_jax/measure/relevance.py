@@ -153,10 +153,10 @@ def walk_back(
     attention_mask: Shaped[Array, 'B T'],
     start: Callable[[Array], Array],
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
-    """Walk from the logits of a classifier down to the embeddings, one layer at a time.
+    """Walk from the logits, which have what `start` makes of them, down to the embeddings.
 
-    The logits have what `start` makes of them. Returned are the values that arrive at the
-    embeddings, and those at the outputs of the heads, summed over tokens and width.
+    Returned are the values that arrive at the embeddings, and those at the outputs of the heads,
+    summed over tokens and width.
     """
     config = bert.config
     layers = (

@@ -64,16 +64,12 @@ def stream(
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
 ) -> dict[Hashable, Any]:
-    """Measure statistics of the maps of one model, or of two models together.
+    """Measure statistics of the maps of one model, or of two with as many layers and heads.
 
-    Args:
-      models: One model or two, with as many layers and heads each.
-      batches: The batches, read once; at most two of them are held at a time.
-      statistics: Functions of the maps of each model, one argument each, and then the marks; or
-        `Reduction`s, whose results stand in the place of tables.
-      head_mask, baseline, keep_values, mesh: As in `collect`.
-      maps_of: A function like `learned_maps` that gives the maps whose statistics are measured, or
-        what stands in their place, such as gradients. The same function is not compiled again.
+    Batches are read once, and at most two of them are held at a time. A statistic takes the maps of
+    each model, one argument each, and then the marks; the result of a `Reduction` stands in the
+    place of a table. `maps_of` gives the maps, like `learned_maps`, or what stands in their place,
+    such as gradients; the same function is not compiled again. All else is as in `collect`.
 
     Raises:
       ValueError, TypeError: As in `collect`; or a statistic returns other shapes than it should.

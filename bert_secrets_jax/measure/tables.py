@@ -35,8 +35,7 @@ class HeadTable:
       variance: [L, N, ...] The unbiased variance over examples; NaN for fewer than two examples.
       count: The sum of the weights, that is, the number of examples to which the statistic applied:
         a number, or [...] if the weights have the further axes.
-      values: [E, L, N, ...] The value of each example, NaN where the statistic did not apply; None
-        unless it was asked for.
+      values: [E, L, N, ...] The value of each example, NaN where there is none; None if not kept.
     """
 
     mean: Float[np.ndarray, 'L N *further']
@@ -98,9 +97,8 @@ def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTab
 def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
     """Return tables [L, N] of all heads by name, as `collect` returns them, as one pandas frame.
 
-    Returns:
-      A frame with the columns statistic, layer, head (both count from 1), mean, variance,
-      standard_error and examples.
+    Its columns are statistic, layer, head (both count from 1), mean, variance, standard_error and
+    examples.
 
     Raises:
       TypeError: The tables are not a dictionary of `HeadTable`s.

@@ -1,8 +1,7 @@
 """Which word each word attends to most, and how often that is the word it is linked to.
 
 A head finds the links of a relation if, from one end of a link, the most attended other word is the
-other end (Clark et al. 2019, section 4.2). Maps are those between words (`words.py`), and special
-tokens are no words.
+other end (Clark et al. 2019, section 4.2). Special tokens are no words.
 
 Shapes: L layers, N heads, T positions, as many as words at most, W = 2 ways along a link, R
 relations, X links, A words at the end of a link, C sentences with links of a relation.

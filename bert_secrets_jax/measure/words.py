@@ -1,9 +1,7 @@
 """Maps of words, from maps of wordpieces (Clark et al. 2019, section 4.1).
 
-The attention to a word that is split is the sum over its wordpieces, and the attention from it is
-their mean. So rows still sum to 1.
-
-Axes: T positions, W words.
+The attention to a word is the sum over its wordpieces, and the attention from it their mean, so
+that rows still sum to 1. Axes: T positions, W words.
 """
 
 from typing import Any
@@ -28,8 +26,7 @@ def word_maps(
       maps: Maps between wordpieces, such as those of all layers and heads of one example.
       words: The number of the word that each wordpiece belongs to, from 0, as `Batch.marks['word']`
         has it; a negative number belongs to none, as padding does.
-      count: The number of words W; None takes the greatest number and 1. Within `jax.jit` it must
-        be given. Rows of numbers that no wordpiece has are 0.
+      count: The number of words W, which `jax.jit` needs; None takes the greatest number and 1.
 
     Raises:
       ValueError: The maps are no squares of as many positions as there are numbers.

@@ -32,13 +32,9 @@ _METRICS = {
 class Table1:
     """A row of Table 1: the scores on the development set, by metric.
 
-    The metrics are 'f1' and 'accuracy' (MRPC, QQP), 'correlation' (STS-B) or 'accuracy'; a score
-    that is printed as 82.3 is 0.823 here.
-
-    Attributes:
-      pretrained_no_finetuning: The pre-trained model with an untrained classifier.
-      finetuned_from_normal_init: Fine-tuned from random weights.
-      finetuned_from_pretrained: Fine-tuned from pre-trained weights.
+    They are those of the pre-trained model with an untrained classifier, and after fine-tuning from
+    random and from pre-trained weights. The metrics are 'f1' and 'accuracy' (MRPC, QQP),
+    'correlation' (STS-B) or 'accuracy'; a score that is printed as 82.3 is 0.823 here.
     """
 
     pretrained_no_finetuning: dict[str, float]
@@ -48,12 +44,7 @@ class Table1:
 
 @dataclasses.dataclass(frozen=True)
 class Disabled:
-    """The scores of a fine-tuned model with parts of it disabled.
-
-    Attributes:
-      baseline: The score of the intact model.
-      scores: The score without each head [12, 12] or without each layer [12].
-    """
+    """The score of the intact model, and those without each head [12, 12] or each layer [12]."""
 
     baseline: float
     scores: Float64[np.ndarray, '12 *heads']
@@ -68,9 +59,7 @@ class Disabled:
 class DigitisationError:
     """How far numbers that were read from a figure are off, in the unit of these numbers.
 
-    Attributes:
-      mean: The mean error, for what is an average of many numbers; NaN if it is not known.
-      most: The greatest error, for what allows for the error of each number.
+    The mean is for an average of many numbers, and NaN if it is not known; `most` for each number.
     """
 
     mean: float
@@ -240,11 +229,7 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
 
 
 def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrelation | None:
-    """Compare two grids [L, N] of L layers and N heads by rank.
-
-    Returns:
-      The rank correlations; None without a second grid, or if the grids have different shapes.
-    """
+    """Return the rank correlations of two grids [L, N]; None without a second one of this shape."""
     if theirs is None or np.shape(ours) != np.shape(theirs):
         return None
     return RankCorrelation(

@@ -77,10 +77,7 @@ class Classifier:
 
 
 def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
-    """Load a classifier.
-
-    Args:
-      path: A file that `save_classifier` wrote; by default the one that comes with the package.
+    """Load a classifier from a file of `save_classifier`, or by default that of the package.
 
     Raises:
       ValueError: The file is no classifier, or one of other classes.
