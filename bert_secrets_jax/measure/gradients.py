@@ -121,7 +121,7 @@ def total_loss(loss: Loss, output: BertOutput, batch: Batch) -> Float[Array, '']
 
 
 def by_type(gradients: Maps, marks: Marks) -> Result:
-    """Mean [L, N, 4] over all real pairs of what stands in the place of maps, by type of the key."""
+    """Mean [L, N, 4] over real pairs of what stands in the place of maps, by type of the key."""
     token = marks['token']
     named = jnp.stack([marks[name] for name in _MARKS])
     types = jnp.concatenate([named, token[None] & ~named.any(axis=0)[None]]).astype(jnp.float32)

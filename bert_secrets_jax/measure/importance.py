@@ -103,8 +103,8 @@ def mask_gradients(loss: Loss):
 def token_gradients(loss: Loss):
     """Return a function that gives what each query token adds to d loss / d mask.
 
-    The context of a token is the sum over keys of attention times value, so that it adds the sum
-    over keys of attention times d loss / d attention.
+    Its context is the sum over keys of attention times value. So it adds attention times d loss / d
+    attention, summed over keys.
     """
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:

@@ -194,7 +194,7 @@ def _measured(statistics, reduced, marks, example, maps):
 def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[Moments | None]:
     """Return the moments of the batches so far with those of one more.
 
-    A program of its own: with the statistics, the first batch would compile them once more.
+    In a program of its own: with the statistics, the first batch would compile them once more.
     """
     return [
         None if here is None else _merge(before, here)

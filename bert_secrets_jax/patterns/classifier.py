@@ -182,10 +182,7 @@ def save_classifier(path: pathlib.Path, classifier: Classifier) -> None:
 
 
 def judge(classifier: Classifier, seen: Float[_AnyArray, 'B F']) -> Float[Array, 'B D']:
-    """Return the logits of each class and, last, the distance to the nearest labelled map.
-
-    The softmax of the C logits is calibrated on models without labels, and D is C + 1.
-    """
+    """Return C logits, calibrated on models without labels, and the distance to the nearest map."""
     standard = standardised(seen, classifier.center, classifier.scale)
     known = jnp.asarray(classifier.known)
     exact = jax.lax.Precision.HIGHEST
