@@ -88,7 +88,7 @@ def calibrated(
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the temperature of logits [M, C] that fits labels best (Guo et al. 2017, section 4.2)."""
+    """Return the temperature for logits [M, C] and their labels (Guo et al. 2017, section 4.2)."""
     tried = np.geomspace(0.01, 10, 301)
     scaled = logits / tried[:, None, None]
     right = np.take_along_axis(scaled, labels[None, :, None], axis=2)[..., 0]
