@@ -95,7 +95,7 @@ def _squad_rows(path: pathlib.Path) -> list[Row]:
         raise ValueError(f'{path} is not laid out as SQuAD is: {error!r}.') from error
 
 
-def _answers(answers: Any) -> tuple[tuple[str, int], ...]:
+def _answers(answers: Any) -> tuple[Any, ...]:
     """Return texts and places from either layout, each answer once."""
     if isinstance(answers, dict):
         pairs = zip(answers['text'], answers['answer_start'], strict=True)

@@ -207,10 +207,8 @@ class Batches:
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, _Waiting] = {}
         whole: set[int] = set()
-        callbacks = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
-        for part in progress(
-            _parts(self.texts), 'Texts', unit='texts', compiles=False, **callbacks
-        ):
+        shown = {'size': lambda part: len(part.examples), 'share': lambda part: part.share}
+        for part in progress(_parts(self.texts), 'Texts', unit='texts', compiles=False, **shown):
             first = losses.examples
             encoded = tokenize_part(part.examples, losses)
             losses.check()

@@ -143,7 +143,7 @@ class _Book:
         filled: list[list[tuple]] = [[] for _ in range(self._examples)]
         for place in order.tolist():
             pairs = self._pairs[shape[place]] + np.array([query[place], key[place]])
-            number = renumbered[place] - first[host[place]]
+            number = int(renumbered[place] - first[host[place]])
             filled[host[place]] += [(*pair, number) for pair in pairs.tolist()]
         table = fill_up(filled)
         return Places(table, first, example, renumbered[own], renumbered[drawn], possible)
