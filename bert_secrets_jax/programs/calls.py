@@ -49,8 +49,8 @@ class Expression:
 
     Attributes:
       python: How Python writes it; empty for the default of an argument.
-      load: A function of the study that returns it.
-      digest: A function of the study that returns JSON values which tell it from others.
+      load: Returns it for a study.
+      digest: Returns JSON values which tell it from others.
     """
 
     python: str
@@ -73,8 +73,9 @@ class Call:
       named: The other arguments by their names: values, or expressions.
       computing: How the function is told how to compute.
       annotated: Whether it looks at words.
-      like: A function or class that has the defaults of further arguments; None if there are none.
-      subject: A function of the study that returns what the result is about.
+      like: A function or class that has the defaults of further arguments.
+      subject: Returns the names of the model and texts of a study that the result is about.
+      title: The name under which the result is kept; empty for that of the analysis.
     """
 
     analysis: str
@@ -84,6 +85,7 @@ class Call:
     annotated: bool = False
     like: Callable | None = None
     subject: Callable[[Study], Subject] = lambda study: study.subject
+    title: str = ''
 
     @property
     def function(self) -> Callable:
@@ -91,11 +93,7 @@ class Call:
         return getattr(bs.analyses, self.analysis)
 
     def key(self, study: Study) -> dict[str, Any]:
-        """Return everything that the result depends on.
-
-        Args:
-          study: The study.
-        """
+        """Return everything that the result depends on."""
 
         def of(value: Any) -> Any:
             return value.digest(study) if isinstance(value, Expression) else value
@@ -116,13 +114,7 @@ class Call:
         return key
 
     def result(self, study: Study, folder: pathlib.Path, *, second: str = '') -> Result:
-        """Compute the result.
-
-        Args:
-          study: The study.
-          folder: The folder of unfinished work.
-          second: A second axis of the devices, as in `Study.compute`.
-        """
+        """Compute the result, with unfinished work in a folder; `second` as in `Study.compute`."""
 
         def of(value: Any) -> Any:
             return value.load(study) if isinstance(value, Expression) else value
@@ -138,12 +130,7 @@ class Call:
         return self.function(*map(of, self.given), **named, subject=self.subject(study))
 
     def python(self, arguments: 'Arguments', subject: Subject) -> str:
-        """Return the call as Python writes it.
-
-        Args:
-          arguments: The arguments of the call, which note what names it needs.
-          subject: The subject of the result.
-        """
+        """Return the call as Python writes it; the arguments note what names it needs."""
         given = {**self.named, **arguments.computing(self.computing)}
         if subject == arguments.study.subject:
             given['subject'] = arguments.input('subject')
@@ -157,24 +144,18 @@ class Call:
 Binding = Callable[['Arguments'], Call | None]
 
 
-def nothing(arguments: 'Arguments') -> None:
-    """Bind nothing: a section that is no call has a command alone."""
-
-
 def kept(
-    title: str,
     bind: Binding,
     *,
     check: Callable[[Study], object] = lambda study: None,
     shares: bool = False,
     second: str = '',
-) -> Callable[[Study, Sequence[Result]], Result]:
+) -> Callable[[Study, Mapping[str, Result]], Result]:
     """Return what answers a section by one call, whose result is kept under the call's key.
 
     Args:
-      title: The name under which the result is kept.
-      bind: The function that binds the analysis of the section.
-      check: A function that refuses settings before any input is loaded or trained.
+      bind: Binds the analysis of the section.
+      check: Refuses settings before any input is loaded or trained.
       shares: Whether the parts of the work, such as sweeps, stay for other sections.
       second: A second axis of the devices, as in `Study.compute`.
     """
@@ -187,19 +168,11 @@ def kept(
             return call.result(study, study.folder / 'parts' if shares else folder, second=second)
 
         kind = inspect.signature(call.function).return_annotation
+        title = call.title or call.analysis.replace('_', ' ')
         found = study.kept_whole(title, kind, call.key(study), compute)
         return dataclasses.replace(found, subject=call.subject(study))
 
     return answer
-
-
-def made(bind: Binding) -> Callable[[Study, Mapping[str, Result]], Result]:
-    """Return what answers a section by one call that takes no time, so that nothing is kept.
-
-    Args:
-      bind: The function that binds the analysis of the section.
-    """
-    return lambda study, results: bind(Arguments(study, results)).result(study, study.folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,11 +194,8 @@ class Lines:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a language and a line, as a part of the page has them."""
-        return tuple(
-            (language, line)
-            for language, line in (('Python', self.python), ('Shell', self.shell))
-            if line
-        )
+        pairs = (('Python', self.python), ('Shell', self.shell))
+        return tuple((language, line) for language, line in pairs if line)
 
 
 def lines_of(
@@ -242,7 +212,7 @@ def lines_of(
       section: The name of the section.
       result: Its result.
       results: The results of the other sections that are answered.
-      bindings: The function that binds the analysis of each section to its arguments.
+      bindings: What binds the analysis of each section to its arguments.
     """
     arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
@@ -256,11 +226,7 @@ def lines_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names(Result):
-    """The names that the lines of Python of a page need.
-
-    Attributes:
-      names: Names to the expressions that make them, as in `Lines`.
-    """
+    """The names that the lines of Python of a page need, as in `Lines`."""
 
     names: Mapping[str, str]
 
@@ -359,9 +325,7 @@ class Arguments:
           like: A function or class that has the defaults of further arguments.
           named: Arguments by their names: values, or expressions.
         """
-        called = bs
-        for part in function.split('.'):
-            called = getattr(called, part)
+        called = operator.attrgetter(function)(bs)
         defaults = {
             name: parameter.default
             for each in (like, called)
@@ -384,18 +348,12 @@ class Arguments:
         annotated: bool = False,
         like: Callable | None = None,
         subject: Callable[[Study], Subject] = lambda study: study.subject,
+        title: str = '',
         **named: Any,
     ) -> Call:
-        """Return the call of an analysis.
-
-        Args:
-          analysis: The name of the function in `bs.analyses`.
-          given: The arguments that stand first: expressions, or names of inputs.
-          computing, annotated, like, subject: As in `Call`.
-          named: The other arguments by their names: values, or expressions.
-        """
+        """Return a `Call`; arguments that stand first are expressions, or names of inputs."""
         inputs = [self.input(each) if isinstance(each, str) else each for each in given]
-        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject)
+        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject, title)
 
     def computing(self, how: Computing) -> dict[str, Any]:
         """Return the arguments that say how something is computed, where they are no defaults."""
@@ -462,6 +420,10 @@ class Arguments:
         return inputs.metrics(self.study.config.data) or None
 
     @property
+    def metric(self) -> str | None:
+        return self.metrics[0] if self.metrics else None
+
+    @property
     def statistics(self) -> tuple[str, ...] | Expression:
         """The statistics of the settings; the code of one's own is part of what they are."""
         names = self['statistics']
@@ -470,16 +432,8 @@ class Arguments:
         return Expression(repr(names), lambda study: names, lambda study: [names, study.own_code])
 
     @property
-    def metric(self) -> str | None:
-        return self.metrics[0] if self.metrics else None
-
-    @property
     def masking(self) -> dict[str, Any]:
-        settings = {
-            'share': self['masked_lm.share'],
-            'one_at_a_time': self['masked_lm.one_at_a_time'],
-            **self.seed,
-        }
+        settings = self.group('masked_lm') | self.seed
         call = self.call('Masking', **settings)
         if call == 'bs.Masking()':
             return {}
@@ -549,11 +503,9 @@ def _choosing(a: Arguments) -> str:
 
 
 def _treebank(a: Arguments, part: str) -> str:
-    path = a[f'treebank.{part}']
+    path, read = a[f'treebank.{part}'], f'bs.treebank_sample({part!r})'
     if path:
         read = a.call('read_treebank', repr(path), bad_rows=a['data.bad_rows'])
-    else:
-        read = a.call('treebank_sample', repr(part))
     return _drawn(a, read, f'treebank.max_{part}')
 
 
@@ -562,29 +514,26 @@ def _text_settings(a: Arguments) -> str:
     return a.call('analyses.TextSettings', **a.length, **given)
 
 
-def _drawn_train(a: Arguments) -> str:
-    return _drawn(a, _read(a, 'train'), 'train.max_examples')
-
-
 def _drawn(a: Arguments, read: str, setting: str) -> str:
     wanted = a[setting]
     return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
 
 
 def _input(
-    write: Callable[[Arguments], str], attribute: str = '', digest_of: str = ''
+    write: Callable[[Arguments], str], attribute: str, digest_of: str | None = ''
 ) -> Callable[[Arguments], Expression]:
-    """Return a function that makes the expression of an input.
+    """Return what makes the expression of an input.
 
     Args:
-      write: A function that returns the Python which makes it.
+      write: Returns the Python which makes it.
       attribute: The name of the attribute of a study that it is.
-      digest_of: The name by which `Study.input` knows its content; empty if no result depends on
-        it.
+      digest_of: The name by which `Study.input` knows its content; empty for that of the attribute,
+        None if no result depends on it.
     """
+    name = attribute.replace('_', ' ') if digest_of == '' else digest_of
 
     def digest(study: Study) -> str | None:
-        return study.input(digest_of) if digest_of else None
+        return study.input(name) if name else None
 
     return lambda a: Expression(write(a), operator.attrgetter(attribute), digest)
 
@@ -597,31 +546,27 @@ def _tuning(start: str) -> Callable[[Arguments], Expression]:
     )
 
 
-# The functions that make the inputs, by their names in Python.
+# By the names of the inputs in Python.
 INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'pretrained': _input(_pretrained, 'pretrained', 'weights'),
-    'train': _input(_drawn_train, 'train', 'train'),
-    'dev': _input(lambda a: _read(a, a['data.split']), 'dev', 'dev'),
-    'texts': _input(_texts, 'texts', 'texts'),
-    'ablated': _input(
-        lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts', 'ablated texts'
-    ),
+    'train': _input(lambda a: _drawn(a, _read(a, 'train'), 'train.max_examples'), 'train'),
+    'dev': _input(lambda a: _read(a, a['data.split']), 'dev'),
+    'texts': _input(_texts, 'texts'),
+    'ablated': _input(lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts'),
     'measured': _input(
-        lambda a: a.drawn('train', 'importance.max_examples').python,
-        'measured_texts',
-        'measured texts',
+        lambda a: a.drawn('train', 'importance.max_examples').python, 'measured_texts'
     ),
-    'known': _input(_known, 'choosing_texts', 'choosing texts'),
-    'choosing': _input(_choosing, 'choosing_texts', 'choosing texts'),
+    'known': _input(_known, 'choosing_texts'),
+    'choosing': _input(_choosing, 'choosing_texts'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),
     'tuned_random': _tuning('random'),
-    'settings': _input(_text_settings, 'settings'),
+    'settings': _input(_text_settings, 'settings', None),
     'compute': lambda a: Expression(
         a.call('Compute', **a.length), lambda study: study.compute(), lambda study: None
     ),
-    'subject': _input(lambda a: f'bs.analyses.{a.study.subject!r}', 'subject'),
+    'subject': _input(lambda a: f'bs.analyses.{a.study.subject!r}', 'subject', None),
 }
 
 
@@ -674,10 +619,6 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
 
 
 def quoted(word: str) -> str:
-    """Return a word for a shell, in double quotes where it has single ones, as Python writes.
-
-    Args:
-      word: The word.
-    """
+    """Return a word for a shell, in double quotes where it has single ones, as Python writes."""
     plain = "'" in word and not set(word) & set('"$`\\!')
     return f'"{word}"' if plain else shlex.quote(word)

@@ -10,14 +10,14 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
-from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 
 

@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
@@ -26,7 +26,7 @@ from bert_secrets_jax.programs.sections import (
     declarations,
     watch,
 )
-from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
