@@ -33,12 +33,8 @@ class Refused(ValueError):
 def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
     """Return a server that only this machine can reach; run its `serve_forever`.
 
-    Args:
-      handler: Makes a `Handler` of each connection.
-      port: The port; 0 takes any that is free, which `server_address` then holds.
-
-    Raises:
-      ValueError: The port cannot be had.
+    It makes a `Handler` of each connection. Port 0 takes any that is free, which `server_address`
+    then holds.
     """
     try:
         return Server(('127.0.0.1', port), handler)
@@ -52,12 +48,7 @@ def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.Th
 def serve_until_stopped(
     server: http.server.ThreadingHTTPServer, *, nothing_is_lost: bool = False
 ) -> None:
-    """Print the address of a page and serve it, until the program is stopped.
-
-    Args:
-      server: The server, as `start` returns it.
-      nothing_is_lost: Whether to say so.
-    """
+    """Print the address of a page and serve it, until the program is stopped."""
     lost = '; nothing is lost' if nothing_is_lost else ''
     print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops{lost})', flush=True)
     try:
@@ -121,9 +112,6 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
 
     A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
     then name that site as the host.
-
-    Raises:
-      Refused: It comes from elsewhere.
     """
     here = (f'127.0.0.1:{port}', f'localhost:{port}')
     # Browsers leave out the port that all have.
@@ -140,11 +128,7 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
 
 
 def body_length(headers: Message) -> int:
-    """Return the number of bytes of a request's body.
-
-    Raises:
-      Refused: It is not said, or is not said clearly, or is too large.
-    """
+    """Return the number of bytes of a request's body; refuse one that is unclear or too large."""
     sent = headers.get_all('Content-Length', [])
     if not sent or 'Transfer-Encoding' in headers:
         raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')

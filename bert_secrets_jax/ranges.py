@@ -47,15 +47,7 @@ def _spelled(number: int | float) -> str:
 
 
 def check_ranges(given: Any, ranges: Mapping[str, Range]) -> None:
-    """Refuse settings that are out of range.
-
-    Args:
-      given: The settings, as attributes.
-      ranges: The range of each setting by its name.
-
-    Raises:
-      ValueError: A setting is out of its range, which the error names.
-    """
+    """Refuse settings, given as attributes, that are out of range, with an error that names one."""
     for name, allowed in ranges.items():
         if getattr(given, name) not in allowed:
             raise ValueError(f'{name}={shortened(getattr(given, name))} must be {allowed}.')

@@ -56,25 +56,25 @@ class FinishedRun(Result):
 
     def findings(self):
         # Only warnings, which must be read first; the page of the run itself has the rest.
-        found = [each for result in self.results.values() for each in result.findings()]
-        return [each for each in found if each.warning]
+        return [each for each in self._all('findings') if each.warning]
 
     def notes(self):
         return [f'All that was found in this run is in {self.folder / PAGE}.']
 
     def head_marks(self):
-        return [each for result in self.results.values() for each in result.head_marks()]
+        return self._all('head_marks')
 
     def head_notes(self):
-        found = [result.head_notes() for result in self.results.values()]
-        return {name: texts for notes in found for name, texts in notes.items()}
+        return {k: v for each in self.results.values() for k, v in each.head_notes().items()}
 
     def badges(self):
-        return [each for result in self.results.values() for each in result.badges()]
+        return self._all('badges')
 
     def token_maps(self):
-        found = [result.token_maps() for result in self.results.values()]
-        return {name: maps for each in found for name, maps in each.items()}
+        return {k: v for each in self.results.values() for k, v in each.token_maps().items()}
+
+    def _all(self, method: str) -> list[Any]:
+        return [each for result in self.results.values() for each in getattr(result, method)()]
 
 
 def compare_runs(
@@ -103,10 +103,8 @@ def compare_runs(
         _check_out(pathlib.Path(out))
     read = [read_run(folder) for folder in folders]
     found = dict(zip(_names(read), read, strict=True))
-    common = [
-        one.results.keys() & other.results.keys() for one, other in itertools.combinations(read, 2)
-    ]
-    if not any(common):
+    pairs = itertools.combinations(read, 2)
+    if not any(one.results.keys() & other.results.keys() for one, other in pairs):
         has = '; '.join(f'{name} has {", ".join(run.results)}' for name, run in found.items())
         raise ValueError(
             f'The runs have no section in common: {has}. Run the same sections in both folders.'
@@ -126,8 +124,8 @@ def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
         raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
     folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
     places = [folder.resolve() for folder in folders]
-    for folder, place in zip(folders, places, strict=True):
-        if places.count(place) > 1:
+    for folder in folders:
+        if places.count(folder.resolve()) > 1:
             raise ValueError(f'{folder} is given twice: give each run once.')
     if len(folders) < 2:
         given = ', '.join(map(str, folders)) or 'none'
@@ -157,9 +155,6 @@ def _check_out(out: pathlib.Path) -> None:
 
 def read_run(folder: pathlib.Path) -> FinishedRun:
     """Return everything of a run that is kept and that this version can read.
-
-    Args:
-      folder: The folder of the run.
 
     Raises:
       ValueError: Its settings are those of no run, or nothing can be read.
@@ -251,7 +246,5 @@ def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, An
         name for name in names if len({repr(run.settings.get(name)) for run in runs.values()}) > 1
     ]
     for title, run in runs.items():
-        yield (
-            f'{title}: settings that differ',
-            {'folder': run.folder} | {name: run.settings.get(name) for name in differ},
-        )
+        settings = {name: run.settings.get(name) for name in differ}
+        yield f'{title}: settings that differ', {'folder': run.folder} | settings

@@ -24,12 +24,7 @@ from bert_secrets_jax.runs.folder import open_folder
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
-    """Open the folder of a run, and call a function with its studies.
-
-    Args:
-      workdir: The folder of the results.
-      config: All settings.
-      main: A function of the studies: one, or one for each task.
+    """Open the folder of a run, and call a function with its studies: one, or one for each task.
 
     Raises:
       SystemExit: There was an error that a user can mend, which is given in one line.
@@ -66,10 +61,7 @@ def _logged(path: pathlib.Path) -> Iterator[None]:
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
     """Answer sections, and print warnings, findings and the path of the page.
 
-    Args:
-      studies: One study, or one for each task.
-      chosen: The names of the sections, as in `sections.chosen_of`. Of a whole report, only the
-        findings about the claims are printed.
+    Of a whole report, only the findings about the claims are printed.
     """
     several = len(studies) > 1
     folder = studies[0].folder.parent if several else studies[0].folder
@@ -96,15 +88,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
 
 def compare(runs: Sequence[str], out: str) -> None:
-    """Compare finished runs, and print the findings and the path of the page.
-
-    Args:
-      runs: The folders of the runs.
-      out: The folder of the page.
-
-    Raises:
-      SystemExit: There was an error that a user can mend, which is given in one line.
-    """
+    """Compare finished runs, and print the findings and the path of the page."""
     try:
         for finding in compare_runs(runs, out=out).findings():
             print(finding.sentence)
@@ -130,9 +114,7 @@ def set_up_logging() -> None:
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that the config names, and open their folders.
 
-    Args:
-      config: All settings. `data.task` may name several tasks of GLUE, with commas between them.
-      workdir: The folder of the results. Each of several tasks has its own folder in it.
+    `data.task` may name several tasks of GLUE. Each of these has its own folder in that of the run.
 
     Raises:
       ValueError: Settings are out of range, a task is unknown or given twice, or the folder has

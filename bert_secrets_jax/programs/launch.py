@@ -116,11 +116,7 @@ def _set_up_streams() -> None:
 
 
 def launch_section(name: str) -> None:
-    """Launch a program that answers one section, and prints its findings and the path of the page.
-
-    Args:
-      name: The name of the section.
-    """
+    """Launch a program that answers one section, and prints its findings and where the page is."""
     _launch(lambda studies: _answer(studies, [name]))
 
 
@@ -135,11 +131,7 @@ def launch_report() -> None:
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:
-    """Launch a program that is run for each task.
-
-    Args:
-      main: A function of the study of a task.
-    """
+    """Launch a program that is run for the study of each task."""
     _launch(lambda studies: [main(study) for study in studies])
 
 

@@ -61,10 +61,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Return a part with the pictures written for the same result, or write its files.
-
-    The arguments are those of `write_part`.
-    """
+    """Return a part with the pictures written for the same result, or write its files."""
     written = read_manifest(folder).get(part.name)
     if not written or written.get('used') != _state(part.result, used):
         return write_part(folder, part, used)
@@ -87,12 +84,7 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove the files of parts that belong to other settings, so that nothing stale is left.
-
-    Args:
-      folder: The folder of the run.
-      names: The names of the parts.
-    """
+    """Remove the files of parts that belong to other settings, so that nothing stale is left."""
     manifest = read_manifest(folder)
     for name in names:
         _remove(folder, manifest.pop(name, {}).get('files', []))

@@ -49,8 +49,8 @@ class Answers:
       study: The study.
       group: The beginning of the headings, the name of the task; empty for a single study.
       parts: The part of the page for each section, by the name of the section.
-      used: The names of the kept files that each result was made from, by the name of the section.
-      lines: The lines that make each result again, by the name of the section.
+      used: The names of the kept files that each result was made from, by section.
+      lines: The lines that make each result again, by section.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -67,11 +67,7 @@ class Answers:
         return self.results_of(name for name in SECTIONS if name not in LAST)
 
     def results_of(self, names: Iterable[str]) -> dict[str, Result]:
-        """Return the results that exist, by the names of their sections.
-
-        Args:
-          names: The names of the sections.
-        """
+        """Return the results that exist, by the names of their sections."""
         parts = {name: self.parts[name] for name in names if name in self.parts}
         return {name: part.result for name, part in parts.items() if part.result is not None}
 
@@ -105,17 +101,10 @@ class Offers:
 
 
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
-    """Answer sections, and write their files and the page after each.
+    """Answer sections of one study, or one for each task; write files and the page after each.
 
     Sections that are finished stay on the page, whether they are chosen or not. A section that
-    fails is reported and does not stop the others.
-
-    Args:
-      studies: One study, or one for each task.
-      chosen: The names of the sections, as in `sections.chosen_of`.
-
-    Returns:
-      The answers of each study.
+    fails is reported and does not stop the others. Names are those of `sections.chosen_of`.
 
     Raises:
       ValueError: A section is unknown, or a study lacks something that it needs.
@@ -155,11 +144,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 def _read_inputs(
     answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
 ) -> bool:
-    """Read model and texts first: what is wrong with them fails once, and not in every section.
-
-    Raises:
-      ValueError, OSError: There is no other task that could go on.
-    """
+    """Read model and texts first: what is wrong with them fails once, and not in every section."""
 
     def read() -> None:
         answers.study.input('weights')
@@ -380,12 +365,7 @@ def _describe(error: Exception, folder: pathlib.Path) -> str:
 
 
 def one_line(error: Exception, folder: pathlib.Path) -> str:
-    """Return the first line of an error; an error of several lines is added to `error.txt`.
-
-    Args:
-      error: The error.
-      folder: The folder in which `error.txt` is written.
-    """
+    """Return the first line of an error; `error.txt` in the folder has all of several lines."""
     if len(str(error).strip().splitlines()) > 1:
         details = folder / 'error.txt'
         if not processes.is_first():

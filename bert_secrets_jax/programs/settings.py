@@ -2,6 +2,8 @@
 
 import ast
 import difflib
+import functools
+import operator
 import textwrap
 from collections.abc import Sequence
 
@@ -20,17 +22,9 @@ def set_texts(
     label: str | None = None,
     labels: Sequence[str] = (),
 ) -> None:
-    """Make a table of one's own the texts of a config.
+    """Make a table of one's own the texts of a config, as `api.report` describes them.
 
-    Args:
-      config: The config, which is changed.
-      texts: The path of the table.
-      train: The path of the table to fine-tune on; None if there is none.
-      text_a: The column of the first or only text; None leaves the setting as it is.
-      text_b: The column of the second text; None if there is only one.
-      label: The column of the label; None if there are no labels.
-      labels: The names of the classes in the order of their ids; empty if the labels are numbers or
-        there are none.
+    Without `text_a`, that setting is left as it is.
     """
     config.data.source = 'file'
     config.data.file = texts
@@ -55,18 +49,11 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
     """
     if name not in SETTINGS:
         close = difflib.get_close_matches(name, SETTINGS, n=3)
-        raise ValueError(
-            f'No such setting: {name!r}.'
-            + (
-                f' Did you mean {" or ".join(close)}?'
-                if close
-                else ' `bert-secrets settings` lists them.'
-            )
-        )
+        meant = f'Did you mean {" or ".join(close)}?'
+        listed = '`bert-secrets settings` lists them.'
+        raise ValueError(f'No such setting: {name!r}. {meant if close else listed}')
     *path, last = name.split('.')
-    part = config
-    for each in path:
-        part = part[each]
+    part = functools.reduce(operator.getitem, path, config)
     default = part[last]
     if isinstance(value, str) and not isinstance(default, str | None):
         try:

@@ -40,13 +40,6 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     such as '0.10.2, then 0.11.0'. Settings may differ from the former ones, since results that
     depend on them are kept under another name.
 
-    Args:
-      path: The folder.
-      config: All settings, as JSON values.
-
-    Returns:
-      The path of the folder.
-
     Raises:
       ValueError: The path is a file, or the folder has a model, or files but not those of a run.
     """
@@ -95,11 +88,9 @@ def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str
 
 @functools.cache
 def describe_versions() -> dict[str, str]:
-    """Return the versions that a result depends on besides its config.
+    """Return the versions that a result depends on: packages, the device, and the commit.
 
-    Returns:
-      A dictionary with the versions of Python and of the packages ('not installed' if a package is
-      missing), the device, and the commit of the clone ('unknown' for an installed package).
+    The commit is 'unknown' for an installed package.
     """
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
@@ -131,15 +122,7 @@ def _commit() -> str:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe the settings that differ, such as 'train.epochs was 3, is 2'.
-
-    Args:
-      before: The former settings, nested or flat.
-      now: The present settings.
-
-    Returns:
-      One text, with semicolons between the settings; empty if none differs.
-    """
+    """Describe the settings that differ, such as 'train.epochs was 3, is 2'; '' if none does."""
     before, now = flatten_dict(before, sep='.'), flatten_dict(now, sep='.')
     return '; '.join(
         f'{key} was {before.get(key)!r}, is {now.get(key)!r}'

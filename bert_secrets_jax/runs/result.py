@@ -46,11 +46,7 @@ class Subject:
     task: str | None = None
 
     def as_in(self, figure: str) -> str:
-        """Return how a caption refers to a figure of the paper, whose texts may be others.
-
-        Args:
-          figure: The figure or table, such as 'Figure 8'.
-        """
+        """Return how a caption refers to a figure, 'Figure 8', whose texts may be others."""
         return figure if paper.title(self.task) else f'in the manner of {figure}'
 
 
@@ -141,18 +137,12 @@ class HeadMarks:
         losing it does) or in a 'corner' (what changed it).
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
       sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
-      strength: [L, N] A number by which heads with the same mark are put in order; the greatest is
-        named.
-      phrase: How heads with a mark are counted, with `{mark}` in its place: 'mostly on {mark}' is
-        read as '3 mostly on [CLS]'.
+      strength: [L, N] Puts heads with the same mark in order; the greatest is named.
+      phrase: How heads with a mark are counted: 'mostly on {mark}' is read as '3 mostly on [CLS]'.
       none: The sentence if no head has a mark; empty for none.
-      rank: The place of a colour among those of other results: where several have a mark for a
-        head, that of the lowest rank is its colour.
+      rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
         'fine-tuned'. An atlas puts it beside the colours of the same title of the model as it is.
-
-    Raises:
-      ValueError: A mark is drawn in another way, or the arrays have other shapes than each other.
     """
 
     title: str
@@ -206,12 +196,10 @@ class Figures(Mapping):
         self.only_files = frozenset(only_files)
 
     def __getitem__(self, name: str) -> 'Figure':
-        try:
-            drawing = self._drawings[name]
-        except KeyError:
+        if name not in self._drawings:
             known = ', '.join(self._drawings) or 'none'
-            raise KeyError(f'There is no figure {name!r}; there are: {known}.') from None
-        return drawing()
+            raise KeyError(f'There is no figure {name!r}; there are: {known}.')
+        return self._drawings[name]()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._drawings)
@@ -231,12 +219,7 @@ class Figures(Mapping):
 
 
 def drawn(result: 'Result', **drawings: Callable[[Any], 'Figure']) -> Figures:
-    """Return the figures of a result.
-
-    Args:
-      result: The result.
-      **drawings: For each name, a function that draws the figure of a result.
-    """
+    """Return the figures of a result, from a function that draws each from it."""
     return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 
 
@@ -308,9 +291,6 @@ class Result:
     def load(cls, path: str | pathlib.Path) -> 'Result':
         """Read a result that `save` wrote.
 
-        Args:
-          path: The file.
-
         Raises:
           FileNotFoundError: There is no such file.
           ValueError: The file is damaged, of another version, or has another result.
@@ -348,12 +328,7 @@ def _shown(text: str) -> str:
 
 
 def image(svg: str, caption: str) -> str:
-    """Return an HTML image that has its picture inside and needs no file.
-
-    Args:
-      svg: The text of the SVG.
-      caption: The alternative text of the image.
-    """
+    """Return an HTML image that has its picture (SVG) inside and needs no file."""
     # As an image and not inline: the identifiers of two SVGs on one page would collide. What HTML
     # or an address would misread is escaped; base64 would be a quarter longer.
     data = urllib.parse.quote(svg, safe=" !$&'()*+,-./:;=?@[]^_`{|}~")
@@ -367,14 +342,10 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame with a caption.
+    """Return a pandas frame with a caption, which is stored in `frame.attrs['caption']`.
 
-    Args:
-      columns: The names of the columns.
-      rows: The rows, with a value for each column.
-      caption: The caption, which is stored in `frame.attrs['caption']`.
-      colours: The columns that a page may colour heads or layers by, if there is a row for each;
-        stored in `frame.attrs['colours']`.
+    Columns that a page may colour heads or layers by, if there is a row for each, are stored in
+    `frame.attrs['colours']`.
     """
     import pandas
 

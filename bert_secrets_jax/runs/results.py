@@ -30,6 +30,9 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         sep = results['special_tokens_heads'].query('statistic == "[SEP]"')
         sep.pivot(index='layer', columns='head', values='mean')
 
+    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
+    in the frame.
+
     Args:
       workdir: The folder of a run, or a folder of several runs, such as one for each of several
         tasks. The frames of several runs begin with a column `run`, the name of the folder of the
@@ -39,13 +42,9 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
       A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
       frames.
 
-    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
-    in the frame.
-
     Raises:
       FileNotFoundError: There is no run.
-      ValueError: A file is no table, or was changed or removed after the run wrote it; the error
-        names it.
+      ValueError: A file is no table, or was changed or removed after the run wrote it.
     """
     import pandas
 
@@ -109,11 +108,7 @@ def _check_unchanged(folder: pathlib.Path) -> None:
 
 
 def read_manifest(folder: pathlib.Path) -> dict:
-    """Return the record of the files that were written for each part; empty if there is none.
-
-    Args:
-      folder: The folder of the run.
-    """
+    """Return the record of the files that were written for each part; empty if there is none."""
     file = folder / MANIFEST
     try:
         found = read_json(file)

@@ -33,12 +33,9 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
     Args:
       path: The file (.npz).
       value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
-        these.
+        these. Anything else is a TypeError that says where it is.
       key: The key that tells this value from others of its class, so that one file in place of
         another is noticed.
-
-    Raises:
-      TypeError: The dataclass has something else in it; the error says where.
     """
     about, arrays = _described(value, key)
     # As it will be read: floats and texts have one spelling in JSON.
@@ -47,11 +44,7 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
 
 
 def content(value: Any) -> str:
-    """Return a digest of a dataclass, the same for one that was written and read again.
-
-    Args:
-      value: The dataclass, as for `write`.
-    """
+    """Return a digest of a dataclass, the same for one that was written and read again."""
     return checksum(*_described(value, ''))
 
 
@@ -64,12 +57,7 @@ def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarr
 
 
 def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
-    """Read a dataclass that `write` wrote.
-
-    Args:
-      path: The file.
-      kind: The dataclass in the file.
-      key: The key that it was written with.
+    """Read a dataclass that `write` wrote with the same key.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -97,13 +85,9 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
 def kept(
     folder: str | pathlib.Path | None, key: Sequence[Any], kind: type[T], compute: Callable[[], T]
 ) -> T:
-    """Return a dataclass that is computed once, and from then on read from a folder.
+    """Return a dataclass that is computed once, and from then on read from a folder, if any.
 
-    Args:
-      folder: The folder; None computes without keeping.
-      key: All that the value depends on, as `files.fingerprint` takes it.
-      kind: The dataclass.
-      compute: A function that computes it.
+    The key is all that the value depends on, as `files.fingerprint` takes it.
     """
     if folder is None:
         return compute()
