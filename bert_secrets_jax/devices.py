@@ -63,10 +63,7 @@ def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:
 
 
 def place(tree: Any, sharding: Any) -> Any:
-    """Put arrays that every process holds on the devices; each process only moves its own share.
-
-    Without a sharding they go to the usual device.
-    """
+    """Put arrays that every process has on the devices; each process only moves its own share."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
 

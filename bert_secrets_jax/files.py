@@ -61,14 +61,10 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def open_decompressed(
-    path: str | os.PathLike[str],
-) -> Iterator[tuple[IO[bytes], BinaryIO]]:
-    """Open a regular file that may be compressed (.gz, .xz); ValueError if it is damaged.
+def open_decompressed(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], BinaryIO]]:
+    """Open a file that may be compressed (.gz, .xz); ValueError if it is damaged.
 
-    Yields:
-      A file to read without the compression, and the file itself, whose position says how much of
-      it has been read.
+    Yields the decompressed file, and the file itself, whose position says how much of it is read.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix in _PACKED:
@@ -99,8 +95,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Read a text in UTF-8, with or without a byte order mark.
 
-    Raises:
-      ValueError: It is no regular file, or is not UTF-8; the error names the file and the line.
+    A ValueError names the file and, where it is not UTF-8, the line.
     """
     data = read_bytes(path)
     try:
@@ -113,10 +108,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-      ValueError: The text is not JSON, a key occurs twice in one object, a number has thousands of
-        digits, or values are nested more than 100 deep. `json.JSONDecodeError`, which says where,
-        is one of these.
+    ValueError if it is not JSON (`json.JSONDecodeError` says where), a key occurs twice in one
+    object, a number has thousands of digits, or values are nested more than 100 deep.
     """
     try:
         value = json.loads(text, object_pairs_hook=_object)
@@ -218,9 +211,7 @@ def differing(folder: pathlib.Path, noted: Mapping[str, str]) -> list[pathlib.Pa
 def write_atomically(path: pathlib.Path, data: bytes) -> None:
     """Write a file so that a run killed in the middle leaves the former one, or none.
 
-    Raises:
-      OSError: The file cannot be written, because the disk is full, for one; the error names the
-        path, and nothing of the file is left.
+    An OSError, of a full disk for one, names the path, and nothing of the file is left.
     """
     # A name of its own, so that two that write the same file do not share the half of it.
     partial = path.with_name(f'.{path.name[:100]}.{secrets.token_hex(8)}.partial')
@@ -244,16 +235,11 @@ def locked(
 ) -> Iterator[IO[str] | None]:
     """Hold a lock that one process at a time can have; wait until it is free.
 
-    The lock goes with the process, even one that is killed: none is ever stale.
+    The lock goes with the process, even one that is killed: none is ever stale. The file is made if
+    it is missing. `waiting` is called after each try that failed, with the seconds since the first;
+    what it raises ends the waiting.
 
-    Args:
-      path: The file of the lock. It is made if it is missing; its content means nothing.
-      waiting: Called after each try that failed, with the seconds since the first. What it raises
-        ends the waiting.
-      pause: The number of seconds between two tries.
-
-    Yields:
-      The open file, for a note on who has the lock; None on Windows, where nothing is locked.
+    Yields the open file, for a note on who has the lock; None on Windows, where nothing is locked.
     """
     if fcntl is None:
         yield None
@@ -385,7 +371,7 @@ def as_cell(value: Any) -> Any:
 
     A text that begins with =, +, - or @ (or with a tab or a line end and then, perhaps, one of
     these) would be a formula to a spreadsheet: it gets an apostrophe in front, which spreadsheets
-    read as "this is text". Other values are returned as they are.
+    read as "this is text".
     """
     return f"'{value}" if _is_formula(value) else value
 

@@ -102,16 +102,10 @@ def together(
 ) -> Iterator[None]:
     """Be one of several processes, if that is asked for; comes before anything is computed.
 
-    When another process ends, this one does, too: at once where the network tells, and within
+    A cluster (a TPU pod, Slurm, Open MPI) tells what is not given, if it is `distributed`. When
+    another process ends, this one does, too: at once where the network tells, and within
     `heartbeat_seconds` at the latest. It says so in one line. If all processes have an error, the
     first one alone says so.
-
-    Args:
-      distributed: Whether the cluster tells what is not given: a TPU pod, Slurm, Open MPI.
-      coordinator_address: The host and port at which the first process can be reached.
-      num_processes: The number of processes.
-      process_id: The number of this process, from 0.
-      heartbeat_seconds: A process that has not been heard of for so long is given up.
     """
     given = (coordinator_address, num_processes, process_id)
     if not distributed and given == (None, None, None):

@@ -21,14 +21,7 @@ _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
 
 
 def check(config: ConfigDict) -> None:
-    """Check every setting on its own, before anything is read or computed.
-
-    Args:
-      config: All settings.
-
-    Raises:
-      ValueError: Settings are out of range; the error names them all.
-    """
+    """Check every setting on its own; a ValueError names all that are out of range."""
     faults = []
     for name, setting in SETTINGS.items():
         faults += _faults(name, setting, _of(config, name))
@@ -57,13 +50,10 @@ def check(config: ConfigDict) -> None:
 
 
 def numbers_in(text: str) -> tuple[float | int, ...]:
-    """Return the numbers of a setting that has several, with commas between them.
+    """Return the numbers of a setting that has several; ValueError if a part of it is none.
 
     >>> numbers_in('0.01, 3e-2')
     (0.01, 0.03)
-
-    Raises:
-      ValueError: A part of it is no number.
     """
     words = [word.strip() for word in text.split(',')] if isinstance(text, str) else ['']
     if not all(_NUMBER.fullmatch(word) for word in words):

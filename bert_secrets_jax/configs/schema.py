@@ -26,12 +26,7 @@ class Listed(Words):
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """Numbers in a range, of which a setting has any number, with commas between them.
-
-    Attributes:
-      each: The range.
-      needed: Whether there must be one at least.
-    """
+    """Different numbers in a range, with commas between them; at least one if it is `needed`."""
 
     each: Range
     needed: bool = False
@@ -56,12 +51,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A group of settings.
-
-    Attributes:
-      name: The beginning of the names of its settings.
-      help: Its purpose; empty where the names say it.
-    """
+    """A group of settings, by the beginning of their names, and its purpose."""
 
     name: str
     help: str = ''

@@ -45,12 +45,9 @@ _FLAGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """An argument that is no plain value.
+    """An argument that is no plain value: how Python writes it, how a study loads it, its digest.
 
-    Attributes:
-      python: How Python writes it; empty for the default of an argument.
-      load: Returns it for a study.
-      digest: Returns JSON values which tell it from others.
+    An empty `python` is the default of an argument. The digest is of JSON values.
     """
 
     python: str
@@ -65,13 +62,11 @@ Computing = Literal['compute', 'settings', 'max_length', '']
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The call of an analysis.
+    """The call of an analysis, by its name in `bs.analyses`.
 
     Attributes:
-      analysis: The name of the function in `bs.analyses`.
       given: The arguments that stand first.
       named: The other arguments by their names: values, or expressions.
-      computing: How the function is told how to compute.
       annotated: Whether it looks at words.
       like: A function or class that has the defaults of further arguments.
       subject: Returns the names of the model and texts of a study that the result is about.
@@ -177,14 +172,11 @@ def kept(
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """The lines that make a result again.
+    """The lines that make a result again: a statement of Python and a command.
 
     Attributes:
-      python: A statement that gives the result the name of its section; empty if there is no such
-        call.
-      shell: A command.
-      names: The expressions that make the names that the statement needs, by name. Each needs only
-        those before it.
+      python: Gives the result the name of its section; empty if there is no such call.
+      names: The expressions that make the names that it needs. Each needs only those before it.
     """
 
     python: str
@@ -207,12 +199,7 @@ def lines_of(
 ) -> Lines:
     """Return the lines that make the result of a section again.
 
-    Args:
-      study: The study, of which only names and settings are looked at.
-      section: The name of the section.
-      result: Its result.
-      results: The results of the other sections that are answered.
-      bindings: What binds the analysis of each section to its arguments.
+    Only names and settings of the study are looked at. Results are those of the other sections.
     """
     arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
@@ -311,19 +298,11 @@ class Arguments:
         )
 
     def call(
-        self,
-        function: str,
-        *given: str | Expression,
-        like: Callable | None = None,
-        **named: Any,
+        self, function: str, *given: str | Expression, like: Callable | None = None, **named: Any
     ) -> str:
         """Return a call as Python writes it, without the arguments that have their defaults.
 
-        Args:
-          function: The function, without 'bs.'.
-          given: The arguments that stand first: expressions, or the text of some.
-          like: A function or class that has the defaults of further arguments.
-          named: Arguments by their names: values, or expressions.
+        The function is named without 'bs.'. `like` is another one, which has further defaults.
         """
         called = operator.attrgetter(function)(bs)
         defaults = {
@@ -522,13 +501,10 @@ def _drawn(a: Arguments, read: str, setting: str) -> str:
 def _input(
     write: Callable[[Arguments], str], attribute: str, digest_of: str | None = ''
 ) -> Callable[[Arguments], Expression]:
-    """Return what makes the expression of an input.
+    """Return what makes the expression of an input, which is an attribute of a study.
 
-    Args:
-      write: Returns the Python which makes it.
-      attribute: The name of the attribute of a study that it is.
-      digest_of: The name by which `Study.input` knows its content; empty for that of the attribute,
-        None if no result depends on it.
+    `Study.input` knows its content by the name `digest_of`, which is empty for that of the
+    attribute, and None if no result depends on it.
     """
     name = attribute.replace('_', ' ') if digest_of == '' else digest_of
 
@@ -575,10 +551,7 @@ def command(
 ) -> str:
     """Return the shortest command that answers sections with these settings.
 
-    Args:
-      config: All settings.
-      sections: The names of the sections.
-      read: The names of the settings that matter to them; None is all.
+    Settings that are not read do not matter to the sections; None is all.
     """
     program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
     own = flatten_dict(config.to_dict(), sep='.')

@@ -30,8 +30,6 @@ class FinishedRun(Result):
     """The findings of a run, at a glance.
 
     Attributes:
-      folder: The folder of the run.
-      model: The name of the model.
       texts: The name of the texts, without that of their part.
       settings: All settings by their dotted names.
       results: The results by the names of their sections.
@@ -154,11 +152,7 @@ def _check_out(out: pathlib.Path) -> None:
 
 
 def read_run(folder: pathlib.Path) -> FinishedRun:
-    """Return everything of a run that is kept and that this version can read.
-
-    Raises:
-      ValueError: Its settings are those of no run, or nothing can be read.
-    """
+    """Return all of a run that is kept and that this version can read; ValueError if nothing."""
     study = _study(folder)
     results: dict[str, Result] = {}
     missing = []

@@ -26,8 +26,7 @@ def run_in(
 ) -> None:
     """Open the folder of a run, and call a function with its studies: one, or one for each task.
 
-    Raises:
-      SystemExit: There was an error that a user can mend, which is given in one line.
+    An error that a user can mend becomes a SystemExit of one line.
     """
     workdir = pathlib.Path(workdir)
     enable_cache()
@@ -115,10 +114,6 @@ def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that the config names, and open their folders.
 
     `data.task` may name several tasks of GLUE. Each of these has its own folder in that of the run.
-
-    Raises:
-      ValueError: Settings are out of range, a task is unknown or given twice, or the folder has
-        other files.
     """
     ranges.check(config)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []

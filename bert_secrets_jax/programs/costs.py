@@ -54,18 +54,12 @@ Costs = dict[str, Cost]
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast this machine runs a model.
-
-    Attributes:
-      token: The seconds of a token through all layers, forward, in a full batch.
-      program: The seconds in which a forward pass with maps is traced and compiled.
-    """
+    """How fast this machine runs a model: seconds of a token, forward, and of compiling a pass."""
 
     token: float
     program: float
 
     def seconds(self, costs: Iterable[Cost]) -> float:
-        """Return about how long some work takes."""
         return math.fsum(
             each.tokens * self.token + each.programs * self.program + each.seconds for each in costs
         )

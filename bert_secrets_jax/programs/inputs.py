@@ -13,13 +13,7 @@ from bert_secrets_jax.data.tasks import get_task
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The call that reads the texts of a split.
-
-    Attributes:
-      function: The name of the function in `bs`.
-      given: The arguments that stand first.
-      named: The other arguments, by their names.
-    """
+    """The call that reads the texts of a split: the name in `bs`, and its arguments."""
 
     function: str
     given: tuple[str | None, ...]
@@ -27,11 +21,7 @@ class Reading:
 
 
 def reading(data: ConfigDict, split: str) -> Reading:
-    """Return the call that reads all texts of a split, with what is to be learnt from them.
-
-    Raises:
-      ValueError: No file is named, it has the wrong ending, or a setting means nothing for it.
-    """
+    """Return the call that reads all texts of a split, with what is to be learnt from them."""
     bad_rows = {'bad_rows': data.bad_rows}
     match data.source:
         case 'corpus':

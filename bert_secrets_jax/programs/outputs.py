@@ -6,13 +6,7 @@ from collections.abc import Collection, Iterable
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import (
-    differing,
-    sealed,
-    sha256,
-    write_csv,
-    write_json,
-)
+from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_json
 from bert_secrets_jax.report.grids import figure_numbers, file_name
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.findings import findings_frame
@@ -23,14 +17,10 @@ from bert_secrets_jax.runs.run import digest
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, and return the part with its pictures.
+    """Write the files of a part, which has a result, and return the part with its pictures.
 
     Files of an earlier result of the same part are removed if the new result does not have them.
-
-    Args:
-      folder: The folder of the run.
-      part: The part, which has a result.
-      used: The names of the kept files that the result was made from.
+    `used` are the names of the kept files that the result was made from.
     """
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():

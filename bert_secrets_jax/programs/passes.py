@@ -12,13 +12,7 @@ from absl import logging
 from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
-from bert_secrets_jax.measure.catalogue import (
-    RELATIONS,
-    Described,
-    change,
-    measure,
-    measure_change,
-)
+from bert_secrets_jax.measure.catalogue import RELATIONS, Described, change, measure, measure_change
 from bert_secrets_jax.measure.links import LinkScores, directions, link_scores, with_random_links
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.progress import progress

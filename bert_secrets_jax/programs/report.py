@@ -43,14 +43,13 @@ PAGE = 'report.html'
 
 @dataclasses.dataclass
 class Answers:
-    """The answers of one study so far.
+    """The answers of one study so far, by the names of sections.
 
     Attributes:
-      study: The study.
       group: The beginning of the headings, the name of the task; empty for a single study.
-      parts: The part of the page for each section, by the name of the section.
-      used: The names of the kept files that each result was made from, by section.
-      lines: The lines that make each result again, by section.
+      parts: The parts of the page.
+      used: The names of the kept files that each result was made from.
+      lines: The lines that make each result again.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -144,7 +143,10 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 def _read_inputs(
     answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
 ) -> bool:
-    """Read model and texts first: what is wrong with them fails once, and not in every section."""
+    """Read model and texts first: what is wrong with them fails once, and not in every section.
+
+    Without another task that could go on, it is raised.
+    """
 
     def read() -> None:
         answers.study.input('weights')

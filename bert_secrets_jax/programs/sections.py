@@ -76,10 +76,8 @@ def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list
 def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
     """Return the names of the sections that somebody asked for.
 
-    Args:
-      study: The study.
-      names: The names; ['all'] takes all for which the study has the inputs, but not those that
-        take hours. None takes those that answer the questions of the paper.
+    ['all'] takes all for which the study has the inputs, but not those that take hours. None takes
+    those that answer the questions of the paper.
     """
     if names is None:
         return applicable(study, ('always',))
@@ -213,9 +211,7 @@ SECTIONS: Mapping[str, Section] = {
         costs=costs.beside('places', 0, 0, 2),
     ),
     'frames': _called(
-        bindings.frames,
-        needs=needs.english,
-        costs=lambda study: {'frames': Cost(10_000, 8, 4)},
+        bindings.frames, needs=needs.english, costs=lambda study: {'frames': Cost(10_000, 8, 4)}
     ),
     'patterns': _called(
         bindings.patterns,
@@ -268,11 +264,7 @@ SECTIONS: Mapping[str, Section] = {
         asked='all',
     ),
     'masked_lm': _swept(
-        bindings.masked_lm,
-        checks.donors,
-        needs=needs.masked_lm,
-        costs=costs.masked_lm,
-        asked='all',
+        bindings.masked_lm, checks.donors, needs=needs.masked_lm, costs=costs.masked_lm, asked='all'
     ),
     'outliers': _called(
         bindings.outliers, needs=needs.output_norm, costs=costs.outliers, asked='all'
@@ -285,11 +277,7 @@ SECTIONS: Mapping[str, Section] = {
         asked='all',
     ),
     'interactions': _swept(
-        bindings.interactions,
-        checks.pairs,
-        needs=needs.classifier,
-        costs=costs.pairs,
-        asked='name',
+        bindings.interactions, checks.pairs, needs=needs.classifier, costs=costs.pairs, asked='name'
     ),
     'importance': Section(
         calls.kept(bindings.importance, shares=True),

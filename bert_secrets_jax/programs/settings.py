@@ -37,15 +37,10 @@ def set_texts(
 
 
 def assign(config: ConfigDict, name: str, value: object) -> None:
-    """Change a setting of a config.
+    """Change a setting of a config, by its dotted name.
 
-    Args:
-      config: The config.
-      name: The dotted name of the setting, such as 'train.epochs'.
-      value: The new value. A text is read as a Python literal unless the default is a text or None.
-
-    Raises:
-      ValueError: There is no such setting, or the value is of another type.
+    A text is read as a Python literal unless the default is a text or None. ValueError if there is
+    no such setting, or the value is of another type.
     """
     if name not in SETTINGS:
         close = difflib.get_close_matches(name, SETTINGS, n=3)

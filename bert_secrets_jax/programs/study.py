@@ -358,15 +358,10 @@ class Study:
     # Inputs that results depend on.
 
     def input(self, name: str) -> str:
-        """Return the digest of the content of an input.
+        """Return the digest of the content of an input, by a name of `digests`.
 
         A finished run can still be read after its model or its texts have moved away: then the
         digest is the one that the run noted for the same settings.
-
-        Args:
-          name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'choosing texts', 'measured texts', 'annotations', 'classifier',
-            'frames', 'treebank' or 'vectors'.
         """
         return self.once(('input', name), lambda: input_digest(self, name))
 
@@ -584,10 +579,7 @@ class Study:
     def kept_whole(
         self, title: str, kind: type, depends_on: Mapping[str, Any], compute: Callable
     ) -> Any:
-        """Return a result that is computed in parts, which are removed when it is whole.
-
-        The arguments are those of `Run.keep`; `compute` takes the folder of the parts.
-        """
+        """Keep a result like `Run.keep`; `compute` takes a folder of parts, which is then removed."""
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
         if not self.run.read_only:

@@ -168,12 +168,9 @@ class HeadMarks:
 
 @dataclasses.dataclass(frozen=True)
 class Badge:
-    """A verdict in a word, which stands beside others above everything else.
+    """A verdict in a word, such as 'holds', which stands beside others above everything else.
 
-    Attributes:
-      verdict: The verdict, such as 'holds'.
-      text: The claim that it is about, in a sentence.
-      evidence: The sentence with the number that decides.
+    It has the claim in a sentence, and the sentence with the number that decides.
     """
 
     verdict: str

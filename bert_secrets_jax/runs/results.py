@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import (
-    differing,
-    from_cell,
-    long_fields,
-    read_json,
-    read_text,
-    unsealed,
-)
+from bert_secrets_jax.files import differing, from_cell, long_fields, read_json, read_text, unsealed
 
 if TYPE_CHECKING:
     import pandas

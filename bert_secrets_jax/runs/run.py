@@ -38,10 +38,9 @@ class Run:
     """A folder in which results are kept.
 
     The name of a kept file is made from everything that the result depends on. So when a setting
-    changes, the results that depend on it have other files, all other results are found again, and
-    with the former setting the former files are found. Files are complete or missing; a damaged
-    file is set aside, and its result computed again. Two processes may share a folder: the second
-    one waits while the first one computes the same result.
+    changes, the results that depend on it have other files, and with the former setting the former
+    files are read. Files are complete or missing; a damaged file is set aside, and its result
+    computed again. Of two processes in a folder, the second waits while the first computes.
 
     Attributes:
       folder: The folder.
@@ -63,12 +62,9 @@ class Run:
         Args:
           name: The name of the result, which becomes part of the name of its file.
           kind: The dataclass of the result.
-          depends_on: Everything that the result depends on besides the code, as JSON values:
-            settings, and digests of weights and texts.
+          depends_on: All that it depends on besides the code, as JSON values: settings, and
+            digests of weights and texts.
           compute: Returns the result. It is called if nothing is kept.
-
-        Raises:
-          NotKept: Nothing is kept, and the run only reads.
         """
         return self.keep_each(kind, {name: depends_on}, lambda _: {name: compute()})[name]
 
@@ -84,10 +80,10 @@ class Run:
 
         Args:
           kind: The dataclass of each result.
-          depends_on: Everything that each result depends on, by its name, as for `keep`.
+          depends_on: All that each result depends on, by its name, as for `keep`.
           compute: Takes the names of the missing results and returns these by name.
-          wanted: The names of the results to return; None returns all. If one of these is
-            missing, the others are computed with it.
+          wanted: The names of the results to return; None returns all. If one is missing, the
+            others are computed with it.
         """
         wanted = list(depends_on if wanted is None else wanted)
         files = {name: self._file(name, kind, each) for name, each in depends_on.items()}

@@ -28,14 +28,11 @@ _MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
-    """Write a dataclass to a file. The file is written completely or not at all.
+    """Write a dataclass to a file (.npz), completely or not at all.
 
-    Args:
-      path: The file (.npz).
-      value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
-        these. Anything else is a TypeError that says where it is.
-      key: The key that tells this value from others of its class, so that one file in place of
-        another is noticed.
+    It may have arrays, numbers, texts, None, and sequences, mappings and dataclasses of these;
+    anything else is a TypeError that says where it is. A key tells it from others of its class, so
+    that one file in place of another is noticed.
     """
     about, arrays = _described(value, key)
     # As it will be read: floats and texts have one spelling in JSON.
@@ -59,9 +56,7 @@ def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarr
 def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
     """Read a dataclass that `write` wrote with the same key.
 
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, has another class or another key, or is of another version.
+    ValueError if the file is damaged, has another class or another key, or is of another version.
     """
     arrays = read_arrays(path)
     try:
