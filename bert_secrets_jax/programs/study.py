@@ -579,7 +579,7 @@ class Study:
     def kept_whole(
         self, title: str, kind: type, depends_on: Mapping[str, Any], compute: Callable
     ) -> Any:
-        """Keep a result like `Run.keep`; `compute` takes a folder of parts, which is then removed."""
+        """Keep a result like `Run.keep`; `compute` has a folder of parts, which is removed then."""
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
         if not self.run.read_only:
