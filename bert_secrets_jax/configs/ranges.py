@@ -1,5 +1,6 @@
 """Checks of settings, each on its own, before anything is read or computed."""
 
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,18 +25,18 @@ def check(config: ConfigDict) -> None:
     """Check every setting on its own; a ValueError names all that are out of range."""
     faults = []
     for name, setting in SETTINGS.items():
-        faults += _faults(name, setting, _of(config, name))
+        faults += _faults(name, setting, operator.attrgetter(name)(config))
     try:
-        parse_axes(_of(config, 'mesh'))
+        parse_axes(config.mesh)
     except (ValueError, TypeError) as error:
         faults.append(f'mesh={str(error).rstrip(".")}')
-    labels = _of(config, 'data.labels')
+    labels = config.data.labels
     if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
         faults.append(f'data.labels={shortened(labels)} has a name twice')
-    if _of(config, 'statistics') in ((), []):
+    if config.statistics in ((), []):
         faults.append('statistics=() must have at least one name')
-    batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
-    permutations = _of(config, 'importance.permutations')
+    batch, micro = config.train.batch_size, config.train.micro_batch
+    permutations = config.importance.permutations
     if permutations in NUMBERS['importance.permutations'] and (
         permutations % 2 or permutations == 2
     ):
@@ -123,9 +124,3 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _of(config: ConfigDict, name: str) -> Any:
-    for part in name.split('.'):
-        config = config[part]
-    return config

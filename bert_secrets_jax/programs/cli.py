@@ -5,7 +5,7 @@ import inspect
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
@@ -45,14 +45,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
-    with launch.interruptible():
-        # Modules that take seconds to load are loaded once the command is known to be right.
-        from bert_secrets_jax.processes import together
-        from bert_secrets_jax.programs import conversation
-
-        conversation.set_up_logging()
-        with together(**_process_flags(arguments)):
-            conversation.run_in(arguments.out, config, _program(arguments))
+    launch.run(
+        arguments.out,
+        config,
+        lambda studies: _answer(arguments, studies),
+        **_process_flags(arguments),
+    )
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -73,18 +71,16 @@ def _compare(arguments: argparse.Namespace) -> None:
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
-    """Return what a program does with the studies."""
-    from bert_secrets_jax.programs import conversation, serving
-
+def _answer(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
     match arguments.program:
-        case 'report':
-            chosen = arguments.sections.split(',') if arguments.sections else None
-            return lambda studies: conversation.answer(studies, chosen)
         case 'serve':
-            return lambda studies: [serving.serve_maps(studies[0], port=arguments.port)]
+            from bert_secrets_jax.programs import serving
+
+            serving.serve_maps(studies[0], port=arguments.port)
+        case 'report':
+            launch.answer(studies, arguments.sections.split(',') if arguments.sections else None)
         case section:
-            return lambda studies: conversation.answer(studies, [section])
+            launch.answer(studies, [section])
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

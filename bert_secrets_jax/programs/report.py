@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,24 +73,19 @@ class Answers:
 
     def in_order(self) -> list[Part]:
         """Return the parts in the order of the page: claims first."""
-        names = ['claims', *(name for name in ('inputs', *SECTIONS) if name != 'claims')]
+        names = list(dict.fromkeys(['claims', 'inputs', *SECTIONS]))
         for name, other in _ABOVE.items():
             if name in self.parts:
                 names.remove(name)
                 names.insert(names.index(other), name)
         return [*(self.parts[name] for name in names if name in self.parts), *self._names()]
 
-    def _names(self) -> Iterable[Part]:
-        """Yield the part with what the lines of Python need, if there are any."""
-        found = {
-            name: made
-            for section in SECTIONS
-            if section in self.parts and section in self.lines
-            for name, made in self.lines[section].names.items()
-        }
-        if found:
-            names = Names(found)
-            yield Part('names', names, group=self.group, made_by=(('Python', names.python),))
+    def _names(self) -> list[Part]:
+        """Return the part with what the lines of Python need, if there are any."""
+        lines = [self.lines[name] for name in SECTIONS if name in self.parts and name in self.lines]
+        names = Names({name: made for each in lines for name, made in each.names.items()})
+        part = Part('names', names, group=self.group, made_by=(('Python', names.python),))
+        return [part] if names.names else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +105,8 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
       ValueError: A section is unknown, or a study lacks something that it needs.
       SystemExit: Some section failed. The message has one line for each error, with the sections.
     """
-    several = len(studies) > 1
-    first = studies[0]
-    path = (first.folder.parent if several else first.folder) / PAGE
+    several, folder = len(studies) > 1, studies[0].folder
+    path = (folder.parent if several else folder) / PAGE
     failures: dict[str, list[str]] = {}
     every = []
 
@@ -128,11 +123,9 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         study.release()
     write([])
     if several:
-
-        def write_together() -> None:
-            processes.on_first(lambda: _write_side_by_side(path, every))
-
-        _attempt('side by side', write_together, path.parent, failures)
+        write_together = functools.partial(_write_side_by_side, path, every)
+        side_by_side = functools.partial(processes.on_first, write_together)
+        _attempt('side by side', side_by_side, path.parent, failures)
     if failures:
         raise SystemExit(
             '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
@@ -218,9 +211,8 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
         return Offers(tuple(found))
 
     try:
-        wanted = {
-            part: cost for name in pending for part, cost in SECTIONS[name].costs(study).items()
-        }
+        parts = [SECTIONS[name].costs(study).items() for name in pending]
+        wanted = dict(itertools.chain.from_iterable(parts))
         if wanted:
             seconds = pace().seconds(wanted.values())
             logging.info(
@@ -290,14 +282,10 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     studies = [answers.study for answers in every]
     details: dict[str, Mapping[str, Any]] = {}
     for answers in every:
-        versions = read_json(answers.study.folder / 'versions.json')
-        lead = _lead(answers.group)
-        details[f'{lead}Settings of this run'] = flatten_dict(
-            answers.study.config.to_dict(), sep='.'
-        )
-        details[f'{lead}Versions'] = {
-            name: version for name, version in versions.items() if version != 'not installed'
-        }
+        study, lead = answers.study, _lead(answers.group)
+        versions = read_json(study.folder / 'versions.json').items()
+        details[f'{lead}Settings of this run'] = flatten_dict(study.config.to_dict(), sep='.')
+        details[f'{lead}Versions'] = {k: each for k, each in versions if each != 'not installed'}
     texts = ', '.join(study.subject.texts for study in studies)
     parts = [part for answers in every for part in answers.in_order()]
     if all(part.result is None for part in parts):

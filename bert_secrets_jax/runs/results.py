@@ -136,7 +136,7 @@ def _is_part(part: Mapping[str, Any]) -> bool:
         and isinstance(noted, dict)
         and all(isinstance(name, str) and _is_within(name) for name in [*files, *noted])
         and isinstance(part.get('used', ''), str)
-        and isinstance(part.get('grids', {}), dict)
+        and isinstance(part.get('numbers', {}), dict)
         and isinstance(pictures, list)
         and all(
             isinstance(pair, list)
