@@ -24,7 +24,7 @@ _UPDATES = 2000
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
     """Return the call of an analysis of the model as it is, on the texts."""
-    return a.analysis(analysis, 'pretrained', 'texts', computing='settings', **given)
+    return a.analysis(analysis, 'pretrained', 'texts', **given)
 
 
 def special_tokens(a: Arguments) -> Call:
@@ -60,7 +60,6 @@ def frames(a: Arguments) -> Call:
     return a.analysis(
         'frames',
         *given,
-        computing='settings',
         subject=lambda study: study.frames_subject,
         draws=a['links.draws'],
         shown=a['maps.examples'],
@@ -72,7 +71,7 @@ def finetune(a: Arguments) -> Call:
     names = {'pretrained': 'tuned', 'random': 'tuned_random'}
     found = [names[start] for start in a['train.starts']]
     texts = inputs.text_name(a.study.config.data, 'train')
-    return a.analysis('finetuning', *found, computing='', train_texts=texts)
+    return a.analysis('finetuning', *found, train_texts=texts)
 
 
 def patterns(a: Arguments) -> Call:
@@ -87,9 +86,7 @@ def patterns(a: Arguments) -> Call:
 
 def attention_change(a: Arguments) -> Call:
     given = {'readings': a['change.readings'], 'statistics': a.statistics}
-    return a.analysis(
-        'attention_change', 'pretrained', 'tuned', 'texts', computing='settings', **given
-    )
+    return a.analysis('attention_change', 'pretrained', 'tuned', 'texts', **given)
 
 
 def features(a: Arguments) -> Call:
@@ -102,7 +99,7 @@ def cls_tokens(a: Arguments) -> Call:
 
 def look_at(a: Arguments) -> Call:
     given = a.masking if a.study.has_own_loss else a.masking | a.tuned_already
-    return a.analysis('look_at', a.with_own_head, 'texts', computing='settings', **given)
+    return a.analysis('look_at', a.with_own_head, 'texts', **given)
 
 
 def cluster(a: Arguments) -> Call:
@@ -115,7 +112,6 @@ def syntax_heads(a: Arguments) -> Call:
         'pretrained',
         'trees',
         'dev_trees',
-        computing='settings',
         subject=lambda study: study.treebank_subject,
         draws=a['links.draws'],
         **a.seed,
@@ -150,7 +146,6 @@ def probe(a: Arguments) -> Call:
         'trees',
         'dev_trees',
         title='probes',
-        computing='max_length',
         like=bs.ProbeConfig,
         subject=lambda study: study.treebank_subject,
         **given,
@@ -275,7 +270,7 @@ def gates(a: Arguments) -> Call:
     of_training = {k: v for k, v in a.study.gate_settings.items() if k != 'max_length'}
     a.group('gates')
     given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.GateConfig}
-    return a.analysis('gates', a.model, 'train', 'ablated', computing='max_length', **given)
+    return a.analysis('gates', a.model, 'train', 'ablated', **given)
 
 
 def contributions(a: Arguments) -> Call:
@@ -294,7 +289,7 @@ def roles(a: Arguments) -> Call:
     if 'syntax_heads' not in a.results and not needs.trees(a.study):
         results.append(_called(a, syntax_heads))
     given = {'results': a.listed(results)} if results else {}
-    return a.analysis('roles', a.with_own_head, 'texts', computing='settings', **given, **a.seed)
+    return a.analysis('roles', a.with_own_head, 'texts', **given, **a.seed)
 
 
 def _called(a: Arguments, bind: Binding) -> Expression:
@@ -313,9 +308,9 @@ def maps(a: Arguments) -> Call:
         lambda study: STATISTICS,
     )
     given = {'count': a['maps.examples'], **a.length, 'tables': tables, **a.tuned_already}
-    return a.analysis('example_maps', 'pretrained', 'texts', title='maps', computing='', **given)
+    return a.analysis('example_maps', 'pretrained', 'texts', title='maps', **given)
 
 
 def claims(a: Arguments) -> Call:
     others = [each for each in a.results if each not in ('maps', 'claims')]
-    return a.analysis('claims', *map(a.result, others), computing='')
+    return a.analysis('claims', *map(a.result, others))

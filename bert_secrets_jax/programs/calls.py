@@ -12,7 +12,7 @@ import operator
 import pathlib
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -55,11 +55,6 @@ class Expression:
     digest: Callable[[Study], Any]
 
 
-# How the arguments of an analysis say how it is computed: as a `Compute`, as `TextSettings`, by
-# its `max_length` alone, or not at all.
-Computing = Literal['compute', 'settings', 'max_length', '']
-
-
 @dataclasses.dataclass(frozen=True)
 class Call:
     """The call of an analysis, by its name in `bs.analyses`.
@@ -76,7 +71,6 @@ class Call:
     analysis: str
     given: tuple[Expression, ...]
     named: Mapping[str, Any]
-    computing: Computing
     annotated: bool = False
     like: Callable | None = None
     subject: Callable[[Study], Subject] = lambda study: study.subject
@@ -86,6 +80,16 @@ class Call:
     def function(self) -> Callable:
         """The analysis."""
         return getattr(bs.analyses, self.analysis)
+
+    @property
+    def computing(self) -> str:
+        """How the function is told how to compute: as its `settings` or `compute`, or by a length.
+
+        Those with defaults of another function take `max_length` and `folder`, others nothing.
+        """
+        parameters = inspect.signature(self.function).parameters
+        whole = [name for name in ('settings', 'compute') if name in parameters]
+        return whole[0] if whole else 'max_length' if self.like else ''
 
     def key(self, study: Study) -> dict[str, Any]:
         """Return everything that the result depends on."""
@@ -323,7 +327,6 @@ class Arguments:
         self,
         analysis: str,
         *given: str | Expression,
-        computing: Computing = 'compute',
         annotated: bool = False,
         like: Callable | None = None,
         subject: Callable[[Study], Subject] = lambda study: study.subject,
@@ -332,9 +335,9 @@ class Arguments:
     ) -> Call:
         """Return a `Call`; arguments that stand first are expressions, or names of inputs."""
         inputs = [self.input(each) if isinstance(each, str) else each for each in given]
-        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject, title)
+        return Call(analysis, tuple(inputs), named, annotated, like, subject, title)
 
-    def computing(self, how: Computing) -> dict[str, Any]:
+    def computing(self, how: str) -> dict[str, Any]:
         """Return the arguments that say how something is computed, where they are no defaults."""
         if how not in INPUTS:
             return self.length if how else {}

@@ -157,15 +157,11 @@ def _declared(declaration: Declaration) -> Section:
     def bind(a: Arguments) -> Call:
         values = {name: a[setting] for name, setting in declaration.settings.items()}
         return a.analysis(
-            declaration.name,
-            *declaration.inputs,
-            computing='settings',
-            annotated='words' in declaration.needs,
-            **values,
+            declaration.name, *declaration.inputs, annotated='words' in declaration.needs, **values
         )
 
     def missing(study: Study) -> str:
-        return next(filter(None, (_NEEDS[name](study) for name in declaration.needs)), '')
+        return next(filter(None, (getattr(needs, name)(study) for name in declaration.needs)), '')
 
     return _called(
         bind,
@@ -174,15 +170,6 @@ def _declared(declaration: Declaration) -> Section:
         costs=costs.beside(declaration.name, declaration.passes, 1, declaration.seconds),
         asked=declaration.asked,
     )
-
-
-# The needs of declarations, by name.
-_NEEDS = {
-    'words': needs.words,
-    'trees': needs.trees,
-    'training': needs.training,
-    'classifier': needs.classifier,
-}
 
 
 def declarations() -> list[Declaration]:
