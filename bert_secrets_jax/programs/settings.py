@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.configs.schema import SCHEMA, SETTINGS, Setting
+from bert_secrets_jax.configs.schema import SETTINGS
 
 
 def set_texts(
@@ -67,8 +67,7 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
 def settings_text() -> str:
     """Return all settings with their defaults and what they are for."""
     lines = []
-    for each in SCHEMA:
+    for each in SETTINGS.values():
         lines += [f'# {row}' for row in textwrap.wrap(each.help, 88)]
-        if isinstance(each, Setting):
-            lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
+        lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
     return '\n'.join(lines)
