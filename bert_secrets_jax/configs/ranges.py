@@ -100,7 +100,12 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
     if value is None and setting.default is None:
         return
     for text in value if several else (value,):
-        if not isinstance(text, str) or '\0' in text or not _is_encodable(text):
+        # Half of a surrogate pair cannot be written.
+        if (
+            not isinstance(text, str)
+            or '\0' in text
+            or text != text.encode('utf-8', 'ignore').decode()
+        ):
             yield f'{name}={shortened(text)} must be a text that a file can hold'
 
 
@@ -116,11 +121,3 @@ def _faults_of_numbers(name: str, allowed: Numbers, value: Any) -> Iterator[str]
             f'{name}={shortened(value)} must be different numbers with commas between them, each '
             f'{allowed.each}'
         )
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -40,12 +40,14 @@ class Setting:
       name: The dotted name.
       default: The default. None is a text that may be left out.
       allowed: The values that it may have; None leaves that to the type of the default.
+      smoke: The value for a run of seconds; None is that of other runs.
       help: Its purpose; empty where the name says it.
     """
 
     name: str
     default: Any
     allowed: Range | Words | Numbers | None = None
+    smoke: Any = None
     help: str = ''
 
 
@@ -117,7 +119,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     'of word vectors.',
     Setting('data.bad_rows', 'error', Words('error', 'skip')),
     'The paper analyses at most 1,000 examples of a task, drawn at random; 0 is all.',
-    Setting('data.max_examples', 1000, _COUNT_OR_ALL),
+    Setting('data.max_examples', 1000, _COUNT_OR_ALL, smoke=12),
     Setting('encoding.max_length', 128, Range(5, 100_000)),
     "Rows times padded length of a batch. 2,048 suits a CPU's cache; give a GPU 65,536.",
     Setting('encoding.tokens_per_batch', 2048, Range(1, 100_000_000)),
@@ -152,31 +154,31 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting('treebank.train', ''),
     Setting('treebank.dev', ''),
     'Draws so many sentences of each; 0 is all.',
-    Setting('treebank.max_train', 0, _COUNT_OR_ALL),
-    Setting('treebank.max_dev', 0, _COUNT_OR_ALL),
+    Setting('treebank.max_train', 0, _COUNT_OR_ALL, smoke=12),
+    Setting('treebank.max_dev', 0, _COUNT_OR_ALL, smoke=12),
     "Word vectors in the format of GloVe (.txt, .gz or .xz); '' trains only the probe that reads "
     'no words.',
     Setting('probe.vectors', ''),
-    Setting('probe.num_seeds', 3, Range(1, 1000)),
+    Setting('probe.num_seeds', 3, Range(1, 1000), smoke=2),
     'Passes over the training sentences; the paper makes one, over 36,000. 0 makes as many as '
     'give 2,000 updates, and one at least.',
-    Setting('probe.epochs', 0, Range(0, 10_000)),
+    Setting('probe.epochs', 0, Range(0, 10_000), smoke=1),
     'Whether the same model with random weights is probed, too.',
     Setting('probe.random_weights', True),
     'The most megabytes of maps that are kept for further epochs.',
     Setting('probe.cache_mb', 1024, Range(0, 1_000_000)),
     'How many examples have their maps drawn.',
-    Setting('maps.examples', 3, Range(0, 1000)),
+    Setting('maps.examples', 3, Range(0, 1000), smoke=1),
     "'pretrained', and 'random' (normal(0, 0.02), as in Table 1).",
     Setting('train.starts', ('pretrained',), Words('pretrained', 'random')),
     'Seeds are seed, seed + 1, ...',
-    Setting('train.num_seeds', 3, Range(1, 1000)),
+    Setting('train.num_seeds', 3, Range(1, 1000), smoke=2),
     'Draws this many training examples; 0 is all.',
-    Setting('train.max_examples', 0, _COUNT_OR_ALL),
+    Setting('train.max_examples', 0, _COUNT_OR_ALL, smoke=16),
     'Evaluates on this many dev examples, before training and after each epoch; 0 is all.',
-    Setting('train.max_dev_examples', 0, _COUNT_OR_ALL),
-    Setting('train.epochs', 3, Range(1, 10_000)),
-    Setting('train.batch_size', 32, Range(1, 100_000)),
+    Setting('train.max_dev_examples', 0, _COUNT_OR_ALL, smoke=64),
+    Setting('train.epochs', 3, Range(1, 10_000), smoke=1),
+    Setting('train.batch_size', 32, Range(1, 100_000), smoke=8),
     'Examples per forward and backward pass; on an accelerator take batch_size.',
     Setting('train.micro_batch', 8, Range(1, 100_000)),
     Setting('train.learning_rate', 5e-05, Range(0.0, 10.0, whole=False, without=0.0)),
@@ -196,8 +198,8 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting('masked_lm.one_at_a_time', False),
     'Outlier dimensions are disabled on so many examples (0 is all); beside them, so many random '
     'sets of dimensions, at least 19.',
-    Setting('outliers.draws', 39, Range(19, 100_000)),
-    Setting('outliers.max_examples', 100, _COUNT_OR_ALL),
+    Setting('outliers.draws', 39, Range(19, 100_000), smoke=19),
+    Setting('outliers.max_examples', 100, _COUNT_OR_ALL, smoke=12),
     "The models to ablate. 'finetuned' takes the last checkpoints of this run, the first seed's "
     "in full. 'model' takes model.name as it is, with the classifier it came with.",
     Setting('ablation.checkpoint', 'finetuned', Words('finetuned', 'model')),
@@ -211,7 +213,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     "'resample' gives its output on another one of like length, drawn by seed.",
     Setting('ablation.baseline', 'uniform', Words('uniform', 'zero', 'mean', 'resample')),
     'Draws this many examples of the split; 0 is all.',
-    Setting('ablation.max_examples', 0, _COUNT_OR_ALL),
+    Setting('ablation.max_examples', 0, _COUNT_OR_ALL, smoke=12),
     'The best to lose is also chosen on this many training texts that train.max_examples left '
     'out, and then measured; 0 chooses on the ablated texts alone.',
     Setting('ablation.choose_examples', 0, _COUNT_OR_ALL),
@@ -223,26 +225,26 @@ _SCHEMA: tuple[str | Setting, ...] = (
     "'L1-H2,L7-H6,L7-H7', or of all.",
     Setting('ablation.pairs_of', 'all'),
     'How much heads are needed is measured on so many training examples; 0 is all.',
-    Setting('importance.max_examples', 200, _COUNT_OR_ALL),
+    Setting('importance.max_examples', 200, _COUNT_OR_ALL, smoke=12),
     'Permutations for Shapley values of heads: even, at least 4. Each takes as long as a pass '
     'over these examples for every head, so that 0 leaves them out.',
     Setting('importance.permutations', 0, Range(0, 100_000)),
     'The tokens of so many of the ablated texts are scored by all methods, and deleted one by '
     'one; 0 is all. On a CPU, a text takes seconds.',
-    Setting('attribution.max_examples', 25, _COUNT_OR_ALL),
+    Setting('attribution.max_examples', 25, _COUNT_OR_ALL, smoke=6),
     'Random orders to compare with; of fewer than 19, none is rarer than one in twenty.',
-    Setting('prune.draws', 20, Range(0, 1000)),
+    Setting('prune.draws', 20, Range(0, 1000), smoke=2),
     'As good as the full model is one whose score is at most so much lower; 0.01 is a point.',
     Setting('prune.tolerance', 0.01, Range(0.0, 1.0, whole=False, without=1.0)),
     'The sparsest such model is timed with so many examples at once, numbers with commas between '
     "them; '' does not time it. Published are 1, 4, 16 and 64: each size takes 64 passes over as "
     'many examples, so that large ones take long on a CPU.',
-    Setting('prune.batch_sizes', '1,16', Numbers(Range(1, 100_000))),
+    Setting('prune.batch_sizes', '1,16', Numbers(Range(1, 100_000)), smoke=''),
     'The constants that best replace heads come from so many training examples (0 is all), in so '
     'many passes, and up to four times as many where these do not suffice: each takes a gradient '
     'of each example for every head, so that five take most of an hour for 72 heads on a CPU.',
-    Setting('replacements.max_examples', 64, _COUNT_OR_ALL),
-    Setting('replacements.passes', 5, Range(1, 10_000)),
+    Setting('replacements.max_examples', 64, _COUNT_OR_ALL, smoke=8),
+    Setting('replacements.passes', 5, Range(1, 10_000), smoke=1),
     'The good one has the fewest heads that reach this share of the full score.',
     Setting('subnetworks.share', 0.9, Range(0.01, 0.99, whole=False)),
     'The price of an open head, in nats of the loss of an example. The program `gates` tries '
@@ -256,7 +258,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting('gates.num_seeds', 1, Range(1, 1000)),
     'Whether only the gates are learnt, and the weights of the model stay.',
     Setting('gates.frozen', True),
-    Setting('gates.epochs', 10, Range(1, 10_000)),
+    Setting('gates.epochs', 10, Range(1, 10_000), smoke=1),
     'The learning rate of the gates; their log alpha changes by about this much in a step.',
     Setting('gates.learning_rate', 0.1, Range(0.0, 100.0, whole=False, without=0.0)),
     'The learning rate of the weights, unless they are frozen. Their other settings are those of '

@@ -455,14 +455,12 @@ def _read(a: Arguments, split: str) -> str:
 
 def _texts(a: Arguments) -> str:
     drawn = a.drawn('dev', 'data.max_examples').python
-    return f'[each.example for each in {drawn}]' if a['data.source'] in _OF_TOKENS else drawn
+    # Texts are parts of what is learnt there.
+    parts = a['data.source'] in ('tags', 'questions')
+    return f'[each.example for each in {drawn}]' if parts else drawn
 
 
-# Their texts are parts of what is learnt.
-_OF_TOKENS = ('tags', 'questions')
-
-
-def _tuned(a: Arguments, start: str = 'pretrained') -> str:
+def _tuned(a: Arguments, start: str) -> str:
     settings = a.study.finetune_settings(start)
     # They are noted as read.
     _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']

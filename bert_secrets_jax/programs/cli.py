@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
 _ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
-# Talks to a browser.
-_ALONE = ('serve',)
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
@@ -167,7 +165,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     config = module.get_config(variant) if variant else module.get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
-    if arguments.program in _ALONE and any(_process_flags(arguments).values()):
+    if arguments.program == 'serve' and any(_process_flags(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
     owners = {'sections': 'report', 'port': 'serve'}
     for flag, whose in owners.items():

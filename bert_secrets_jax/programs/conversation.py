@@ -62,8 +62,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
     Of a whole report, only the findings about the claims are printed.
     """
-    several = len(studies) > 1
-    folder = studies[0].folder.parent if several else studies[0].folder
+    folder = studies[0].folder.parent if len(studies) > 1 else studies[0].folder
     try:
         for answers in write_report(studies, chosen):
             if not processes.is_first():
@@ -72,14 +71,12 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             # Warnings come before anything else, whatever was asked for.
             found = [each for result in answers.results.values() for each in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
-            for finding in warnings.values():
-                print(f'{lead}{finding.sentence}')
             # The page says the rest of a whole report.
             whole = chosen is None or list(chosen) == ['all']
-            for result in answers.results_of(['claims'] if whole else chosen).values():
-                for finding in result.findings():
-                    if not finding.warning:
-                        print(f'{lead}{finding.sentence}')
+            asked = answers.results_of(['claims'] if whole else chosen).values()
+            others = [each for result in asked for each in result.findings() if not each.warning]
+            for finding in (*warnings.values(), *others):
+                print(f'{lead}{finding.sentence}')
     finally:
         page = folder / PAGE
         if processes.is_first() and page.exists():

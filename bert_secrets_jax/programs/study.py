@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -45,7 +46,7 @@ from bert_secrets_jax.programs import inputs, passes
 from bert_secrets_jax.programs.digests import input_digest
 from bert_secrets_jax.pruning.gates import Gated, train_gates
 from bert_secrets_jax.runs.result import Subject
-from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
+from bert_secrets_jax.runs.run import NotKept, Run, digest
 
 # The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
@@ -385,10 +386,10 @@ class Study:
                 raise
             except Exception as error:
                 self._once[key] = error
-                raise
-        if isinstance(self._once[key], Exception):
-            raise self._once[key]
-        return self._once[key]
+        found = self._once[key]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     # Statistics.
 
@@ -582,8 +583,8 @@ class Study:
         """Keep a result like `Run.keep`; `compute` has a folder of parts, which is removed then."""
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
-        if not self.run.read_only:
-            remove(parts)
+        if not self.run.read_only and processes.is_first():
+            shutil.rmtree(parts, ignore_errors=True)
         return found
 
     def _check_classes(self, config: BertConfig) -> None:

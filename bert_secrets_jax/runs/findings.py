@@ -1,6 +1,7 @@
 """Makers of findings, one for each kind of question that many results answer."""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,17 +54,11 @@ def agreement_of_grids(
 
 def findings_frame(findings: Sequence[Finding]) -> 'pandas.DataFrame':
     """Return a frame with a row for each finding, of which a person reads some of the columns."""
-    columns = (
-        'finding', 'where', 'estimate', 'low', 'high', 'unit', 'p', 'sample', 'sample_of', 'source',
+    fields = (
+        'name', 'where', 'estimate', 'low', 'high', 'unit', 'p', 'sample', 'sample_of', 'source',
         'sentence',
     )  # fmt: skip
-    rows = [
-        (
-            each.name, each.where, each.estimate, each.low, each.high, each.unit, each.p,
-            each.sample, each.sample_of, each.source, each.sentence,
-        )
-        for each in findings
-    ]  # fmt: skip
-    frame = framed(columns, rows)
+    columns = ('finding', *fields[1:])
+    frame = framed(columns, list(map(operator.attrgetter(*fields), findings)))
     frame.attrs['shown'] = list(columns[:-2])
     return frame

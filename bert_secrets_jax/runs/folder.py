@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 from absl import logging
-from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
@@ -58,13 +57,17 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     elif (path / 'versions.json').exists():
         former = _read_versions(path / 'versions.json', versions)
         last = {name: each.split(_THEN)[-1] for name, each in former.items()}
-        changed = differences(last, versions)
+        names = sorted(last | versions)
+        changed = [name for name in names if last.get(name) != versions.get(name)]
         if changed:
-            logging.warning('%s has results of other versions: %s.', path, changed)
+            shown = [
+                f'{name} was {last.get(name)!r}, is {versions.get(name)!r}' for name in changed
+            ]
+            logging.warning('%s has results of other versions: %s.', path, '; '.join(shown))
             others = {
                 name: f'{former[name]}{_THEN}{versions[name]}'
-                for name in last.keys() & versions.keys()
-                if last[name] != versions[name]
+                for name in changed
+                if name in last and name in versions
             }
             write_json(path / 'versions.json', versions | former | others)
     write_json(path / 'config.json', config)
@@ -118,13 +121,3 @@ def _commit() -> str:
         return git('describe', '--always', '--dirty', '--abbrev=12')
     except (OSError, subprocess.CalledProcessError):
         return 'unknown'
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe the settings that differ, such as 'train.epochs was 3, is 2'; '' if none does."""
-    before, now = flatten_dict(before, sep='.'), flatten_dict(now, sep='.')
-    return '; '.join(
-        f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
-        for key in sorted(before | now)
-        if before.get(key) != now.get(key)
-    )

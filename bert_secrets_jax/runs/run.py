@@ -8,7 +8,6 @@ import math
 import os
 import pathlib
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -200,9 +199,3 @@ def _owner(lock: pathlib.Path) -> str:
     except (ValueError, TypeError, KeyError):
         name = 'Another process'
     return f'{name}, since {datetime.timedelta(seconds=round(seconds))},'
-
-
-def remove(folder: pathlib.Path) -> None:
-    """Remove a folder and its files, if it exists; of several processes, the first does."""
-    if processes.is_first():
-        shutil.rmtree(folder, ignore_errors=True)
