@@ -127,20 +127,6 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
         raise Refused(403, 'Only the page itself may ask this.')
 
 
-def body_length(headers: Message) -> int:
-    """Return the number of bytes of a request's body; refuse one that is unclear or too large."""
-    sent = headers.get_all('Content-Length', [])
-    if not sent or 'Transfer-Encoding' in headers:
-        raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
-    if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
-        raise Refused(400, 'Content-Length is one number.')
-    # Thousands of digits are no number to `int`.
-    length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
-    if length > _MOST_BYTES:
-        raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
-    return length
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers requests of the page itself, and refuses all others.
 
@@ -178,7 +164,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         # A page of another site cannot send this type without being asked.
         if self.headers.get_content_type() != 'application/json':
             raise Refused(403, 'A body has the Content-Type application/json.')
-        length = body_length(self.headers)
+        sent = self.headers.get_all('Content-Length', [])
+        if not sent or 'Transfer-Encoding' in self.headers:
+            raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
+        if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
+            raise Refused(400, 'Content-Length is one number.')
+        # Thousands of digits are no number to `int`.
+        length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
+        if length > _MOST_BYTES:
+            raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
         try:
             body = self.rfile.read(length)
         except TimeoutError:

@@ -32,8 +32,8 @@ def progress(
       size: Returns how many units a piece has, such as the number of examples in a batch.
       unit: The name of what is counted.
       compiles: Whether to say that the first piece waits for a compilation.
-      share: If nobody knows how many units there are: returns which share of all work is done after
-        a piece, such as the share of a file that has been read; None if that is not known either.
+      share: Where nobody knows the number of units: returns the share of the work that is done
+        after a piece, or None.
     """
     if not processes.is_first():
         yield from items

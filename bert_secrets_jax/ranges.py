@@ -10,11 +10,9 @@ from bert_secrets_jax.brief import shortened
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that something may be.
+    """The numbers that something may be, from `least` to `most`.
 
     Attributes:
-      least: The least number.
-      most: The greatest number.
       whole: Whether only whole numbers are meant. A boolean is none.
       without: One of the ends that is itself out of range; None if both are in it.
       optional: Whether None is allowed, too.

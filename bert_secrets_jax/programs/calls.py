@@ -64,7 +64,7 @@ class Call:
       named: The other arguments by their names: values, or expressions.
       annotated: Whether it looks at words.
       like: A function or class that has the defaults of further arguments.
-      subject: Returns the names of the model and texts of a study that the result is about.
+      subject: Returns the names of the model and texts that the result is about.
       title: The name under which the result is kept; empty for that of the analysis.
     """
 
@@ -239,11 +239,9 @@ class Names(Result):
 
 
 class Arguments:
-    """The inputs and settings of calls; notes which settings are read and which inputs are needed.
+    """The inputs and settings of calls; the study loads nothing here.
 
     Attributes:
-      study: The study, which loads nothing here.
-      results: The results of the sections that are answered, by their names.
       read: The settings that were looked at, by their dotted names.
       names: Names to the expressions that make them, in the order in which they must be run.
       others: The names of the sections whose results are needed.

@@ -104,7 +104,10 @@ def _declared() -> dict[str, str]:
 
 
 def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
-    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in programs.items())
+    prices = {name: f' (* {price})' if price else ' (*)' for name, price in PRICES.items()}
+    listing = '\n'.join(
+        f'  {name:<17} {what}{prices.get(name, "")}' for name, what in programs.items()
+    )
     configs = '\n'.join(
         f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
     )
@@ -148,40 +151,30 @@ def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
     return parser
 
 
-def _price(name: str) -> str:
-    """Return the mark of a section that a report has only if asked."""
-    if name not in PRICES:
-        return ''
-    return f' (* {PRICES[name]})' if PRICES[name] else ' (*)'
-
-
 def _config(arguments: argparse.Namespace) -> ConfigDict:
-    name, _, variant = (
-        arguments.config or ('base' if arguments.texts else 'quickstart')
-    ).partition(':')
+    usual = 'base' if arguments.texts else 'quickstart'
+    name, _, variant = (arguments.config or usual).partition(':')
     if name not in CONFIGS:
         raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
-    module = CONFIGS[name]
-    config = module.get_config(variant) if variant else module.get_config()
+    get_config = CONFIGS[name].get_config
+    config = get_config(variant) if variant else get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
     if arguments.program == 'serve' and any(_process_flags(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
-    owners = {'sections': 'report', 'port': 'serve'}
-    for flag, whose in owners.items():
+    for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
         if getattr(arguments, flag) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
     columns = ('train', 'text_a', 'text_b', 'label', 'labels')
     given = {name: value for name in columns if (value := getattr(arguments, name))}
-    for name in given:
-        if not arguments.texts:
-            raise ValueError(f'--{name.replace("_", "-")} is about your own table: give --texts.')
     if arguments.texts:
-        if 'labels' in given:
-            given['labels'] = tuple(given['labels'].split(','))
-        set_texts(config, arguments.texts, **given)
+        labels = given.pop('labels', '')
+        set_texts(config, arguments.texts, **given, labels=labels.split(',') if labels else ())
+    elif given:
+        name = next(iter(given)).replace('_', '-')
+        raise ValueError(f'--{name} is about your own table: give --texts.')
     for assignment in arguments.set:
         setting, equals, value = assignment.partition('=')
         if not equals:

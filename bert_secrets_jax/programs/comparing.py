@@ -27,13 +27,9 @@ _CONFIG = 'config.json'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FinishedRun(Result):
-    """The findings of a run, at a glance.
+    """The findings of a run, at a glance, with all settings by their dotted names.
 
-    Attributes:
-      texts: The name of the texts, without that of their part.
-      settings: All settings by their dotted names.
-      results: The results by the names of their sections.
-      missing: The sections that the run once had and that cannot be read now, with the reason.
+    The results are by sections. Sections that it once had and cannot be read now are missing.
     """
 
     folder: pathlib.Path
@@ -98,7 +94,12 @@ def compare_runs(
     """
     folders = _folders(runs)
     if out is not None:
-        _check_out(pathlib.Path(out))
+        out = pathlib.Path(out)
+        if out.exists() and not out.is_dir():
+            raise ValueError(f'{out} is a file: choose another folder for the comparison.')
+        # Its page would be replaced.
+        if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
+            raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
     read = [read_run(folder) for folder in folders]
     found = dict(zip(_names(read), read, strict=True))
     pairs = itertools.combinations(read, 2)
@@ -112,7 +113,7 @@ def compare_runs(
         missing={name: run.missing for name, run in found.items()},
     )
     if out is not None:
-        _write(pathlib.Path(out), compared, found)
+        _write(out, compared, found)
     return compared
 
 
@@ -141,14 +142,6 @@ def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
             'the folder in which a report was written.'
         )
     return folders
-
-
-def _check_out(out: pathlib.Path) -> None:
-    """Refuse a folder in which the page would replace another one."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f'{out} is a file: choose another folder for the comparison.')
-    if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
-        raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
 
 
 def read_run(folder: pathlib.Path) -> FinishedRun:

@@ -29,8 +29,6 @@ _TRAINED = 5.0
 _HEAD, _MANY = 0.4, 0.9
 # Counted where an estimate must not read every text to be made.
 _SAMPLE = 200
-
-
 Number = float | int
 
 
@@ -70,7 +68,6 @@ def pace_of(study: Study) -> Pace:
     model = study.pretrained
     encoded = tokenize(model.tokenizer, _some(study.texts), max_length=study.settings.max_length)
     batch = bucket(encoded, **study.settings.bucketing)[0]
-
     batch = jax.device_put(dataclasses.replace(batch, marks={}))
 
     def seconds() -> float:

@@ -46,7 +46,10 @@ def interruptible() -> Iterator[None]:
     The status is 130 for Ctrl-C (SIGINT) and 143 for SIGTERM. What is being written is removed,
     and all that was computed and kept stays.
     """
-    _set_up_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that a terminal lacks is shown as its code, and does not end the program.
+            stream.reconfigure(errors='backslashreplace')
     # Only the main thread may say what a signal does.
     is_main = threading.current_thread() is threading.main_thread()
     former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -106,13 +109,6 @@ def _without_interrupts(unraisable: Any) -> None:
     """Say nothing of interrupts that Python drops: they come again."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
-
-
-def _set_up_streams() -> None:
-    """Let a terminal that lacks a character show its code, where Python would end the program."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
 
 
 def run(

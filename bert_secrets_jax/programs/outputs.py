@@ -35,7 +35,9 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         if name in figures.shown():
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
-    files.append(_write_findings(folder, part))
+    found, file = findings_frame(result.findings()), f'findings/{part.name}.csv'
+    write_csv(folder / file, list(found.columns), found.itertuples(index=False))
+    files.append(file)
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])
     about = {
@@ -83,13 +85,6 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
 
 def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
     write_json(folder / MANIFEST, {name: sealed(part) for name, part in parts.items()})
-
-
-def _write_findings(folder: pathlib.Path, part: Part) -> str:
-    frame = findings_frame(part.result.findings())
-    file = f'findings/{part.name}.csv'
-    write_csv(folder / file, list(frame.columns), frame.itertuples(index=False))
-    return file
 
 
 def _state(result: Result, used: Collection[str]) -> str:

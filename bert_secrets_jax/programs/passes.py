@@ -28,12 +28,7 @@ _Keys = dict[str, dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """The outcome of one pass for one statistic.
-
-    Attributes:
-      table: The table of the statistic; None for random links.
-      scores: The parts of the tests along random links; None for other statistics.
-    """
+    """The outcome of one pass for one statistic, or for random links: the parts of their tests."""
 
     FORMAT: ClassVar[int] = 2
 

@@ -48,9 +48,7 @@ class Answers:
 
     Attributes:
       group: The beginning of the headings, the name of the task; empty for a single study.
-      parts: The parts of the page.
       used: The names of the kept files that each result was made from.
-      lines: The lines that make each result again.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -337,21 +335,18 @@ def _attempt(
     except Exception as error:
         if processes.may_differ(error):
             raise
-        message = _describe(error, folder)
+        if isinstance(error, MENDABLE):
+            logging.debug('%s', traceback.format_exc())
+            message = one_line(error, folder)
+        else:
+            logging.error('%s', traceback.format_exc())
+            unexpected = 'unexpected; log.txt has where'
+            message = f'{type(error).__name__}: {summary(error)} ({unexpected})'
         names = failures.setdefault(message, [])
         names.append(name)
         logging.warning('%s failed: %s', name, message)
         return f'It failed: {message}' if len(names) == 1 else f'It failed as {names[0]} did.'
     return ''
-
-
-def _describe(error: Exception, folder: pathlib.Path) -> str:
-    """Return an error in one line; where it arose goes to the log if nobody can mend it there."""
-    if isinstance(error, MENDABLE):
-        logging.debug('%s', traceback.format_exc())
-        return one_line(error, folder)
-    logging.error('%s', traceback.format_exc())
-    return f'{type(error).__name__}: {summary(error)} (unexpected; log.txt has where)'
 
 
 def one_line(error: Exception, folder: pathlib.Path) -> str:

@@ -37,18 +37,16 @@ from bert_secrets_jax.runs.result import Result
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of the report.
+    """A section of the report, by functions of a study.
 
     Attributes:
-      answer: Returns the result, computed or read, for a study and the results of the sections
-        before by their names.
-      call: Binds the analysis: the line of Python and the command on the page are made from it.
-      wants: Returns the statistics of the model as it is that the section reads. One pass measures
-        those of all sections.
+      answer: Returns the result, computed or read; takes the results of the sections before, too.
+      call: Binds the analysis; the line of Python and the command on the page are made from it.
+      wants: Returns the statistics of the model as it is that it reads. One pass measures all.
       compares: Returns those of that model and a fine-tuned one together, for another pass.
       needs: Names the input which the study lacks; empty if it has everything.
       costs: Returns the parts of its work, by names that sections share.
-      asked: When a report has the section: 'always', with 'all' sections, or only by its 'name'.
+      asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
     """
 
     answer: Callable[[Study, Mapping[str, Result]], Result]

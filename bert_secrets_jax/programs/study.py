@@ -89,12 +89,9 @@ class _Shared(TextSettings):
 
 
 class Study:
-    """One model and its texts, as the settings name them.
+    """One model and its texts, as the settings name them; `run` keeps the results.
 
     Attributes:
-      config: All settings.
-      run: The folder in which results are kept.
-      folder: Its path.
       wanted: Returns the statistics of the model as it is that all sections want.
       compared: Returns those that they want of that model and a fine-tuned one together.
     """
@@ -117,8 +114,6 @@ class Study:
         """Free the memory of everything loaded and computed; kept results stay in the folder."""
         self._once.clear()
         self.run.forget()
-
-    # Names of things.
 
     @property
     def model_name(self) -> str:
@@ -150,8 +145,6 @@ class Study:
     def corpus(self) -> str:
         """The name of the texts without that of their split: 'MRPC' of 'MRPC dev'."""
         return self.subject.texts.removesuffix(f' {self.config.data.split}').removesuffix(',')
-
-    # Model and texts.
 
     @_once
     def pretrained(self) -> Pretrained:
@@ -356,8 +349,6 @@ class Study:
         """The classifier of patterns: the user's, or else the one that comes with the package."""
         return load_classifier(self.config.patterns.classifier or None)
 
-    # Inputs that results depend on.
-
     def input(self, name: str) -> str:
         """Return the digest of the content of an input, by a name of `digests`.
 
@@ -391,8 +382,6 @@ class Study:
             raise found
         return found
 
-    # Statistics.
-
     def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
         """Return tables of statistics of the model as it is, by name."""
         return passes.tables_before(self, described)
@@ -423,8 +412,6 @@ class Study:
                 continue
             found[own] = sha256(sys.modules[module].__file__)
         return found
-
-    # Fine-tuning and ablation.
 
     @property
     def seeds(self) -> tuple[int, ...]:

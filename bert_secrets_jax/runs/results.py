@@ -50,7 +50,15 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         }
 
     if (workdir / 'config.json').exists():
-        _check_unchanged(workdir)
+        for part in read_manifest(workdir).values():
+            tables = {
+                name: each for name, each in part['sha256_of'].items() if name.endswith('.csv')
+            }
+            for file in differing(workdir, tables):
+                raise ValueError(
+                    f'{file} is missing or was changed after it was written: the same command '
+                    'writes it again.'
+                )
         return read(workdir.rglob('*.csv'))
     runs = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not runs:
@@ -87,17 +95,6 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
         if not pandas.api.types.is_numeric_dtype(frame[name]):
             frame[name] = frame[name].map(from_cell)
     return frame
-
-
-def _check_unchanged(folder: pathlib.Path) -> None:
-    """Refuse tables of a run that are not as they were written."""
-    for part in read_manifest(folder).values():
-        tables = {name: noted for name, noted in part['sha256_of'].items() if name.endswith('.csv')}
-        for file in differing(folder, tables):
-            raise ValueError(
-                f'{file} is missing or was changed after it was written: the same command writes '
-                'it again.'
-            )
 
 
 def read_manifest(folder: pathlib.Path) -> dict:

@@ -34,17 +34,14 @@ def digest(depends_on: Any) -> str:
 
 
 class Run:
-    """A folder in which results are kept.
+    """A folder in which results are kept; if it is only read, `NotKept` is raised for others.
 
     The name of a kept file is made from everything that the result depends on. So when a setting
     changes, the results that depend on it have other files, and with the former setting the former
     files are read. Files are complete or missing; a damaged file is set aside, and its result
     computed again. Of two processes in a folder, the second waits while the first computes.
 
-    Attributes:
-      folder: The folder.
-      read_only: Whether to raise `NotKept` instead of computing anything.
-      used: The names of the kept files that were read or written since the set was last emptied.
+    `used` are the names of the kept files that were read or written since it was last emptied.
     """
 
     def __init__(self, folder: str | pathlib.Path, *, read_only: bool = False):
