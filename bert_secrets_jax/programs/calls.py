@@ -33,14 +33,6 @@ OF_NO_MATTER = (
     'ablation.chunk_tokens', 'encoding.tokens_per_batch', 'probe.cache_mb',
     'train.checkpoint_every', 'train.log_every', 'train.micro_batch',
 )  # fmt: skip
-# Flag of the command line to the setting that it is for, of a table of one's own.
-_FLAGS = {
-    'texts': 'data.file',
-    'train': 'data.train_file',
-    'text_a': 'data.text_a',
-    'text_b': 'data.text_b',
-    'label': 'data.label',
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -572,7 +564,8 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
     """Return the settings that a command can start from, each with the flags that ask for them."""
     data = config.data
     if data.source == 'file':
-        given = {flag: config.data[name.partition('.')[2]] for flag, name in _FLAGS.items()}
+        given = {'texts': data.file, 'train': data.train_file}
+        given |= {name: data[name] for name in ('text_a', 'text_b', 'label')}
         # Names with commas are a setting, since the flag would divide them.
         labels = () if any(',' in name for name in data.labels) else data.labels
         start = base.get_config()

@@ -37,8 +37,6 @@ from bert_secrets_jax.runs.run import digest
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
 LAST = ('maps', 'claims')
-# These stand on the page before another one, which is answered first: it takes less time.
-_ABOVE = {'ablate_seeds': 'ablate'}
 PAGE = 'report.html'
 
 
@@ -72,10 +70,10 @@ class Answers:
     def in_order(self) -> list[Part]:
         """Return the parts in the order of the page: claims first."""
         names = list(dict.fromkeys(['claims', 'inputs', *SECTIONS]))
-        for name, other in _ABOVE.items():
-            if name in self.parts:
-                names.remove(name)
-                names.insert(names.index(other), name)
+        if 'ablate_seeds' in self.parts:
+            # Answered later, since it takes more time.
+            names.remove('ablate_seeds')
+            names.insert(names.index('ablate'), 'ablate_seeds')
         return [*(self.parts[name] for name in names if name in self.parts), *self._names()]
 
     def _names(self) -> list[Part]:
