@@ -8,14 +8,7 @@ from bert_secrets_jax.configs.schema import SETTINGS
 
 
 def get_config(arg: str = '') -> ConfigDict:
-    """Return the defaults; the other files of this folder change them.
-
-    Args:
-      arg: '', or 'smoke' for a run of seconds.
-
-    Raises:
-      ValueError: The argument is something else.
-    """
+    """Return the defaults, which the other files change; 'smoke' is a run of seconds."""
     if arg not in ('', 'smoke'):
         raise ValueError(f"The config 'base' takes no argument but ':smoke', got {arg!r}.")
     tree: dict[str, Any] = {}

@@ -34,11 +34,9 @@ class Numbers:
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A setting.
+    """A setting, by its dotted name; a default of None is a text that may be left out.
 
     Attributes:
-      name: The dotted name.
-      default: The default. None is a text that may be left out.
       allowed: The values that it may have; None leaves that to the type of the default.
       smoke: The value for a run of seconds; None is that of other runs.
       help: Its purpose; empty where the name says it.

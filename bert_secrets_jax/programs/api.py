@@ -104,10 +104,7 @@ def report(
 
 
 def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
-    """Return the model with a tokenizer that has forgotten how long its last inputs were.
-
-    It would be saved with that, and the same model would seem to be another one.
-    """
+    """Return the model without the lengths of its last inputs, which its tokenizer would save."""
     tokenizer = copy.deepcopy(pretrained.tokenizer)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()

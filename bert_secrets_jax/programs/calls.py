@@ -1,9 +1,7 @@
 """The call of an analysis, bound once: its result, its key, its line of Python and its command.
 
 A section binds an analysis to inputs, which a study loads, and to values, which settings have. The
-result is kept under the digests of both. The line of Python has the values that differ from the
-defaults of what it calls. The command has the settings that differ from a config and that the call,
-or an input of it, reads.
+line has the values that are not defaults, the command the settings that the call or an input reads.
 """
 
 import dataclasses
@@ -170,9 +168,8 @@ def kept(
 class Lines:
     """The lines that make a result again: a statement of Python and a command.
 
-    Attributes:
-      python: Gives the result the name of its section; empty if there is no such call.
-      names: The expressions that make the names that it needs. Each needs only those before it.
+    The statement is empty if there is no such call. `names` are the expressions that make the names
+    in it, each of which needs only those before it.
     """
 
     python: str

@@ -23,11 +23,7 @@ CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a program.
-
-    Raises:
-      SystemExit: With one line of what is wrong, or after a help text.
-    """
+    """Run a program; a SystemExit has one line of what is wrong, or follows a help text."""
     arguments = _parse(argv)
     if arguments.program == 'settings':
         print(settings_text())

@@ -1,6 +1,4 @@
-"""How long sections take: stated in work, and told in the seconds of this machine.
-
-The work of a section is the tokens that go through the model, the programs that are compiled, and
+"""How long sections take: the tokens that go through the model, the programs that are compiled, and
 seconds of the host for drawing and the like. The weights are rough: by one machine's quickstart.
 """
 

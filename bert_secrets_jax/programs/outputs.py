@@ -17,10 +17,9 @@ from bert_secrets_jax.runs.run import digest
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, which has a result, and return the part with its pictures.
+    """Write the files of a part, which was made from the kept files `used`; return it with pictures.
 
     Files of an earlier result of the same part are removed if the new result does not have them.
-    `used` are the names of the kept files that the result was made from.
     """
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():

@@ -32,7 +32,7 @@ from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
-from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.runs.run import NotKept, digest
 
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
@@ -232,10 +232,9 @@ def _read_finished(answers: Answers) -> None:
         if name in answers.parts and name not in LAST:
             continue
         reading.run.used.clear()
-        if section.needs(answers.study):
-            stale.append(FILES.get(name, name))
-            continue
         try:
+            if section.needs(answers.study) or (name == 'claims' and not answers.results):
+                raise NotKept(f'{name} lacks an input.')
             result = section.answer(reading, answers.results)
             used = set(reading.run.used)
         except Exception as error:
@@ -247,9 +246,6 @@ def _read_finished(answers: Answers) -> None:
             if name in answers.parts and answers.parts[name].result is not None:
                 # It was finished before another result that it is about was computed.
                 del answers.parts[name], answers.used[name]
-            continue
-        if name == 'claims' and not answers.results:
-            stale.append(name)
             continue
         answers.study.run.used = used
         _put(answers, name, result)

@@ -37,10 +37,9 @@ def set_texts(
 
 
 def assign(config: ConfigDict, name: str, value: object) -> None:
-    """Change a setting of a config, by its dotted name.
+    """Change a setting of a config; ValueError if there is none, or the value is of another type.
 
-    A text is read as a Python literal unless the default is a text or None. ValueError if there is
-    no such setting, or the value is of another type.
+    A text is read as a Python literal unless the default is a text or None.
     """
     if name not in SETTINGS:
         close = difflib.get_close_matches(name, SETTINGS, n=3)

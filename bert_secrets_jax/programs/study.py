@@ -1,8 +1,7 @@
 """One run of the programs: the inputs that its settings name, and the results made from them.
 
-Each is loaded or computed when it is first needed. Results that take long are kept in the folder of
-the run, under a name made from everything that they depend on. So any setting may change, and only
-the results that depend on it are computed again.
+Each is loaded or computed when it is first needed. Results that take long are kept under a name
+made from all that they depend on: after a change of settings, only those are computed again.
 """
 
 import dataclasses
