@@ -106,12 +106,7 @@ class Finding:
         """The sentence, with its numbers filled in."""
         if not self.template:
             return self.record
-        fields = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in ('template', 'numbers', 'warning', 'null')
-        }
-        return filled(self.template, fields | dict(self.numbers))
+        return filled(self.template, {**vars(self), **self.numbers})
 
     @property
     def record(self) -> str:
