@@ -93,10 +93,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a text in UTF-8, with or without a byte order mark.
-
-    A ValueError names the file and, where it is not UTF-8, the line.
-    """
+    """Read a text in UTF-8; a ValueError names the file and, where it is not UTF-8, the line."""
     data = read_bytes(path)
     try:
         return data.decode('utf-8-sig')
@@ -312,10 +309,7 @@ def checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def fingerprint(*values: Any) -> str:
-    """Return a short name for values, the same for the same arrays, numbers and texts.
-
-    They may be in dataclasses, mappings and sequences. Anything else is a TypeError.
-    """
+    """Return a short name for arrays, numbers and texts, also in mappings, sequences and so on."""
     content = hashlib.sha256()
 
     def add(value):
@@ -340,10 +334,7 @@ def fingerprint(*values: Any) -> str:
 
 
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write a table as `write_atomically` does; floats keep every digit that float32 has.
-
-    Texts that a spreadsheet would compute are written as `as_cell` spells them.
-    """
+    """Write a table like `write_atomically`; floats keep every digit that float32 has."""
     lines: list[str] = []
     # The writer quotes only those ends of lines that it writes itself, and readers know both.
     writer = csv.writer(types.SimpleNamespace(write=lines.append), lineterminator='\r\n')

@@ -31,10 +31,9 @@ class Refused(ValueError):
 
 
 def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
-    """Return a server that only this machine can reach; run its `serve_forever`.
+    """Return a server that only this machine can reach, with a `Handler` of each connection.
 
-    It makes a `Handler` of each connection. Port 0 takes any that is free, which `server_address`
-    then holds.
+    Port 0 takes any that is free, which `server_address` then holds.
     """
     try:
         return Server(('127.0.0.1', port), handler)
@@ -128,10 +127,7 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers requests of the page itself, and refuses all others.
-
-    Subclasses have `do_GET` and `do_POST`, and a policy.
-    """
+    """Answers requests of the page itself, by `do_GET` and `do_POST`, and refuses all others."""
 
     # Seconds for a client to send its request, and again to take the answer.
     timeout = 10.0

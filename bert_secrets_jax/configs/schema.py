@@ -1,7 +1,4 @@
-"""All settings: each with its default, what it may be, and what it is for.
-
-From this list the defaults (`base.py`), the checks (`ranges.py`) and the help are made.
-"""
+"""All settings: each with its default, what it may be, and what it is for."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -52,7 +49,6 @@ class Setting:
 # Wide enough for any use, and narrow enough that what is in them can be tried.
 _COUNT = Range(1, 10_000_000)
 _COUNT_OR_ALL = Range(0, 10_000_000)
-_SEED = Range(0, 2**31 - 1)
 
 _METRICS = (
     'accuracy f1 f1_macro f1_micro matthews pearson spearman span_f1 word_accuracy exact_match '
@@ -271,7 +267,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     "examples. 'data:4,masks:2' has two groups of four that share the masks of a sweep, and "
     "'data:4,seeds:2' the seeds of a fine-tuning.",
     Setting('mesh', ''),
-    Setting('seed', 0, _SEED),
+    Setting('seed', 0, Range(0, 2**31 - 1)),
 )
 
 

@@ -41,22 +41,19 @@ def frames(a: Arguments) -> Call:
         reading = {'reading': a['frames.reading'], 'per_unit': a['frames.per_unit'] or None}
         reading |= a.seed
         folder = a['frames.folder']
-        given.append(
-            Expression(
-                a.call('read_framenet', repr(folder), **reading),
-                lambda study: read_framenet(folder, **reading),
-                lambda study: [study.input('frames'), reading],
-            )
+        framenet = Expression(
+            a.call('read_framenet', repr(folder), **reading),
+            lambda study: read_framenet(folder, **reading),
+            lambda study: [study.input('frames'), reading],
         )
+        given.append(framenet)
     elif sample:
-        python = f'bs.read_framenet_sample({sample!r})'
-        given.append(
-            Expression(
-                python,
-                lambda study: read_framenet_sample(sample),
-                lambda study: study.input('frames'),
-            )
+        prepared = Expression(
+            f'bs.read_framenet_sample({sample!r})',
+            lambda study: read_framenet_sample(sample),
+            lambda study: study.input('frames'),
         )
+        given.append(prepared)
     return a.analysis(
         'frames',
         *given,
@@ -135,11 +132,13 @@ def probe(a: Arguments) -> Call:
     if path:
         both = f'(*{trees.python}, *{a.input("dev_trees").python})'
         words = f'{{word for each in {both} for word in each.forms}}'
-        given['vectors'] = Expression(
-            f'bs.read_vectors({path!r}, {words})',
-            lambda study: _vectors(study, path),
-            lambda study: study.input('vectors'),
-        )
+
+        def load(study: Study) -> Vectors:
+            words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
+            return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
+
+        python = f'bs.read_vectors({path!r}, {words})'
+        given['vectors'] = Expression(python, load, lambda study: study.input('vectors'))
     return a.analysis(
         'probing',
         'pretrained',
@@ -150,11 +149,6 @@ def probe(a: Arguments) -> Call:
         subject=lambda study: study.treebank_subject,
         **given,
     )
-
-
-def _vectors(study: Study, path: str) -> Vectors:
-    words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
-    return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
 
 
 def masked_lm(a: Arguments) -> Call:

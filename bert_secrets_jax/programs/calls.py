@@ -73,10 +73,7 @@ class Call:
 
     @property
     def computing(self) -> str:
-        """How the function is told how to compute: as its `settings` or `compute`, or by a length.
-
-        Those with defaults of another function take `max_length` and `folder`, others nothing.
-        """
+        """How the function is told how to compute: by `settings`, `compute`, or by a length."""
         parameters = inspect.signature(self.function).parameters
         whole = [name for name in ('settings', 'compute') if name in parameters]
         return whole[0] if whole else 'max_length' if self.like else ''
@@ -190,10 +187,7 @@ def lines_of(
     results: Mapping[str, Result],
     bindings: Mapping[str, Binding],
 ) -> Lines:
-    """Return the lines that make the result of a section again.
-
-    Only names and settings of the study are looked at. Results are those of the other sections.
-    """
+    """Return the lines that make the result of a section again, by names and settings alone."""
     arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
     python = ''
@@ -291,10 +285,7 @@ class Arguments:
     def call(
         self, function: str, *given: str | Expression, like: Callable | None = None, **named: Any
     ) -> str:
-        """Return a call as Python writes it, without the arguments that have their defaults.
-
-        The function is named without 'bs.'. `like` is another one, which has further defaults.
-        """
+        """Return a call of `bs` without the arguments that are defaults, also of one it is `like`."""
         called = operator.attrgetter(function)(bs)
         defaults = {
             name: parameter.default
@@ -537,10 +528,7 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
 def command(
     config: ConfigDict, sections: Sequence[str], read: Collection[str] | None = None
 ) -> str:
-    """Return the shortest command that answers sections with these settings.
-
-    Settings that are not read do not matter to the sections; None is all.
-    """
+    """Return the shortest command that answers sections; settings not read do not matter."""
     program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
     own = flatten_dict(config.to_dict(), sep='.')
     commands = []

@@ -27,10 +27,7 @@ _CONFIG = 'config.json'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FinishedRun(Result):
-    """The findings of a run, at a glance, with all settings by their dotted names.
-
-    The results are by sections. Sections that it once had and cannot be read now are missing.
-    """
+    """The findings of a run, at a glance: results by sections, and what is missing now."""
 
     folder: pathlib.Path
     model: str
@@ -113,7 +110,15 @@ def compare_runs(
         missing={name: run.missing for name, run in found.items()},
     )
     if out is not None:
-        _write(out, compared, found)
+        out.mkdir(parents=True, exist_ok=True)
+        part = write_part(out, Part('comparison', compared), ())
+        write_page(
+            out / PAGE,
+            title='Runs side by side',
+            lead=f'Runs: {"; ".join(found)}. Layers and heads count from 1.',
+            parts=[part, *(Part('run', run, group=name) for name, run in found.items())],
+            details=dict(_differing(found)),
+        )
     return compared
 
 
@@ -211,19 +216,6 @@ def _names(runs: Sequence[FinishedRun]) -> list[str]:
     for told in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
         ways.append([f'{each} ({folder})' for each, folder in zip(both, told, strict=True)])
     return next(names for names in ways if len(set(names)) == len(names))
-
-
-def _write(out: pathlib.Path, compared: Comparison, runs: dict[str, FinishedRun]) -> None:
-    """Write the page of a comparison and its files."""
-    out.mkdir(parents=True, exist_ok=True)
-    part = write_part(out, Part('comparison', compared), ())
-    write_page(
-        out / PAGE,
-        title='Runs side by side',
-        lead=f'Runs: {"; ".join(runs)}. Layers and heads count from 1.',
-        parts=[part, *(Part('run', run, group=name) for name, run in runs.items())],
-        details=dict(_differing(runs)),
-    )
 
 
 def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, Any]]]:

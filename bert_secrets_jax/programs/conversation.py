@@ -58,10 +58,7 @@ def _logged(path: pathlib.Path) -> Iterator[None]:
 
 
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
-    """Answer sections, and print warnings, findings and the path of the page.
-
-    Of a whole report, only the findings about the claims are printed.
-    """
+    """Answer sections, and print warnings, findings (of a report, claims) and where the page is."""
     folder = studies[0].folder.parent if len(studies) > 1 else studies[0].folder
     try:
         for answers in write_report(studies, chosen):

@@ -114,10 +114,7 @@ def _without_interrupts(unraisable: Any) -> None:
 def run(
     out: str, config: ConfigDict, main: Callable[[Sequence['Study']], object], **processes: Any
 ) -> None:
-    """Call a function with the studies of a run, as one of several processes if that is asked for.
-
-    Modules that take seconds to load are loaded here, once the command is known to be right.
-    """
+    """Call a function with the studies of a run, as one of several processes if so asked."""
     with interruptible():
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation

@@ -1,7 +1,4 @@
-"""The passes of a study: one over the model as it is, and one over it and each fine-tuned model.
-
-A pass measures what all sections want of it. Each table is kept by itself.
-"""
+"""The passes of a study over its texts, each of which measures what all sections want of it."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -132,10 +132,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 def _read_inputs(
     answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
 ) -> bool:
-    """Read model and texts first: what is wrong with them fails once, and not in every section.
-
-    Without another task that could go on, it is raised.
-    """
+    """Read model and texts first, so that what is wrong with them fails once, if not `alone`."""
 
     def read() -> None:
         answers.study.input('weights')

@@ -13,10 +13,7 @@ from bert_secrets_jax.report.typed import serve
 
 
 def serve_maps(study: Study, *, port: int = 0) -> None:
-    """Serve the page for the model of a study, on a port of 127.0.0.1; 0 takes any free one.
-
-    Only the model and `encoding.max_length` are used. A port that cannot be had is a ValueError.
-    """
+    """Serve the page for the model of a study, on a port of 127.0.0.1; 0 takes any free one."""
     model, longest = study.pretrained, study.config.encoding.max_length
     server = serve({study.model_name: model}, max_length=longest, port=port)
     # Compiling takes seconds for each length: it begins before anybody has typed a sentence.

@@ -22,10 +22,7 @@ def set_texts(
     label: str | None = None,
     labels: Sequence[str] = (),
 ) -> None:
-    """Make a table of one's own the texts of a config, as `api.report` describes them.
-
-    Without `text_a`, that setting is left as it is.
-    """
+    """Make a table of one's own the texts of a config; the arguments are those of `api.report`."""
     config.data.source = 'file'
     config.data.file = texts
     config.data.train_file = train

@@ -80,8 +80,8 @@ class _Shared(TextSettings):
     def changes(self, pretrained, tuned, texts, statistics):
         if tuned is None:
             return {}
-        seeds = self.study.tuned_seeds
-        return {str(seed): passes.tables_after(self.study, seed, statistics) for seed in seeds}
+        study = self.study
+        return {str(seed): passes.tables_after(study, seed, statistics) for seed in study.seeds}
 
     def links(self, pretrained, texts, relations, statistics, *, draws, seed):
         return self.study.before(statistics), passes.relation_scores(self.study)
@@ -152,12 +152,12 @@ class Study:
             return without_head(self.with_own_head)
         except ValueError:
             # A head that is not implemented; other faults show again.
-            return self._load(label_names=())
+            return from_pretrained(**self.config.model.to_dict(), label_names=())
 
     @_once
     def with_own_head(self) -> Pretrained:
         """The model with the head that it came with, such as a classifier or a masked LM."""
-        return self._load()
+        return from_pretrained(**self.config.model.to_dict())
 
     @property
     def has_own_loss(self) -> bool:
@@ -192,9 +192,6 @@ class Study:
         except (ValueError, OSError, TypeError) as error:
             logging.debug('%s is not known: %s', name, error)
             return unknown
-
-    def _load(self, **changes) -> Pretrained:
-        return from_pretrained(**self.config.model.to_dict(), **changes)
 
     @_once
     def texts(self) -> list[Example]:
@@ -418,11 +415,6 @@ class Study:
         return tuple(self.config.seed + run for run in range(self.config.train.num_seeds))
 
     @property
-    def tuned_seeds(self) -> tuple[int, ...]:
-        """The seeds of fine-tuning; empty if there are no texts to fine-tune on."""
-        return self.seeds if self.has_training else ()
-
-    @property
     def training(self) -> dict[str, Any]:
         """The settings of fine-tuning that are passed on to `finetune`."""
         every = self.config.train.to_dict()
@@ -491,9 +483,9 @@ class Study:
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
         """The seeds whose models are ablated; empty if a model is ablated as it is."""
-        if self.config.ablation.checkpoint == 'model':
+        if self.config.ablation.checkpoint == 'model' or not self.has_training:
             return ()
-        return self.tuned_seeds[: self.config.ablation.seeds or None]
+        return self.seeds[: self.config.ablation.seeds or None]
 
     def ablated_model(self) -> Pretrained:
         """Return the model that is ablated, of several the first."""
@@ -534,10 +526,7 @@ class Study:
         }
 
     def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
-        """Return how passes over texts are computed, with a folder for unfinished work.
-
-        A second axis of the devices is used if the settings name it.
-        """
+        """Return how passes are computed, along a `second` axis, too, if the settings name it."""
         return Compute(
             max_length=self.config.encoding.max_length,
             tokens_per_batch=self.config.encoding.tokens_per_batch,

@@ -81,10 +81,7 @@ def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str
 
 @functools.cache
 def describe_versions() -> dict[str, str]:
-    """Return the versions that a result depends on: packages, the device, and the commit.
-
-    The commit is 'unknown' for an installed package.
-    """
+    """Return the versions that a result depends on: packages, the device, and the commit."""
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
         try:

@@ -122,10 +122,7 @@ def read_manifest(folder: pathlib.Path) -> dict:
 
 
 def _is_part(part: Mapping[str, Any]) -> bool:
-    """Whether a part names files within the folder alone: a stranger may have made the record.
-
-    Its files are removed when there is a new result.
-    """
+    """Whether a part, which a stranger may have made, names files within the folder alone."""
     files, noted = part.get('files'), part.get('sha256_of')
     pictures = part.get('pictures', [])
     return (

@@ -54,10 +54,7 @@ def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarr
 
 
 def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
-    """Read a dataclass that `write` wrote with the same key.
-
-    ValueError if the file is damaged, has another class or another key, or is of another version.
-    """
+    """Read what `write` wrote; ValueError if it is damaged, of another class, key or version."""
     arrays = read_arrays(path)
     try:
         about = parse_json(str(arrays.pop(_TREE)))
@@ -80,10 +77,7 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
 def kept(
     folder: str | pathlib.Path | None, key: Sequence[Any], kind: type[T], compute: Callable[[], T]
 ) -> T:
-    """Return a dataclass that is computed once, and from then on read from a folder, if any.
-
-    The key is all that the value depends on, as `files.fingerprint` takes it.
-    """
+    """Return a dataclass that is computed once for a key, and then read from a folder, if any."""
     if folder is None:
         return compute()
     name = fingerprint(*key)
