@@ -31,10 +31,7 @@ class Refused(ValueError):
 
 
 def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
-    """Return a server that only this machine can reach, with a `Handler` of each connection.
-
-    Port 0 takes any that is free, which `server_address` then holds.
-    """
+    """Return a server, on a port (0: any) that only this machine can reach; run `serve_forever`."""
     try:
         return Server(('127.0.0.1', port), handler)
     except (OSError, OverflowError) as error:

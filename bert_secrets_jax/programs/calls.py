@@ -285,7 +285,7 @@ class Arguments:
     def call(
         self, function: str, *given: str | Expression, like: Callable | None = None, **named: Any
     ) -> str:
-        """Return a call of `bs` without the arguments that are defaults, also of one it is `like`."""
+        """Return a call of `bs` without the arguments that are defaults, also of one `like` it."""
         called = operator.attrgetter(function)(bs)
         defaults = {
             name: parameter.default

@@ -362,10 +362,7 @@ class Study:
         }
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Compute a value at the first call, and return the same value at later calls.
-
-        An error is kept in the same way, and raised again; only `NotKept` is not.
-        """
+        """Compute a value, or raise its error (but `NotKept`), once; later calls have the same."""
         if key not in self._once:
             try:
                 self._once[key] = compute()

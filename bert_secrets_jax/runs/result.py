@@ -174,12 +174,7 @@ class Badge:
 
 
 class Figures(Mapping):
-    """A mapping from names to figures. Each figure is drawn when it is asked for.
-
-    Args:
-      drawings: For each name, a function without arguments that draws the figure.
-      only_files: The names of the figures that are written to files but not shown on a page.
-    """
+    """A mapping from names to figures, each drawn when it is asked for; some are only for files."""
 
     def __init__(
         self, drawings: Mapping[str, Callable[[], 'Figure']], only_files: Iterable[str] = ()
@@ -334,11 +329,7 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame with a caption, which is stored in `frame.attrs['caption']`.
-
-    Columns that a page may colour heads or layers by, if there is a row for each, are stored in
-    `frame.attrs['colours']`.
-    """
+    """Return a pandas frame; `attrs` have its caption, and the columns that a page may colour heads by."""
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]
