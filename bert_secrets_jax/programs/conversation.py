@@ -24,7 +24,10 @@ from bert_secrets_jax.runs.folder import open_folder
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
-    """Open the folder of a run, and call a function with its studies: one, or one of each task."""
+    """Open the folder of a run, and call a function with its studies: one, or one of each task.
+
+    An error that a user can mend becomes a SystemExit of one line.
+    """
     workdir = pathlib.Path(workdir)
     enable_cache()
     try:

@@ -329,7 +329,7 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame; `attrs` have its caption, and the columns that a page may colour heads by."""
+    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads of a page."""
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]
