@@ -329,7 +329,7 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads of a page."""
+    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads."""
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]
