@@ -213,8 +213,8 @@ def _names(runs: Sequence[FinishedRun]) -> list[str]:
     models, texts = [run.model for run in runs], [run.texts for run in runs]
     both = [f'{model}, {text}' for model, text in zip(models, texts, strict=True)]
     ways = [models if len(set(texts)) == 1 else texts if len(set(models)) == 1 else both]
-    for told in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
-        ways.append([f'{each} ({folder})' for each, folder in zip(both, told, strict=True)])
+    for places in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
+        ways.append([f'{each} ({folder})' for each, folder in zip(both, places, strict=True)])
     return next(names for names in ways if len(set(names)) == len(names))
 
 

@@ -134,9 +134,7 @@ def one_pass(study: Study) -> Costs:
     return {'first pass': _over(study, 'texts', 2.6, 6, 5)}
 
 
-def beside(
-    name: str, passes: Number, programs: Number, seconds: Number
-) -> Callable[[Study], Costs]:
+def plus(name: str, passes: Number, programs: Number, seconds: Number) -> Callable[[Study], Costs]:
     """Return the costs of the first pass and of passes of one's own over the same texts."""
     return lambda study: one_pass(study) | {name: _over(study, 'texts', passes, programs, seconds)}
 

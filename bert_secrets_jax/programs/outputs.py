@@ -34,8 +34,8 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         if name in figures.shown():
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
-    found, file = findings_frame(result.findings()), f'findings/{part.name}.csv'
-    write_csv(folder / file, list(found.columns), found.itertuples(index=False))
+    table, file = findings_frame(result.findings()), f'findings/{part.name}.csv'
+    write_csv(folder / file, list(table.columns), table.itertuples(index=False))
     files.append(file)
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])

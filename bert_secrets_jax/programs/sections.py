@@ -165,7 +165,7 @@ def _declared(declaration: Declaration) -> Section:
         bind,
         needs=missing,
         wants=lambda study: declaration.statistics,
-        costs=costs.beside(declaration.name, declaration.passes, 1, declaration.seconds),
+        costs=costs.plus(declaration.name, declaration.passes, 1, declaration.seconds),
         asked=declaration.asked,
     )
 
@@ -193,7 +193,7 @@ SECTIONS: Mapping[str, Section] = {
         bindings.relations,
         wants=lambda study: relation_statistics(),
         needs=needs.words,
-        costs=costs.beside('places', 0, 0, 2),
+        costs=costs.plus('places', 0, 0, 2),
     ),
     'frames': _called(
         bindings.frames, needs=needs.english, costs=lambda study: {'frames': Cost(10_000, 8, 4)}
@@ -202,7 +202,7 @@ SECTIONS: Mapping[str, Section] = {
         bindings.patterns,
         wants=lambda study: map_statistics(study.classifier),
         compares=lambda study: compared_statistics(study.classifier),
-        costs=lambda study: costs.beside('classes', 2, 7, 3)(study) | costs.compared(study),
+        costs=lambda study: costs.plus('classes', 2, 7, 3)(study) | costs.compared(study),
     ),
     'attention_change': _called(
         bindings.attention_change,
@@ -215,25 +215,25 @@ SECTIONS: Mapping[str, Section] = {
         wants=lambda study: feature_statistics(),
         compares=lambda study: feature_statistics(),
         needs=needs.words,
-        costs=lambda study: costs.beside('features', 0, 0, 5)(study) | costs.compared(study),
+        costs=lambda study: costs.plus('features', 0, 0, 5)(study) | costs.compared(study),
     ),
     'cls_tokens': _called(
         bindings.cls_tokens,
         wants=lambda study: cls_statistics(),
         compares=lambda study: cls_statistics(),
         needs=needs.words,
-        costs=lambda study: costs.beside('[CLS]', 0, 0, 1)(study) | costs.compared(study),
+        costs=lambda study: costs.plus('[CLS]', 0, 0, 1)(study) | costs.compared(study),
     ),
     'look_at': _called(
         bindings.look_at,
         wants=lambda study: map(named, LOOKED_AT),
-        costs=costs.beside('gradients', 6, 5, 3),
+        costs=costs.plus('gradients', 6, 5, 3),
         asked='all',
     ),
     'cluster': _called(
         bindings.cluster,
         wants=lambda study: cluster_statistics(),
-        costs=costs.beside('divergences', 2, 1, 2),
+        costs=costs.plus('divergences', 2, 1, 2),
         asked='all',
     ),
     'syntax_heads': _called(
@@ -282,20 +282,20 @@ SECTIONS: Mapping[str, Section] = {
     'contributions': _called(
         bindings.contributions,
         wants=lambda study: moved_statistics(),
-        costs=costs.beside('moved', 6, 12, 5),
+        costs=costs.plus('moved', 6, 12, 5),
         asked='all',
     ),
     'attribution': _called(
         bindings.attribution, needs=needs.classifier, costs=costs.attributed, asked='all'
     ),
-    'roles': _called(bindings.roles, costs=costs.beside('rarest', 2, 3, 3), asked='all'),
+    'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.
     'maps': Section(
         calls.kept(bindings.maps, check=checks.shown),
         bindings.maps,
         wants=lambda study: map(named, STATISTICS),
-        costs=costs.beside('example maps', 0, 6, 6),
+        costs=costs.plus('example maps', 0, 6, 6),
     ),
     'claims': Section(_claims, bindings.claims),
 }

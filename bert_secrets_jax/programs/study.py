@@ -169,7 +169,7 @@ class Study:
             except ValueError:
                 return False
 
-        return self._fact('has a loss', find, unknown=False, beside=('texts',))
+        return self._fact('has a loss', find, unknown=False, others=('texts',))
 
     def holds(self, name: str, find: Callable[[], bool], *, unknown: bool) -> bool:
         """Return whether something is so of the model; a finished run need not load it.
@@ -182,12 +182,12 @@ class Study:
             return bool(find())
 
     def _fact(
-        self, name: str, find: Callable[[], bool], *, unknown: bool, beside: Sequence[str] = ()
+        self, name: str, find: Callable[[], bool], *, unknown: bool, others: Sequence[str] = ()
     ) -> bool:
-        """Find or read a fact of the model and of the inputs that are named beside it."""
+        """Find or read a fact of the model and of the other inputs that are named."""
         try:
             depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
-            depends_on |= {other: self.input(other) for other in beside}
+            depends_on |= {other: self.input(other) for other in others}
             return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
         except (ValueError, OSError, TypeError) as error:
             logging.debug('%s is not known: %s', name, error)
@@ -309,9 +309,9 @@ class Study:
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices along an axis `data`; None if there is only one."""
-        return self._mesh_beside('')
+        return self._mesh_with('')
 
-    def _mesh_beside(self, second: str) -> jax.sharding.Mesh | None:
+    def _mesh_with(self, second: str) -> jax.sharding.Mesh | None:
         """Return the devices of `mesh`, along a second axis, too, if the settings name it."""
         return make_mesh(parse_axes(self.config.mesh), second)
 
@@ -459,7 +459,7 @@ class Study:
         with self.run.alone(folder):
             processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
-            mesh, settings = self._mesh_beside(SEEDS), self.finetune_settings(start)
+            mesh, settings = self._mesh_with(SEEDS), self.finetune_settings(start)
             return finetune(
                 self.pretrained, self.train, self.dev, folder=folder, mesh=mesh, **settings
             )
@@ -528,7 +528,7 @@ class Study:
             max_length=self.config.encoding.max_length,
             tokens_per_batch=self.config.encoding.tokens_per_batch,
             chunk_tokens=self.config.ablation.chunk_tokens or None,
-            mesh=self._mesh_beside(second),
+            mesh=self._mesh_with(second),
             folder=folder,
         )
 
@@ -542,7 +542,7 @@ class Study:
             found = train_gates(
                 model, self.train, self.ablated_texts, **self.gate_settings,
                 checkpoint_every=self.config.train.checkpoint_every, folder=folder,
-                mesh=self._mesh_beside(SEEDS),
+                mesh=self._mesh_with(SEEDS),
             )  # fmt: skip
             # Models with weights of their own are many, and large.
             return dataclasses.replace(found, models=())
