@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Errors that a user can mend.
+MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
 _NAMES = 5
 _CHARACTERS = 60
 

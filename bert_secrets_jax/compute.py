@@ -45,10 +45,6 @@ class Compute:
         }
 
     def part(self, name: str) -> 'Compute':
-        """Return the same with a folder of its own for a part of the work.
-
-        Args:
-          name: The name of the folder in `folder`.
-        """
+        """Return the same with a folder of its own, in `folder`, for a part of the work."""
         folder = None if self.folder is None else pathlib.Path(self.folder) / name
         return dataclasses.replace(self, folder=folder)

@@ -4,6 +4,7 @@ Every process holds the same batches, which cost the host little, and puts only 
 their rows on its devices. What comes back is whole on every process.
 """
 
+import math
 import re
 from typing import Any
 
@@ -19,16 +20,10 @@ _AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
 
 
 def parse_axes(text: str) -> dict[str, int]:
-    """Return how many devices lie along each axis, by its name.
+    """Return how many devices lie along each axis, by its name; '' is all along 'data'.
 
     >>> parse_axes('data:4,masks:2')
     {'data': 4, 'masks': 2}
-
-    Args:
-      text: The axes, the first of which is 'data'; '' is all devices along 'data'.
-
-    Raises:
-      ValueError: The text says something else.
     """
     found = [_AXIS.fullmatch(part.strip()) for part in text.split(',')] if text else []
     names = [each[1] for each in found if each]
@@ -43,17 +38,13 @@ def parse_axes(text: str) -> dict[str, int]:
 
 
 def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:
-    """Return a mesh of devices; None for a single one.
+    """Return a mesh of devices, with the second axis that is wanted; None for a single device.
 
-    Args:
-      axes: How many devices lie along each axis, as `parse_axes` returns it.
-      second: The second axis that is wanted. Devices along any other one share the examples, too.
-
-    Raises:
-      ValueError: There are too few devices, or several processes would leave some of theirs out.
+    Devices along any other axis share the examples, too. ValueError if there are too few, or if
+    several processes would leave some of theirs out.
     """
-    count = int(np.prod(list(axes.values()))) if axes else jax.device_count()
     there = jax.device_count()
+    count = math.prod(axes.values()) if axes else there
     if count > there or (jax.process_count() > 1 and count < there):
         wanted = ','.join(f'{name}:{number}' for name, number in axes.items())
         raise ValueError(
@@ -63,21 +54,14 @@ def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:
         )
     if count == 1:
         return None
-    along = {DATA: count}
-    if second in axes:
-        along = {DATA: axes[DATA], second: axes[second]}
+    along = {DATA: axes[DATA], second: axes[second]} if second in axes else {DATA: count}
     types = (AxisType.Auto,) * len(along)
     devices = None if count == there else jax.devices()[:count]
     return jax.make_mesh(tuple(along.values()), tuple(along), axis_types=types, devices=devices)
 
 
 def place(tree: Any, sharding: Any) -> Any:
-    """Put arrays that every process holds on the devices; each process only moves its own share.
-
-    Args:
-      tree: The arrays.
-      sharding: How they are to lie on the devices; None uses the usual device.
-    """
+    """Put arrays that every process has on the devices; each process only moves its own share."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
 

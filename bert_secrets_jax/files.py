@@ -46,13 +46,9 @@ _KINDS = (
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, unless it is a folder, a pipe, a socket or a device.
+    """Open a file for reading; a folder, a pipe, a socket or a device is a ValueError.
 
     A pipe without a writer would be waited for without end, and a device may have no end.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is no regular file; the error says what it is.
     """
     # Not blocking: otherwise, opening a pipe waits for its writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0))
@@ -65,18 +61,10 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def open_decompressed(
-    path: str | os.PathLike[str],
-) -> Iterator[tuple[IO[bytes], BinaryIO]]:
-    """Open a regular file that may be compressed (.gz, .xz).
+def open_decompressed(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], BinaryIO]]:
+    """Open a file that may be compressed (.gz, .xz); ValueError if it is damaged.
 
-    Yields:
-      A file to read without the compression, and the file itself, whose position says how much of
-      it has been read.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is no regular file, is damaged, or is compressed in another way.
+    Yields the decompressed file, and the file itself, whose position says how much of it is read.
     """
     suffix = pathlib.Path(path).suffix.lower()
     if suffix in _PACKED:
@@ -105,12 +93,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Read a text in UTF-8, with or without a byte order mark.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: It is no regular file, or is not UTF-8; the error names the file and the line.
-    """
+    """Read a text in UTF-8; a ValueError names the file and, where it is not UTF-8, the line."""
     data = read_bytes(path)
     try:
         return data.decode('utf-8-sig')
@@ -122,10 +105,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def parse_json(text: str) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-      ValueError: The text is not JSON, a key occurs twice in one object, a number has thousands of
-        digits, or values are nested more than 100 deep. `json.JSONDecodeError`, which says where,
-        is one of these.
+    ValueError if it is not JSON (`json.JSONDecodeError` says where), a key occurs twice in one
+    object, a number has thousands of digits, or values are nested more than 100 deep.
     """
     try:
         value = json.loads(text, object_pairs_hook=_object)
@@ -148,21 +129,16 @@ def parse_json(text: str) -> Any:
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; which of two values of one key is meant, nobody can tell."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f'the key {twice!r} occurs twice')
+    values = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f'the key {key!r} occurs twice')
+        values[key] = value
     return values
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: `parse_json` or `read_text` refuse it; the error names the file.
-    """
+    """Read a JSON file; a ValueError of `parse_json` or `read_text` names the file."""
     text = read_text(path)
     try:
         return parse_json(text)
@@ -183,11 +159,7 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(found: Any) -> dict[str, Any]:
-    """Return what `sealed` was given.
-
-    Raises:
-      ValueError: It is something else, or was changed since.
-    """
+    """Return what `sealed` was given; ValueError if it is something else, or was changed since."""
     if isinstance(found, dict):
         values = {key: value for key, value in found.items() if key != _SEAL}
         if found.get(_SEAL) == _digest(values):
@@ -201,12 +173,7 @@ def write_record(path: pathlib.Path, values: Mapping[str, Any]) -> None:
 
 
 def read_record(path: pathlib.Path) -> dict[str, Any]:
-    """Read what `write_record` wrote.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, or of another version; the error names it.
-    """
+    """Read what `write_record` wrote; ValueError if the file is damaged, or of another version."""
     try:
         return unsealed(parse_json(read_text(path)))
     except ValueError as error:
@@ -230,12 +197,7 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
 
 
 def differing(folder: pathlib.Path, noted: Mapping[str, str]) -> list[pathlib.Path]:
-    """Return the files of a folder that are missing or have other content than was noted.
-
-    Args:
-      folder: The folder.
-      noted: The SHA-256 of files, as `checksums` returns them; other files are not looked at.
-    """
+    """Return the files of a folder that are missing or differ from what `checksums` returned."""
     return [
         folder / name
         for name, expected in noted.items()
@@ -246,9 +208,7 @@ def differing(folder: pathlib.Path, noted: Mapping[str, str]) -> list[pathlib.Pa
 def write_atomically(path: pathlib.Path, data: bytes) -> None:
     """Write a file so that a run killed in the middle leaves the former one, or none.
 
-    Raises:
-      OSError: The file cannot be written, because the disk is full, for one; the error names the
-        path, and nothing of the file is left.
+    An OSError, of a full disk for one, names the path, and nothing of the file is left.
     """
     # A name of its own, so that two that write the same file do not share the half of it.
     partial = path.with_name(f'.{path.name[:100]}.{secrets.token_hex(8)}.partial')
@@ -261,11 +221,9 @@ def write_atomically(path: pathlib.Path, data: bytes) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise OSError(
-                error.errno, 'The disk is full: nothing was written', str(path)
-            ) from error
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        full = error.errno == errno.ENOSPC
+        what = 'The disk is full: nothing was written' if full else error.strerror
+        raise OSError(error.errno, what, str(path)) from error
 
 
 @contextlib.contextmanager
@@ -274,16 +232,11 @@ def locked(
 ) -> Iterator[IO[str] | None]:
     """Hold a lock that one process at a time can have; wait until it is free.
 
-    The lock goes with the process, even one that is killed: none is ever stale.
+    The lock goes with the process, even one that is killed: none is ever stale. The file is made if
+    it is missing. `waiting` is called after each try that failed, with the seconds since the first;
+    what it raises ends the waiting.
 
-    Args:
-      path: The file of the lock. It is made if it is missing; its content means nothing.
-      waiting: A function that is called after each try that failed, with the seconds since the
-        first. What it raises ends the waiting.
-      pause: The number of seconds between two tries.
-
-    Yields:
-      The open file, for a note on who has the lock; None on Windows, where nothing is locked.
+    Yields the open file, for a note on who has the lock; None on Windows, where nothing is locked.
     """
     if fcntl is None:
         yield None
@@ -324,12 +277,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Read what `write_arrays` wrote. The archive has a checksum of each array.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, or no such archive.
-    """
+    """Read what `write_arrays` wrote; ValueError if the file is damaged, or no such archive."""
     # Opened here: of a damaged archive NumPy leaves the file open.
     data = open_regular(path)
     try:
@@ -361,14 +309,7 @@ def checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def fingerprint(*values: Any) -> str:
-    """Return a short name for values, the same for the same arrays, numbers and texts.
-
-    Args:
-      values: Arrays, numbers, texts, None, and dataclasses, mappings and sequences of these.
-
-    Raises:
-      TypeError: Something else is among them.
-    """
+    """Return a short name for arrays, numbers and texts, also in mappings, sequences and so on."""
     content = hashlib.sha256()
 
     def add(value):
@@ -393,24 +334,15 @@ def fingerprint(*values: Any) -> str:
 
 
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write a table as `write_atomically` does; floats keep every digit that float32 has.
-
-    Args:
-      path: The file to write.
-      columns: Names for the first line.
-      rows: One sequence of values per row, in the order of the columns. Texts that a spreadsheet
-        would compute are written as `as_cell` spells them.
-    """
+    """Write a table like `write_atomically`; floats keep every digit that float32 has."""
     lines: list[str] = []
     # The writer quotes only those ends of lines that it writes itself, and readers know both.
     writer = csv.writer(types.SimpleNamespace(write=lines.append), lineterminator='\r\n')
     writer.writerow(map(as_cell, columns))
     for row in rows:
         writer.writerow(
-            [
-                f'{value:.9g}' if isinstance(value, float | np.floating) else as_cell(value)
-                for value in row
-            ]
+            f'{value:.9g}' if isinstance(value, float | np.floating) else as_cell(value)
+            for value in row
         )
     write_text(path, ''.join(line.removesuffix('\r\n') + '\n' for line in lines))
 
@@ -430,7 +362,7 @@ def as_cell(value: Any) -> Any:
 
     A text that begins with =, +, - or @ (or with a tab or a line end and then, perhaps, one of
     these) would be a formula to a spreadsheet: it gets an apostrophe in front, which spreadsheets
-    read as "this is text". Other values are returned as they are.
+    read as "this is text".
     """
     return f"'{value}" if _is_formula(value) else value
 

@@ -16,7 +16,7 @@ from typing import Any
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` for the `__init__.py` of a package.
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, by its name and `__init__.py`.
 
     The public names are those that this file imports under `if TYPE_CHECKING:`, for editors and
     type checkers. Python skips these imports; each happens when its name is first used.
@@ -24,10 +24,6 @@ def attach(
     A function stays a function where a module of the package has its name, as `finetune` and the
     folder that it is made of. Python binds a module to its name in the package as soon as it is
     imported, and the function would depend on what was imported before.
-
-    Args:
-      package: The package, its `__name__`.
-      file: The path of its `__init__.py`, its `__file__`.
     """
     homes = {
         alias.asname or alias.name: (line.module, alias.name)

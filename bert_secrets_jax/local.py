@@ -31,15 +31,7 @@ class Refused(ValueError):
 
 
 def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.ThreadingHTTPServer:
-    """Return a server that only this machine can reach; run its `serve_forever`.
-
-    Args:
-      handler: Makes a `Handler` of each connection.
-      port: The port; 0 takes any that is free, which `server_address` then holds.
-
-    Raises:
-      ValueError: The port cannot be had.
-    """
+    """Return a server, on a port (0: any) that only this machine can reach; run `serve_forever`."""
     try:
         return Server(('127.0.0.1', port), handler)
     except (OSError, OverflowError) as error:
@@ -52,12 +44,7 @@ def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.Th
 def serve_until_stopped(
     server: http.server.ThreadingHTTPServer, *, nothing_is_lost: bool = False
 ) -> None:
-    """Print the address of a page and serve it, until the program is stopped.
-
-    Args:
-      server: The server, as `start` returns it.
-      nothing_is_lost: Whether to say so.
-    """
+    """Print the address of a page and serve it, until the program is stopped."""
     lost = '; nothing is lost' if nothing_is_lost else ''
     print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops{lost})', flush=True)
     try:
@@ -121,9 +108,6 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
 
     A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
     then name that site as the host.
-
-    Raises:
-      Refused: It comes from elsewhere.
     """
     here = (f'127.0.0.1:{port}', f'localhost:{port}')
     # Browsers leave out the port that all have.
@@ -139,29 +123,8 @@ def check_sender(method: str, path: str, headers: Message, port: int) -> None:
         raise Refused(403, 'Only the page itself may ask this.')
 
 
-def body_length(headers: Message) -> int:
-    """Return the number of bytes of a request's body.
-
-    Raises:
-      Refused: It is not said, or is not said clearly, or is too large.
-    """
-    sent = headers.get_all('Content-Length', [])
-    if not sent or 'Transfer-Encoding' in headers:
-        raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
-    if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
-        raise Refused(400, 'Content-Length is one number.')
-    # Thousands of digits are no number to `int`.
-    length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
-    if length > _MOST_BYTES:
-        raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
-    return length
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers requests of the page itself, and refuses all others.
-
-    Subclasses have `do_GET` and `do_POST`, and a policy.
-    """
+    """Answers requests of the page itself, by `do_GET` and `do_POST`, and refuses all others."""
 
     # Seconds for a client to send its request, and again to take the answer.
     timeout = 10.0
@@ -194,7 +157,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         # A page of another site cannot send this type without being asked.
         if self.headers.get_content_type() != 'application/json':
             raise Refused(403, 'A body has the Content-Type application/json.')
-        length = body_length(self.headers)
+        sent = self.headers.get_all('Content-Length', [])
+        if not sent or 'Transfer-Encoding' in self.headers:
+            raise Refused(411, 'A body needs its Content-Length, and no Transfer-Encoding.')
+        if len(sent) > 1 or not (sent[0].isascii() and sent[0].isdecimal()):
+            raise Refused(400, 'Content-Length is one number.')
+        # Thousands of digits are no number to `int`.
+        length = int(sent[0]) if len(sent[0]) < 10 else _MOST_BYTES + 1
+        if length > _MOST_BYTES:
+            raise Refused(413, f'A body has at most {_MOST_BYTES} bytes.')
         try:
             body = self.rfile.read(length)
         except TimeoutError:

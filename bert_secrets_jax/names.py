@@ -30,10 +30,6 @@ def filled(template: str, fields: Mapping[str, Any]) -> str:
 
     >>> filled('{n:head|heads} {n:|is|are} idle', {'n': 1}), filled('{n:head|heads}', {'n': 1200})
     ('1 head is idle', '1,200 heads')
-
-    Args:
-      template: The template.
-      fields: The values of its fields, by their names.
     """
     return _AGREEING.vformat(template, (), fields)
 
@@ -74,14 +70,10 @@ def visible(text: str, *, keep: str = '') -> str:
 
     Controls, halves of surrogate pairs (of file names that are no UTF-8, for one), characters that
     turn the direction of what follows, and other characters that nobody sees are spelt as their
-    code points. All others stay, as do the two joiners, which are part of words.
+    code points. All others stay, as do the two joiners, which are part of words, and those to keep.
 
     >>> visible('a\\x00b')
     'a⟨U+0000⟩b'
-
-    Args:
-      text: Any text.
-      keep: Characters that stay all the same, such as line ends in prose.
     """
     if text.isascii() and text.isprintable():
         return text

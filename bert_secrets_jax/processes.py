@@ -42,11 +42,7 @@ def is_first() -> bool:
 
 
 def on_first(function: Callable[[], T]) -> T | None:
-    """Call a function on the first process alone, while the others wait; only it has the result.
-
-    Raises:
-      FirstFailedError: It raised an error, and there are several processes.
-    """
+    """Call a function on the first process alone, while the others wait; only it has the result."""
     if jax.process_count() == 1:
         return function()
     result, failed, message = None, None, np.zeros(_MESSAGE, np.uint8)
@@ -64,11 +60,7 @@ def on_first(function: Callable[[], T]) -> T | None:
 
 
 def exists(path: pathlib.Path) -> bool:
-    """Return whether the first process sees a file; if so, wait until this process sees it, too.
-
-    Raises:
-      OSError: The first process sees it, and this one does not.
-    """
+    """Return whether the first process sees a file; if so, wait until this one sees it, too."""
     if jax.process_count() == 1:
         return path.exists()
     found = bool(multihost_utils.broadcast_one_to_all(np.int32(path.exists())))
@@ -110,19 +102,10 @@ def together(
 ) -> Iterator[None]:
     """Be one of several processes, if that is asked for; comes before anything is computed.
 
-    When another process ends, this one does, too: at once where the network tells, and within
-    `heartbeat_seconds` at the latest. It says so in one line.
-
-    Args:
-      distributed: Whether the cluster tells what is not given: a TPU pod, Slurm, Open MPI.
-      coordinator_address: The host and port at which the first process can be reached.
-      num_processes: The number of processes.
-      process_id: The number of this process, from 0.
-      heartbeat_seconds: A process that has not been heard of for so long is given up.
-
-    Raises:
-      SystemExit: Something is missing that the cluster does not tell either, or, as it was raised
-        inside, an error. If all processes have it, the first one alone says so.
+    A cluster (a TPU pod, Slurm, Open MPI) tells what is not given, if it is `distributed`. When
+    another process ends, this one does, too: at once where the network tells, and within
+    `heartbeat_seconds` at the latest. It says so in one line. If all processes have an error, the
+    first one alone says so.
     """
     given = (coordinator_address, num_processes, process_id)
     if not distributed and given == (None, None, None):

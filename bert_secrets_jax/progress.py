@@ -31,10 +31,9 @@ def progress(
       what: The name of the work, which stands in front of the numbers.
       size: Returns how many units a piece has, such as the number of examples in a batch.
       unit: The name of what is counted.
-      compiles: Whether the first piece waits for a compilation, which is then said, because nothing
-        moves before the first piece is done.
-      share: If nobody knows how many units there are: returns which share of all work is done after
-        a piece, such as the share of a file that has been read; None if that is not known either.
+      compiles: Whether to say that the first piece waits for a compilation.
+      share: Where nobody knows the number of units: returns the share of the work that is done
+        after a piece, or None.
     """
     if not processes.is_first():
         yield from items

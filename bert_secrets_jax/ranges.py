@@ -10,11 +10,9 @@ from bert_secrets_jax.brief import shortened
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers that something may be.
+    """The numbers that something may be, from `least` to `most`.
 
     Attributes:
-      least: The least number.
-      most: The greatest number.
       whole: Whether only whole numbers are meant. A boolean is none.
       without: One of the ends that is itself out of range; None if both are in it.
       optional: Whether None is allowed, too.
@@ -47,15 +45,7 @@ def _spelled(number: int | float) -> str:
 
 
 def check_ranges(given: Any, ranges: Mapping[str, Range]) -> None:
-    """Refuse settings that are out of range.
-
-    Args:
-      given: The settings, as attributes.
-      ranges: The range of each setting by its name.
-
-    Raises:
-      ValueError: A setting is out of its range, which the error names.
-    """
+    """Refuse settings, given as attributes, that are out of range, with an error that names one."""
     for name, allowed in ranges.items():
         if getattr(given, name) not in allowed:
             raise ValueError(f'{name}={shortened(getattr(given, name))} must be {allowed}.')

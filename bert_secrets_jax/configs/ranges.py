@@ -1,5 +1,6 @@
 """Checks of settings, each on its own, before anything is read or computed."""
 
+import operator
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,28 +22,21 @@ _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
 
 
 def check(config: ConfigDict) -> None:
-    """Check every setting on its own, before anything is read or computed.
-
-    Args:
-      config: All settings.
-
-    Raises:
-      ValueError: Settings are out of range; the error names them all.
-    """
+    """Check every setting on its own; a ValueError names all that are out of range."""
     faults = []
     for name, setting in SETTINGS.items():
-        faults += _faults(name, setting, _of(config, name))
+        faults += _faults(name, setting, operator.attrgetter(name)(config))
     try:
-        parse_axes(_of(config, 'mesh'))
+        parse_axes(config.mesh)
     except (ValueError, TypeError) as error:
         faults.append(f'mesh={str(error).rstrip(".")}')
-    labels = _of(config, 'data.labels')
+    labels = config.data.labels
     if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
         faults.append(f'data.labels={shortened(labels)} has a name twice')
-    if _of(config, 'statistics') in ((), []):
+    if config.statistics in ((), []):
         faults.append('statistics=() must have at least one name')
-    batch, micro = _of(config, 'train.batch_size'), _of(config, 'train.micro_batch')
-    permutations = _of(config, 'importance.permutations')
+    batch, micro = config.train.batch_size, config.train.micro_batch
+    permutations = config.importance.permutations
     if permutations in NUMBERS['importance.permutations'] and (
         permutations % 2 or permutations == 2
     ):
@@ -57,13 +51,10 @@ def check(config: ConfigDict) -> None:
 
 
 def numbers_in(text: str) -> tuple[float | int, ...]:
-    """Return the numbers of a setting that has several, with commas between them.
+    """Return the numbers of a setting that has several; ValueError if a part of it is none.
 
     >>> numbers_in('0.01, 3e-2')
     (0.01, 0.03)
-
-    Raises:
-      ValueError: A part of it is no number.
     """
     words = [word.strip() for word in text.split(',')] if isinstance(text, str) else ['']
     if not all(_NUMBER.fullmatch(word) for word in words):
@@ -109,7 +100,12 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
     if value is None and setting.default is None:
         return
     for text in value if several else (value,):
-        if not isinstance(text, str) or '\0' in text or not _is_encodable(text):
+        # Half of a surrogate pair cannot be written.
+        if (
+            not isinstance(text, str)
+            or '\0' in text
+            or text != text.encode('utf-8', 'ignore').decode()
+        ):
             yield f'{name}={shortened(text)} must be a text that a file can hold'
 
 
@@ -125,17 +121,3 @@ def _faults_of_numbers(name: str, allowed: Numbers, value: Any) -> Iterator[str]
             f'{name}={shortened(value)} must be different numbers with commas between them, each '
             f'{allowed.each}'
         )
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _of(config: ConfigDict, name: str) -> Any:
-    for part in name.split('.'):
-        config = config[part]
-    return config

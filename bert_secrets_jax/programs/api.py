@@ -104,10 +104,7 @@ def report(
 
 
 def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
-    """Return the model with a tokenizer that has forgotten how long its last inputs were.
-
-    It would be saved with that, and the same model would seem to be another one.
-    """
+    """Return the model without the lengths of its last inputs, which its tokenizer would save."""
     tokenizer = copy.deepcopy(pretrained.tokenizer)
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
@@ -119,20 +116,9 @@ def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, An
     examples = as_examples(texts)
     if not examples:
         raise ValueError('There are no texts to report on.')
-    first = examples[0]
-    lines = []
-    for example in examples:
-        row = {'text_a': example.text_a}
-        if first.text_b is not None:
-            row['text_b'] = example.text_b
-        if first.label is not None:
-            row['label'] = example.label
-        lines.append(json.dumps(row) + '\n')
-    write_atomically(path, ''.join(lines).encode())
-    columns = {
-        'text_a': 'text_a',
-        'text_b': None if first.text_b is None else 'text_b',
-        'label': None if first.label is None else 'label',
-        'labels': (),
-    }
-    return str(path), columns
+    every = ('text_a', 'text_b', 'label')
+    there = [name for name in every if getattr(examples[0], name) is not None]
+    rows = [{name: getattr(each, name) for name in there} for each in examples]
+    write_atomically(path, ''.join(json.dumps(row) + '\n' for row in rows).encode())
+    columns = {name: name if name in there else None for name in every}
+    return str(path), columns | {'labels': ()}

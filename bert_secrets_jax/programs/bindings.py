@@ -24,7 +24,7 @@ _UPDATES = 2000
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
     """Return the call of an analysis of the model as it is, on the texts."""
-    return a.analysis(analysis, 'pretrained', 'texts', computing='settings', **given)
+    return a.analysis(analysis, 'pretrained', 'texts', **given)
 
 
 def special_tokens(a: Arguments) -> Call:
@@ -41,26 +41,22 @@ def frames(a: Arguments) -> Call:
         reading = {'reading': a['frames.reading'], 'per_unit': a['frames.per_unit'] or None}
         reading |= a.seed
         folder = a['frames.folder']
-        given.append(
-            Expression(
-                a.call('read_framenet', repr(folder), **reading),
-                lambda study: read_framenet(folder, **reading),
-                lambda study: [study.input('frames'), reading],
-            )
+        framenet = Expression(
+            a.call('read_framenet', repr(folder), **reading),
+            lambda study: read_framenet(folder, **reading),
+            lambda study: [study.input('frames'), reading],
         )
+        given.append(framenet)
     elif sample:
-        python = f'bs.read_framenet_sample({sample!r})'
-        given.append(
-            Expression(
-                python,
-                lambda study: read_framenet_sample(sample),
-                lambda study: study.input('frames'),
-            )
+        prepared = Expression(
+            f'bs.read_framenet_sample({sample!r})',
+            lambda study: read_framenet_sample(sample),
+            lambda study: study.input('frames'),
         )
+        given.append(prepared)
     return a.analysis(
         'frames',
         *given,
-        computing='settings',
         subject=lambda study: study.frames_subject,
         draws=a['links.draws'],
         shown=a['maps.examples'],
@@ -69,15 +65,10 @@ def frames(a: Arguments) -> Call:
 
 
 def finetune(a: Arguments) -> Call:
-    names, starts = {'pretrained': 'tuned', 'random': 'tuned_random'}, list(a['train.starts'])
-    unknown = sorted(set(starts) - names.keys())
-    if unknown or not starts:
-        raise ValueError(
-            f"train.starts are 'pretrained' and 'random', not {', '.join(unknown) or 'none'}."
-        )
-    found = [names[start] for start in starts]
+    names = {'pretrained': 'tuned', 'random': 'tuned_random'}
+    found = [names[start] for start in a['train.starts']]
     texts = inputs.text_name(a.study.config.data, 'train')
-    return a.analysis('finetuning', *found, computing='', train_texts=texts)
+    return a.analysis('finetuning', *found, train_texts=texts)
 
 
 def patterns(a: Arguments) -> Call:
@@ -91,15 +82,8 @@ def patterns(a: Arguments) -> Call:
 
 
 def attention_change(a: Arguments) -> Call:
-    return a.analysis(
-        'attention_change',
-        'pretrained',
-        'tuned',
-        'texts',
-        computing='settings',
-        readings=a['change.readings'],
-        statistics=a.statistics,
-    )
+    given = {'readings': a['change.readings'], 'statistics': a.statistics}
+    return a.analysis('attention_change', 'pretrained', 'tuned', 'texts', **given)
 
 
 def features(a: Arguments) -> Call:
@@ -107,12 +91,12 @@ def features(a: Arguments) -> Call:
 
 
 def cls_tokens(a: Arguments) -> Call:
-    return _on_texts(a, 'cls_tokens', annotated=True, **a.tuned)
+    return _on_texts(a, 'cls_tokens', title='[CLS]', annotated=True, **a.tuned)
 
 
 def look_at(a: Arguments) -> Call:
     given = a.masking if a.study.has_own_loss else a.masking | a.tuned_already
-    return a.analysis('look_at', a.with_own_head, 'texts', computing='settings', **given)
+    return a.analysis('look_at', a.with_own_head, 'texts', **given)
 
 
 def cluster(a: Arguments) -> Call:
@@ -125,7 +109,6 @@ def syntax_heads(a: Arguments) -> Call:
         'pretrained',
         'trees',
         'dev_trees',
-        computing='settings',
         subject=lambda study: study.treebank_subject,
         draws=a['links.draws'],
         **a.seed,
@@ -149,31 +132,28 @@ def probe(a: Arguments) -> Call:
     if path:
         both = f'(*{trees.python}, *{a.input("dev_trees").python})'
         words = f'{{word for each in {both} for word in each.forms}}'
-        given['vectors'] = Expression(
-            f'bs.read_vectors({path!r}, {words})',
-            lambda study: _vectors(study, path),
-            lambda study: study.input('vectors'),
-        )
+
+        def load(study: Study) -> Vectors:
+            words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
+            return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
+
+        python = f'bs.read_vectors({path!r}, {words})'
+        given['vectors'] = Expression(python, load, lambda study: study.input('vectors'))
     return a.analysis(
         'probing',
         'pretrained',
         'trees',
         'dev_trees',
-        computing='max_length',
+        title='probes',
         like=bs.ProbeConfig,
         subject=lambda study: study.treebank_subject,
         **given,
     )
 
 
-def _vectors(study: Study, path: str) -> Vectors:
-    words = [word for each in (*study.train_trees, *study.dev_trees) for word in each.forms]
-    return read_vectors(path, words, bad_rows=study.config.data.bad_rows)
-
-
 def masked_lm(a: Arguments) -> Call:
     given = {'baseline': a['ablation.baseline'], **a.masking, **a.tuned_already, **a.seed}
-    return a.analysis('masked_lm_ablation', a.with_own_head, 'texts', **given)
+    return a.analysis('masked_lm_ablation', a.with_own_head, 'texts', title='masked LM', **given)
 
 
 def outliers(a: Arguments) -> Call:
@@ -200,10 +180,8 @@ def ablate_seeds(a: Arguments) -> Call:
     metrics = a.metrics
     if metrics:
         metrics = tuple(name for name in metrics if name in METRICS_OVER_SEEDS)
-    given = _disabling(a)
-    return a.analysis(
-        'ablation_over_seeds', a.models, 'ablated', **given, metrics=metrics, **a.seed
-    )
+    given = {**_disabling(a), 'metrics': metrics, **a.seed}
+    return a.analysis('ablation_over_seeds', a.models, 'ablated', **given)
 
 
 def _disabling(a: Arguments) -> dict[str, Any]:
@@ -230,54 +208,41 @@ def _disabling(a: Arguments) -> dict[str, Any]:
 
 def interactions(a: Arguments) -> Call:
     pairs = a['ablation.pairs_of']
-    return a.analysis(
-        'interactions',
-        a.model,
-        'ablated',
-        heads=None if pairs == 'all' else sorted(set(parse_heads(pairs))),
-        baseline=a['ablation.baseline'],
-        metric=a.metric,
+    given = {
+        'heads': None if pairs == 'all' else sorted(set(parse_heads(pairs))),
+        'baseline': a['ablation.baseline'],
+    }
+    return a.analysis('interactions', a.model, 'ablated', **given, metric=a.metric, **a.seed)
+
+
+def _scored(a: Arguments) -> dict[str, Any]:
+    """Return the arguments of analyses that score heads on other texts."""
+    return {
+        'measured_on': a.input('measured'),
+        'permutations': a['importance.permutations'],
+        'metric': a.metric,
         **a.seed,
-    )
+    }
 
 
 def importance(a: Arguments) -> Call:
-    return a.analysis(
-        'importance',
-        a.model,
-        'ablated',
-        measured_on=a.input('measured'),
-        permutations=a['importance.permutations'],
-        metric=a.metric,
-        **a.seed,
-    )
+    return a.analysis('importance', a.model, 'ablated', **_scored(a))
 
 
 def prune(a: Arguments) -> Call:
     sizes = a['prune.batch_sizes']
-    return a.analysis(
-        'pruning',
-        a.models,
-        'ablated',
-        measured_on=a.input('measured'),
-        permutations=a['importance.permutations'],
-        draws=a['prune.draws'],
-        tolerance=a['prune.tolerance'],
-        batch_sizes=tuple(numbers_in(sizes)) if sizes else (),
-        metric=a.metric,
-        **a.seed,
-    )
+    given = {
+        'draws': a['prune.draws'],
+        'tolerance': a['prune.tolerance'],
+        'batch_sizes': numbers_in(sizes) if sizes else (),
+    }
+    return a.analysis('pruning', a.models, 'ablated', **given, **_scored(a))
 
 
 def replacements(a: Arguments) -> Call:
-    return a.analysis(
-        'replacements',
-        a.model,
-        'ablated',
-        fit_on=a.drawn('train', 'replacements.max_examples'),
-        passes=a['replacements.passes'],
-        **a.seed,
-    )
+    fit_on = a.drawn('train', 'replacements.max_examples')
+    given = {'fit_on': fit_on, 'passes': a['replacements.passes'], **a.seed}
+    return a.analysis('replacements', a.model, 'ablated', **given)
 
 
 def subnetworks(a: Arguments) -> Call:
@@ -287,23 +252,19 @@ def subnetworks(a: Arguments) -> Call:
         for name, value in a.study.training.items()
         if value != defaults[name].default and f'train.{name}' not in OF_NO_MATTER
     }
-    return a.analysis(
-        'subnetworks',
-        'pretrained',
-        'tuned',
-        'train',
-        'ablated',
-        measured_on=a.input('measured'),
-        share=a['subnetworks.share'],
-        training=training or None,
-    )
+    given = {
+        'measured_on': a.input('measured'),
+        'share': a['subnetworks.share'],
+        'training': training or None,
+    }
+    return a.analysis('subnetworks', 'pretrained', 'tuned', 'train', 'ablated', **given)
 
 
 def gates(a: Arguments) -> Call:
     of_training = {k: v for k, v in a.study.gate_settings.items() if k != 'max_length'}
     a.group('gates')
     given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.GateConfig}
-    return a.analysis('gates', a.model, 'train', 'ablated', computing='max_length', **given)
+    return a.analysis('gates', a.model, 'train', 'ablated', **given)
 
 
 def contributions(a: Arguments) -> Call:
@@ -320,38 +281,30 @@ def roles(a: Arguments) -> Call:
     known = ('syntax_heads', 'patterns', 'prune', 'gates')
     results = [a.result(each) for each in known if each in a.results]
     if 'syntax_heads' not in a.results and not needs.trees(a.study):
-        results.append(_called(a, 'syntax heads', syntax_heads))
+        results.append(_called(a, syntax_heads))
     given = {'results': a.listed(results)} if results else {}
-    return a.analysis('roles', a.with_own_head, 'texts', computing='settings', **given, **a.seed)
+    return a.analysis('roles', a.with_own_head, 'texts', **given, **a.seed)
 
 
-def _called(a: Arguments, title: str, bind: Binding) -> Expression:
+def _called(a: Arguments, bind: Binding) -> Expression:
     """Return the result of a section that was not asked for, by its call."""
     call = bind(a)
-    return Expression(
-        call.python(a, call.subject(a.study)),
-        lambda study: kept(title, bind)(study, {}),
-        call.key,
-    )
+    python = call.python(a, call.subject(a.study))
+    return Expression(python, lambda study: kept(bind)(study, {}), call.key)
 
 
 def maps(a: Arguments) -> Call:
     asked = 'special_tokens' in a.results
-    found = a.result('special_tokens') if asked else _called(a, '', special_tokens)
+    found = a.result('special_tokens') if asked else _called(a, special_tokens)
     tables = Expression(
         f'{found.python}.tables',
         lambda study: study.before([named(name) for name in STATISTICS]),
         lambda study: STATISTICS,
     )
-    given = {
-        'count': a['maps.examples'],
-        'max_length': a['encoding.max_length'],
-        'tables': tables,
-        **a.tuned_already,
-    }
-    return a.analysis('example_maps', 'pretrained', 'texts', computing='', **given)
+    given = {'count': a['maps.examples'], **a.length, 'tables': tables, **a.tuned_already}
+    return a.analysis('example_maps', 'pretrained', 'texts', title='maps', **given)
 
 
 def claims(a: Arguments) -> Call:
     others = [each for each in a.results if each not in ('maps', 'claims')]
-    return a.analysis('claims', *map(a.result, others), computing='')
+    return a.analysis('claims', *map(a.result, others))

@@ -1,9 +1,7 @@
 """The call of an analysis, bound once: its result, its key, its line of Python and its command.
 
 A section binds an analysis to inputs, which a study loads, and to values, which settings have. The
-result is kept under the digests of both. The line of Python has the values that differ from the
-defaults of what it calls. The command has the settings that differ from a config and that the call,
-or an input of it, reads.
+line has the values that are not defaults, the command the settings that the call or an input reads.
 """
 
 import dataclasses
@@ -12,7 +10,7 @@ import operator
 import pathlib
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -33,24 +31,13 @@ OF_NO_MATTER = (
     'ablation.chunk_tokens', 'encoding.tokens_per_batch', 'probe.cache_mb',
     'train.checkpoint_every', 'train.log_every', 'train.micro_batch',
 )  # fmt: skip
-# Flag of the command line to the setting that it is for, of a table of one's own.
-_FLAGS = {
-    'texts': 'data.file',
-    'train': 'data.train_file',
-    'text_a': 'data.text_a',
-    'text_b': 'data.text_b',
-    'label': 'data.label',
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """An argument that is no plain value.
+    """An argument that is no plain value: how Python writes it, how a study loads it, its digest.
 
-    Attributes:
-      python: How Python writes it; empty for the default of an argument.
-      load: A function of the study that returns it.
-      digest: A function of the study that returns JSON values which tell it from others.
+    An empty `python` is the default of an argument. The digest is of JSON values.
     """
 
     python: str
@@ -58,44 +45,41 @@ class Expression:
     digest: Callable[[Study], Any]
 
 
-# How the arguments of an analysis say how it is computed: as a `Compute`, as `TextSettings`, by
-# its `max_length` alone, or not at all.
-Computing = Literal['compute', 'settings', 'max_length', '']
-
-
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """The call of an analysis.
+    """The call of an analysis, by its name in `bs.analyses`.
 
     Attributes:
-      analysis: The name of the function in `bs.analyses`.
       given: The arguments that stand first.
       named: The other arguments by their names: values, or expressions.
-      computing: How the function is told how to compute.
       annotated: Whether it looks at words.
-      like: A function or class that has the defaults of further arguments; None if there are none.
-      subject: A function of the study that returns what the result is about.
+      like: A function or class that has the defaults of further arguments.
+      subject: Returns the names of the model and texts that the result is about.
+      title: The name under which the result is kept; empty for that of the analysis.
     """
 
     analysis: str
     given: tuple[Expression, ...]
     named: Mapping[str, Any]
-    computing: Computing
     annotated: bool = False
     like: Callable | None = None
     subject: Callable[[Study], Subject] = lambda study: study.subject
+    title: str = ''
 
     @property
     def function(self) -> Callable:
         """The analysis."""
         return getattr(bs.analyses, self.analysis)
 
-    def key(self, study: Study) -> dict[str, Any]:
-        """Return everything that the result depends on.
+    @property
+    def computing(self) -> str:
+        """How the function is told how to compute: by `settings`, `compute`, or by a length."""
+        parameters = inspect.signature(self.function).parameters
+        whole = [name for name in ('settings', 'compute') if name in parameters]
+        return whole[0] if whole else 'max_length' if self.like else ''
 
-        Args:
-          study: The study.
-        """
+    def key(self, study: Study) -> dict[str, Any]:
+        """Return everything that the result depends on."""
 
         def of(value: Any) -> Any:
             return value.digest(study) if isinstance(value, Expression) else value
@@ -116,13 +100,7 @@ class Call:
         return key
 
     def result(self, study: Study, folder: pathlib.Path, *, second: str = '') -> Result:
-        """Compute the result.
-
-        Args:
-          study: The study.
-          folder: The folder of unfinished work.
-          second: A second axis of the devices, as in `Study.compute`.
-        """
+        """Compute the result, with unfinished work in a folder; `second` as in `Study.compute`."""
 
         def of(value: Any) -> Any:
             return value.load(study) if isinstance(value, Expression) else value
@@ -138,12 +116,7 @@ class Call:
         return self.function(*map(of, self.given), **named, subject=self.subject(study))
 
     def python(self, arguments: 'Arguments', subject: Subject) -> str:
-        """Return the call as Python writes it.
-
-        Args:
-          arguments: The arguments of the call, which note what names it needs.
-          subject: The subject of the result.
-        """
+        """Return the call as Python writes it; the arguments note what names it needs."""
         given = {**self.named, **arguments.computing(self.computing)}
         if subject == arguments.study.subject:
             given['subject'] = arguments.input('subject')
@@ -157,24 +130,18 @@ class Call:
 Binding = Callable[['Arguments'], Call | None]
 
 
-def nothing(arguments: 'Arguments') -> None:
-    """Bind nothing: a section that is no call has a command alone."""
-
-
 def kept(
-    title: str,
     bind: Binding,
     *,
     check: Callable[[Study], object] = lambda study: None,
     shares: bool = False,
     second: str = '',
-) -> Callable[[Study, Sequence[Result]], Result]:
+) -> Callable[[Study, Mapping[str, Result]], Result]:
     """Return what answers a section by one call, whose result is kept under the call's key.
 
     Args:
-      title: The name under which the result is kept.
-      bind: The function that binds the analysis of the section.
-      check: A function that refuses settings before any input is loaded or trained.
+      bind: Binds the analysis of the section.
+      check: Refuses settings before any input is loaded or trained.
       shares: Whether the parts of the work, such as sweeps, stay for other sections.
       second: A second axis of the devices, as in `Study.compute`.
     """
@@ -187,31 +154,19 @@ def kept(
             return call.result(study, study.folder / 'parts' if shares else folder, second=second)
 
         kind = inspect.signature(call.function).return_annotation
+        title = call.title or call.analysis.replace('_', ' ')
         found = study.kept_whole(title, kind, call.key(study), compute)
         return dataclasses.replace(found, subject=call.subject(study))
 
     return answer
 
 
-def made(bind: Binding) -> Callable[[Study, Mapping[str, Result]], Result]:
-    """Return what answers a section by one call that takes no time, so that nothing is kept.
-
-    Args:
-      bind: The function that binds the analysis of the section.
-    """
-    return lambda study, results: bind(Arguments(study, results)).result(study, study.folder)
-
-
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """The lines that make a result again.
+    """The lines that make a result again: a statement of Python and a command.
 
-    Attributes:
-      python: A statement that gives the result the name of its section; empty if there is no such
-        call.
-      shell: A command.
-      names: The expressions that make the names that the statement needs, by name. Each needs only
-        those before it.
+    The statement is empty if there is no such call. `names` are the expressions that make the names
+    in it, each of which needs only those before it.
     """
 
     python: str
@@ -221,11 +176,8 @@ class Lines:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a language and a line, as a part of the page has them."""
-        return tuple(
-            (language, line)
-            for language, line in (('Python', self.python), ('Shell', self.shell))
-            if line
-        )
+        pairs = (('Python', self.python), ('Shell', self.shell))
+        return tuple((language, line) for language, line in pairs if line)
 
 
 def lines_of(
@@ -235,15 +187,7 @@ def lines_of(
     results: Mapping[str, Result],
     bindings: Mapping[str, Binding],
 ) -> Lines:
-    """Return the lines that make the result of a section again.
-
-    Args:
-      study: The study, of which only names and settings are looked at.
-      section: The name of the section.
-      result: Its result.
-      results: The results of the other sections that are answered.
-      bindings: The function that binds the analysis of each section to its arguments.
-    """
+    """Return the lines that make the result of a section again, by names and settings alone."""
     arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
     python = ''
@@ -256,11 +200,7 @@ def lines_of(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names(Result):
-    """The names that the lines of Python of a page need.
-
-    Attributes:
-      names: Names to the expressions that make them, as in `Lines`.
-    """
+    """The names that the lines of Python of a page need, as in `Lines`."""
 
     names: Mapping[str, str]
 
@@ -282,11 +222,9 @@ class Names(Result):
 
 
 class Arguments:
-    """The inputs and settings of calls; notes which settings are read and which inputs are needed.
+    """The inputs and settings of calls; the study loads nothing here.
 
     Attributes:
-      study: The study, which loads nothing here.
-      results: The results of the sections that are answered, by their names.
       read: The settings that were looked at, by their dotted names.
       names: Names to the expressions that make them, in the order in which they must be run.
       others: The names of the sections whose results are needed.
@@ -345,23 +283,10 @@ class Arguments:
         )
 
     def call(
-        self,
-        function: str,
-        *given: str | Expression,
-        like: Callable | None = None,
-        **named: Any,
+        self, function: str, *given: str | Expression, like: Callable | None = None, **named: Any
     ) -> str:
-        """Return a call as Python writes it, without the arguments that have their defaults.
-
-        Args:
-          function: The function, without 'bs.'.
-          given: The arguments that stand first: expressions, or the text of some.
-          like: A function or class that has the defaults of further arguments.
-          named: Arguments by their names: values, or expressions.
-        """
-        called = bs
-        for part in function.split('.'):
-            called = getattr(called, part)
+        """Return a call of `bs` without the arguments that are defaults, also of one `like` it."""
+        called = operator.attrgetter(function)(bs)
         defaults = {
             name: parameter.default
             for each in (like, called)
@@ -380,24 +305,17 @@ class Arguments:
         self,
         analysis: str,
         *given: str | Expression,
-        computing: Computing = 'compute',
         annotated: bool = False,
         like: Callable | None = None,
         subject: Callable[[Study], Subject] = lambda study: study.subject,
+        title: str = '',
         **named: Any,
     ) -> Call:
-        """Return the call of an analysis.
-
-        Args:
-          analysis: The name of the function in `bs.analyses`.
-          given: The arguments that stand first: expressions, or names of inputs.
-          computing, annotated, like, subject: As in `Call`.
-          named: The other arguments by their names: values, or expressions.
-        """
+        """Return a `Call`; arguments that stand first are expressions, or names of inputs."""
         inputs = [self.input(each) if isinstance(each, str) else each for each in given]
-        return Call(analysis, tuple(inputs), named, computing, annotated, like, subject)
+        return Call(analysis, tuple(inputs), named, annotated, like, subject, title)
 
-    def computing(self, how: Computing) -> dict[str, Any]:
+    def computing(self, how: str) -> dict[str, Any]:
         """Return the arguments that say how something is computed, where they are no defaults."""
         if how not in INPUTS:
             return self.length if how else {}
@@ -462,6 +380,10 @@ class Arguments:
         return inputs.metrics(self.study.config.data) or None
 
     @property
+    def metric(self) -> str | None:
+        return self.metrics[0] if self.metrics else None
+
+    @property
     def statistics(self) -> tuple[str, ...] | Expression:
         """The statistics of the settings; the code of one's own is part of what they are."""
         names = self['statistics']
@@ -470,16 +392,8 @@ class Arguments:
         return Expression(repr(names), lambda study: names, lambda study: [names, study.own_code])
 
     @property
-    def metric(self) -> str | None:
-        return self.metrics[0] if self.metrics else None
-
-    @property
     def masking(self) -> dict[str, Any]:
-        settings = {
-            'share': self['masked_lm.share'],
-            'one_at_a_time': self['masked_lm.one_at_a_time'],
-            **self.seed,
-        }
+        settings = self.group('masked_lm') | self.seed
         call = self.call('Masking', **settings)
         if call == 'bs.Masking()':
             return {}
@@ -519,14 +433,12 @@ def _read(a: Arguments, split: str) -> str:
 
 def _texts(a: Arguments) -> str:
     drawn = a.drawn('dev', 'data.max_examples').python
-    return f'[each.example for each in {drawn}]' if a['data.source'] in _OF_TOKENS else drawn
+    # Texts are parts of what is learnt there.
+    parts = a['data.source'] in ('tags', 'questions')
+    return f'[each.example for each in {drawn}]' if parts else drawn
 
 
-# Their texts are parts of what is learnt.
-_OF_TOKENS = ('tags', 'questions')
-
-
-def _tuned(a: Arguments, start: str = 'pretrained') -> str:
+def _tuned(a: Arguments, start: str) -> str:
     settings = a.study.finetune_settings(start)
     # They are noted as read.
     _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']
@@ -549,11 +461,9 @@ def _choosing(a: Arguments) -> str:
 
 
 def _treebank(a: Arguments, part: str) -> str:
-    path = a[f'treebank.{part}']
+    path, read = a[f'treebank.{part}'], f'bs.treebank_sample({part!r})'
     if path:
         read = a.call('read_treebank', repr(path), bad_rows=a['data.bad_rows'])
-    else:
-        read = a.call('treebank_sample', repr(part))
     return _drawn(a, read, f'treebank.max_{part}')
 
 
@@ -562,29 +472,23 @@ def _text_settings(a: Arguments) -> str:
     return a.call('analyses.TextSettings', **a.length, **given)
 
 
-def _drawn_train(a: Arguments) -> str:
-    return _drawn(a, _read(a, 'train'), 'train.max_examples')
-
-
 def _drawn(a: Arguments, read: str, setting: str) -> str:
     wanted = a[setting]
     return f'bs.draw({read}, {wanted}, {a["seed"]})' if wanted else read
 
 
 def _input(
-    write: Callable[[Arguments], str], attribute: str = '', digest_of: str = ''
+    write: Callable[[Arguments], str], attribute: str, digest_of: str | None = ''
 ) -> Callable[[Arguments], Expression]:
-    """Return a function that makes the expression of an input.
+    """Return what makes the expression of an input, which is an attribute of a study.
 
-    Args:
-      write: A function that returns the Python which makes it.
-      attribute: The name of the attribute of a study that it is.
-      digest_of: The name by which `Study.input` knows its content; empty if no result depends on
-        it.
+    `Study.input` knows its content by the name `digest_of`, which is empty for that of the
+    attribute, and None if no result depends on it.
     """
+    name = attribute.replace('_', ' ') if digest_of == '' else digest_of
 
     def digest(study: Study) -> str | None:
-        return study.input(digest_of) if digest_of else None
+        return study.input(name) if name else None
 
     return lambda a: Expression(write(a), operator.attrgetter(attribute), digest)
 
@@ -597,44 +501,34 @@ def _tuning(start: str) -> Callable[[Arguments], Expression]:
     )
 
 
-# The functions that make the inputs, by their names in Python.
+# By the names of the inputs in Python.
 INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'pretrained': _input(_pretrained, 'pretrained', 'weights'),
-    'train': _input(_drawn_train, 'train', 'train'),
-    'dev': _input(lambda a: _read(a, a['data.split']), 'dev', 'dev'),
-    'texts': _input(_texts, 'texts', 'texts'),
-    'ablated': _input(
-        lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts', 'ablated texts'
-    ),
+    'train': _input(lambda a: _drawn(a, _read(a, 'train'), 'train.max_examples'), 'train'),
+    'dev': _input(lambda a: _read(a, a['data.split']), 'dev'),
+    'texts': _input(_texts, 'texts'),
+    'ablated': _input(lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts'),
     'measured': _input(
-        lambda a: a.drawn('train', 'importance.max_examples').python,
-        'measured_texts',
-        'measured texts',
+        lambda a: a.drawn('train', 'importance.max_examples').python, 'measured_texts'
     ),
-    'known': _input(_known, 'choosing_texts', 'choosing texts'),
-    'choosing': _input(_choosing, 'choosing_texts', 'choosing texts'),
+    'known': _input(_known, 'choosing_texts'),
+    'choosing': _input(_choosing, 'choosing_texts'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),
     'tuned_random': _tuning('random'),
-    'settings': _input(_text_settings, 'settings'),
+    'settings': _input(_text_settings, 'settings', None),
     'compute': lambda a: Expression(
         a.call('Compute', **a.length), lambda study: study.compute(), lambda study: None
     ),
-    'subject': _input(lambda a: f'bs.analyses.{a.study.subject!r}', 'subject'),
+    'subject': _input(lambda a: f'bs.analyses.{a.study.subject!r}', 'subject', None),
 }
 
 
 def command(
     config: ConfigDict, sections: Sequence[str], read: Collection[str] | None = None
 ) -> str:
-    """Return the shortest command that answers sections with these settings.
-
-    Args:
-      config: All settings.
-      sections: The names of the sections.
-      read: The names of the settings that matter to them; None is all.
-    """
+    """Return the shortest command that answers sections; settings not read do not matter."""
     program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
     own = flatten_dict(config.to_dict(), sep='.')
     commands = []
@@ -655,7 +549,8 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
     """Return the settings that a command can start from, each with the flags that ask for them."""
     data = config.data
     if data.source == 'file':
-        given = {flag: config.data[name.partition('.')[2]] for flag, name in _FLAGS.items()}
+        given = {'texts': data.file, 'train': data.train_file}
+        given |= {name: data[name] for name in ('text_a', 'text_b', 'label')}
         # Names with commas are a setting, since the flag would divide them.
         labels = () if any(',' in name for name in data.labels) else data.labels
         start = base.get_config()
@@ -674,10 +569,6 @@ def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
 
 
 def quoted(word: str) -> str:
-    """Return a word for a shell, in double quotes where it has single ones, as Python writes.
-
-    Args:
-      word: The word.
-    """
+    """Return a word for a shell, in double quotes where it has single ones, as Python writes."""
     plain = "'" in word and not set(word) & set('"$`\\!')
     return f'"{word}"' if plain else shlex.quote(word)

@@ -4,20 +4,14 @@ from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
-from bert_secrets_jax.analyses.ablation import SETS
 from bert_secrets_jax.analyses.pruning import check_pruning
-from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.pruning.scores import check_permutations
 
 
 def disabling(study: Study) -> None:
-    """Refuse masks and too few texts before anything is trained."""
+    """Refuse masks and too few texts."""
     config = study.config.ablation
-    unknown = set(config.sets) - set(SETS)
-    if unknown:
-        raise ValueError(f'ablation.sets are {", ".join(SETS)}, not {", ".join(sorted(unknown))}.')
     names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
     if not names:
         raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
@@ -32,8 +26,7 @@ def disabling(study: Study) -> None:
 
 
 def donors(study: Study) -> None:
-    """Refuse an unknown baseline, and too few texts to draw others from."""
-    check_baseline(study.config.ablation.baseline)
+    """Refuse too few texts to draw others from."""
     if study.config.ablation.baseline == 'resample':
         check_enough(len(study.ablated_texts))
 
@@ -50,7 +43,7 @@ def over_seeds(study: Study) -> None:
 
 
 def pairs(study: Study) -> None:
-    """Refuse heads that make no pairs."""
+    """Refuse heads that make no pairs, and too few texts."""
     wanted = study.config.ablation.pairs_of
     if wanted != 'all':
         single_and_pair_masks(study.pretrained.config, sorted(set(parse_heads(wanted))))
@@ -58,16 +51,10 @@ def pairs(study: Study) -> None:
 
 
 def pruned(study: Study) -> None:
-    """Refuse settings of pruning."""
+    """Refuse a metric that is not offered for pruning."""
     settings = study.config.prune
     for metric in inputs.metrics(study.config.data)[:1]:
         check_pruning(metric, draws=settings.draws, tolerance=settings.tolerance)
-    check_permutations(study.config.importance.permutations)
-
-
-def scored(study: Study) -> None:
-    """Refuse a number of permutations."""
-    check_permutations(study.config.importance.permutations)
 
 
 def shown(study: Study) -> None:

@@ -5,7 +5,7 @@ import inspect
 import pathlib
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
@@ -19,17 +19,11 @@ if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
 _ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
-# Talks to a browser.
-_ALONE = ('serve',)
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a program.
-
-    Raises:
-      SystemExit: With one line of what is wrong, or after a help text.
-    """
+    """Run a program; a SystemExit has one line of what is wrong, or follows a help text."""
     arguments = _parse(argv)
     if arguments.program == 'settings':
         print(settings_text())
@@ -45,14 +39,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
-    with launch.interruptible():
-        # Modules that take seconds to load are loaded once the command is known to be right.
-        from bert_secrets_jax.processes import together
-        from bert_secrets_jax.programs import conversation
-
-        conversation.set_up_logging()
-        with together(**_process_flags(arguments)):
-            conversation.run_in(arguments.out, config, _program(arguments))
+    launch.run(
+        arguments.out,
+        config,
+        lambda studies: _answer(arguments, studies),
+        **_process_flags(arguments),
+    )
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -73,18 +65,16 @@ def _compare(arguments: argparse.Namespace) -> None:
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _program(arguments: argparse.Namespace) -> Callable[[Sequence['Study']], object]:
-    """Return what a program does with the studies."""
-    from bert_secrets_jax.programs import conversation, serving
-
+def _answer(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
     match arguments.program:
-        case 'report':
-            chosen = arguments.sections.split(',') if arguments.sections else None
-            return lambda studies: conversation.answer(studies, chosen)
         case 'serve':
-            return lambda studies: [serving.serve_maps(studies[0], port=arguments.port)]
+            from bert_secrets_jax.programs import serving
+
+            serving.serve_maps(studies[0], port=arguments.port)
+        case 'report':
+            launch.answer(studies, arguments.sections.split(',') if arguments.sections else None)
         case section:
-            return lambda studies: conversation.answer(studies, [section])
+            launch.answer(studies, [section])
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -110,7 +100,10 @@ def _declared() -> dict[str, str]:
 
 
 def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
-    listing = '\n'.join(f'  {name:<17} {what}{_price(name)}' for name, what in programs.items())
+    prices = {name: f' (* {price})' if price else ' (*)' for name, price in PRICES.items()}
+    listing = '\n'.join(
+        f'  {name:<17} {what}{prices.get(name, "")}' for name, what in programs.items()
+    )
     configs = '\n'.join(
         f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
     )
@@ -154,40 +147,30 @@ def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
     return parser
 
 
-def _price(name: str) -> str:
-    """Return the mark of a section that a report has only if asked."""
-    if name not in PRICES:
-        return ''
-    return f' (* {PRICES[name]})' if PRICES[name] else ' (*)'
-
-
 def _config(arguments: argparse.Namespace) -> ConfigDict:
-    name, _, variant = (
-        arguments.config or ('base' if arguments.texts else 'quickstart')
-    ).partition(':')
+    usual = 'base' if arguments.texts else 'quickstart'
+    name, _, variant = (arguments.config or usual).partition(':')
     if name not in CONFIGS:
         raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
-    module = CONFIGS[name]
-    config = module.get_config(variant) if variant else module.get_config()
+    get_config = CONFIGS[name].get_config
+    config = get_config(variant) if variant else get_config()
     if arguments.runs:
         raise ValueError(f'Folders of runs are for compare, not for {arguments.program}.')
-    if arguments.program in _ALONE and any(_process_flags(arguments).values()):
+    if arguments.program == 'serve' and any(_process_flags(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
-    owners = {'sections': 'report', 'port': 'serve'}
-    for flag, whose in owners.items():
+    for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
         if getattr(arguments, flag) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
     if arguments.model:
         config.model.name = arguments.model
     columns = ('train', 'text_a', 'text_b', 'label', 'labels')
     given = {name: value for name in columns if (value := getattr(arguments, name))}
-    for name in given:
-        if not arguments.texts:
-            raise ValueError(f'--{name.replace("_", "-")} is about your own table: give --texts.')
     if arguments.texts:
-        if 'labels' in given:
-            given['labels'] = tuple(given['labels'].split(','))
-        set_texts(config, arguments.texts, **given)
+        labels = given.pop('labels', '')
+        set_texts(config, arguments.texts, **given, labels=labels.split(',') if labels else ())
+    elif given:
+        name = next(iter(given)).replace('_', '-')
+        raise ValueError(f'--{name} is about your own table: give --texts.')
     for assignment in arguments.set:
         setting, equals, value = assignment.partition('=')
         if not equals:

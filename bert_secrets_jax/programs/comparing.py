@@ -27,16 +27,7 @@ _CONFIG = 'config.json'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FinishedRun(Result):
-    """The findings of a run, at a glance.
-
-    Attributes:
-      folder: The folder of the run.
-      model: The name of the model.
-      texts: The name of the texts, without that of their part.
-      settings: All settings by their dotted names.
-      results: The results by the names of their sections.
-      missing: The sections that the run once had and that cannot be read now, with the reason.
-    """
+    """The findings of a run, at a glance: results by sections, and what is missing now."""
 
     folder: pathlib.Path
     model: str
@@ -56,25 +47,25 @@ class FinishedRun(Result):
 
     def findings(self):
         # Only warnings, which must be read first; the page of the run itself has the rest.
-        found = [each for result in self.results.values() for each in result.findings()]
-        return [each for each in found if each.warning]
+        return [each for each in self._all('findings') if each.warning]
 
     def notes(self):
         return [f'All that was found in this run is in {self.folder / PAGE}.']
 
     def head_marks(self):
-        return [each for result in self.results.values() for each in result.head_marks()]
+        return self._all('head_marks')
 
     def head_notes(self):
-        found = [result.head_notes() for result in self.results.values()]
-        return {name: texts for notes in found for name, texts in notes.items()}
+        return {k: v for each in self.results.values() for k, v in each.head_notes().items()}
 
     def badges(self):
-        return [each for result in self.results.values() for each in result.badges()]
+        return self._all('badges')
 
     def token_maps(self):
-        found = [result.token_maps() for result in self.results.values()]
-        return {name: maps for each in found for name, maps in each.items()}
+        return {k: v for each in self.results.values() for k, v in each.token_maps().items()}
+
+    def _all(self, method: str) -> list[Any]:
+        return [each for result in self.results.values() for each in getattr(result, method)()]
 
 
 def compare_runs(
@@ -100,13 +91,16 @@ def compare_runs(
     """
     folders = _folders(runs)
     if out is not None:
-        _check_out(pathlib.Path(out))
+        out = pathlib.Path(out)
+        if out.exists() and not out.is_dir():
+            raise ValueError(f'{out} is a file: choose another folder for the comparison.')
+        # Its page would be replaced.
+        if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
+            raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
     read = [read_run(folder) for folder in folders]
     found = dict(zip(_names(read), read, strict=True))
-    common = [
-        one.results.keys() & other.results.keys() for one, other in itertools.combinations(read, 2)
-    ]
-    if not any(common):
+    pairs = itertools.combinations(read, 2)
+    if not any(one.results.keys() & other.results.keys() for one, other in pairs):
         has = '; '.join(f'{name} has {", ".join(run.results)}' for name, run in found.items())
         raise ValueError(
             f'The runs have no section in common: {has}. Run the same sections in both folders.'
@@ -116,7 +110,15 @@ def compare_runs(
         missing={name: run.missing for name, run in found.items()},
     )
     if out is not None:
-        _write(pathlib.Path(out), compared, found)
+        out.mkdir(parents=True, exist_ok=True)
+        part = write_part(out, Part('comparison', compared), ())
+        write_page(
+            out / PAGE,
+            title='Runs side by side',
+            lead=f'Runs: {"; ".join(found)}. Layers and heads count from 1.',
+            parts=[part, *(Part('run', run, group=name) for name, run in found.items())],
+            details=dict(_differing(found)),
+        )
     return compared
 
 
@@ -126,8 +128,8 @@ def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
         raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
     folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
     places = [folder.resolve() for folder in folders]
-    for folder, place in zip(folders, places, strict=True):
-        if places.count(place) > 1:
+    for folder in folders:
+        if places.count(folder.resolve()) > 1:
             raise ValueError(f'{folder} is given twice: give each run once.')
     if len(folders) < 2:
         given = ', '.join(map(str, folders)) or 'none'
@@ -147,23 +149,8 @@ def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
     return folders
 
 
-def _check_out(out: pathlib.Path) -> None:
-    """Refuse a folder in which the page would replace another one."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f'{out} is a file: choose another folder for the comparison.')
-    if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
-        raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
-
-
 def read_run(folder: pathlib.Path) -> FinishedRun:
-    """Return everything of a run that is kept and that this version can read.
-
-    Args:
-      folder: The folder of the run.
-
-    Raises:
-      ValueError: Its settings are those of no run, or nothing can be read.
-    """
+    """Return all of a run that is kept and that this version can read; ValueError if nothing."""
     study = _study(folder)
     results: dict[str, Result] = {}
     missing = []
@@ -226,22 +213,9 @@ def _names(runs: Sequence[FinishedRun]) -> list[str]:
     models, texts = [run.model for run in runs], [run.texts for run in runs]
     both = [f'{model}, {text}' for model, text in zip(models, texts, strict=True)]
     ways = [models if len(set(texts)) == 1 else texts if len(set(models)) == 1 else both]
-    for told in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
-        ways.append([f'{each} ({folder})' for each, folder in zip(both, told, strict=True)])
+    for places in ([run.folder.name for run in runs], [str(run.folder) for run in runs]):
+        ways.append([f'{each} ({folder})' for each, folder in zip(both, places, strict=True)])
     return next(names for names in ways if len(set(names)) == len(names))
-
-
-def _write(out: pathlib.Path, compared: Comparison, runs: dict[str, FinishedRun]) -> None:
-    """Write the page of a comparison and its files."""
-    out.mkdir(parents=True, exist_ok=True)
-    part = write_part(out, Part('comparison', compared), ())
-    write_page(
-        out / PAGE,
-        title='Runs side by side',
-        lead=f'Runs: {"; ".join(runs)}. Layers and heads count from 1.',
-        parts=[part, *(Part('run', run, group=name) for name, run in runs.items())],
-        details=dict(_differing(runs)),
-    )
 
 
 def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -251,7 +225,5 @@ def _differing(runs: dict[str, FinishedRun]) -> Iterator[tuple[str, dict[str, An
         name for name in names if len({repr(run.settings.get(name)) for run in runs.values()}) > 1
     ]
     for title, run in runs.items():
-        yield (
-            f'{title}: settings that differ',
-            {'folder': run.folder} | {name: run.settings.get(name) for name in differ},
-        )
+        settings = {name: run.settings.get(name) for name in differ}
+        yield f'{title}: settings that differ', {'folder': run.folder} | settings

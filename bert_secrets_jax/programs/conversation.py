@@ -10,29 +10,23 @@ from absl import flags, logging
 from ml_collections import ConfigDict
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.files import open_regular
 from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
-from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 
 
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
-    """Open the folder of a run, and call a function with its studies.
+    """Open the folder of a run, and call a function with its studies: one, or one of each task.
 
-    Args:
-      workdir: The folder of the results.
-      config: All settings.
-      main: A function of the studies: one, or one for each task.
-
-    Raises:
-      SystemExit: There was an error that a user can mend, which is given in one line.
+    An error that a user can mend becomes a SystemExit of one line.
     """
     workdir = pathlib.Path(workdir)
     enable_cache()
@@ -64,15 +58,8 @@ def _logged(path: pathlib.Path) -> Iterator[None]:
 
 
 def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
-    """Answer sections, and print warnings, findings and the path of the page.
-
-    Args:
-      studies: One study, or one for each task.
-      chosen: The names of the sections, as in `sections.chosen_of`. Of a whole report, only the
-        findings about the claims are printed.
-    """
-    several = len(studies) > 1
-    folder = studies[0].folder.parent if several else studies[0].folder
+    """Answer sections, and print warnings, findings (of a report, claims) and where the page is."""
+    folder = studies[0].folder.parent if len(studies) > 1 else studies[0].folder
     try:
         for answers in write_report(studies, chosen):
             if not processes.is_first():
@@ -81,14 +68,12 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             # Warnings come before anything else, whatever was asked for.
             found = [each for result in answers.results.values() for each in result.findings()]
             warnings = {finding.name: finding for finding in reversed(found) if finding.warning}
-            for finding in warnings.values():
-                print(f'{lead}{finding.sentence}')
             # The page says the rest of a whole report.
             whole = chosen is None or list(chosen) == ['all']
-            for result in answers.results_of(['claims'] if whole else chosen).values():
-                for finding in result.findings():
-                    if not finding.warning:
-                        print(f'{lead}{finding.sentence}')
+            asked = answers.results_of(['claims'] if whole else chosen).values()
+            others = [each for result in asked for each in result.findings() if not each.warning]
+            for finding in (*warnings.values(), *others):
+                print(f'{lead}{finding.sentence}')
     finally:
         page = folder / PAGE
         if processes.is_first() and page.exists():
@@ -96,15 +81,7 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
 
 
 def compare(runs: Sequence[str], out: str) -> None:
-    """Compare finished runs, and print the findings and the path of the page.
-
-    Args:
-      runs: The folders of the runs.
-      out: The folder of the page.
-
-    Raises:
-      SystemExit: There was an error that a user can mend, which is given in one line.
-    """
+    """Compare finished runs, and print the findings and the path of the page."""
     try:
         for finding in compare_runs(runs, out=out).findings():
             print(finding.sentence)
@@ -130,13 +107,7 @@ def set_up_logging() -> None:
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that the config names, and open their folders.
 
-    Args:
-      config: All settings. `data.task` may name several tasks of GLUE, with commas between them.
-      workdir: The folder of the results. Each of several tasks has its own folder in it.
-
-    Raises:
-      ValueError: Settings are out of range, a task is unknown or given twice, or the folder has
-        other files.
+    `data.task` may name several tasks of GLUE. Each of these has its own folder in that of the run.
     """
     ranges.check(config)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []

@@ -1,6 +1,4 @@
-"""How long sections take: stated in work, and told in the seconds of this machine.
-
-The work of a section is the tokens that go through the model, the programs that are compiled, and
+"""How long sections take: the tokens that go through the model, the programs that are compiled, and
 seconds of the host for drawing and the like. The weights are rough: by one machine's quickstart.
 """
 
@@ -9,7 +7,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -29,6 +27,7 @@ _TRAINED = 5.0
 _HEAD, _MANY = 0.4, 0.9
 # Counted where an estimate must not read every text to be made.
 _SAMPLE = 200
+Number = float | int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,29 +40,25 @@ class Cost:
       seconds: The seconds that no model computes: annotation, resampling, drawing.
     """
 
-    tokens: float | int = 0.0
-    programs: float | int = 0.0
-    seconds: float | int = 0.0
+    tokens: Number = 0.0
+    programs: Number = 0.0
+    seconds: Number = 0.0
+
+
+Costs = dict[str, Cost]
 
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast this machine runs a model.
-
-    Attributes:
-      token: The seconds of a token through all layers, forward, in a full batch.
-      program: The seconds in which a forward pass with maps is traced and compiled.
-    """
+    """How fast this machine runs a model: seconds of a token, forward, and of compiling a pass."""
 
     token: float
     program: float
 
     def seconds(self, costs: Iterable[Cost]) -> float:
-        """Return about how long some work takes."""
-        total = sum(
+        return math.fsum(
             each.tokens * self.token + each.programs * self.program + each.seconds for each in costs
         )
-        return float(total)
 
 
 def pace_of(study: Study) -> Pace:
@@ -71,7 +66,6 @@ def pace_of(study: Study) -> Pace:
     model = study.pretrained
     encoded = tokenize(model.tokenizer, _some(study.texts), max_length=study.settings.max_length)
     batch = bucket(encoded, **study.settings.bucketing)[0]
-
     batch = jax.device_put(dataclasses.replace(batch, marks={}))
 
     def seconds() -> float:
@@ -91,7 +85,7 @@ def machine() -> dict[str, Any]:
     return {'host': platform.node(), 'devices': str(jax.devices()), 'cores': os.cpu_count()}
 
 
-def in_words(seconds: float | int) -> str:
+def in_words(seconds: Number) -> str:
     """Return a duration as a person says it.
 
     >>> in_words(8), in_words(228), in_words(40000)
@@ -119,13 +113,7 @@ def _tokens(study: Study, name: str) -> float:
     return study.once(('tokens', name), measured)
 
 
-def _over(
-    study: Study,
-    name: str,
-    passes: float | int,
-    programs: float | int,
-    seconds: float | int = 0.0,
-) -> Cost:
+def _over(study: Study, name: str, passes: Number, programs: Number, seconds: Number = 0) -> Cost:
     """Return the work of passes over examples, by the name of the study's attribute."""
     return Cost(passes * _tokens(study, name), programs, seconds)
 
@@ -141,41 +129,26 @@ def _heads(study: Study) -> int:
     return config.num_hidden_layers * config.num_attention_heads
 
 
-def nothing(study: Study) -> dict[str, Cost]:
-    """Return no work: what is read is cheap."""
-    return {}
+def one_pass(study: Study) -> Costs:
+    """Return the pass over the model as it is, which sections share."""
+    return {'first pass': _over(study, 'texts', 2.6, 6, 5)}
 
 
-def one_pass(
-    study: Study,
-    passes: float | int = 0,
-    programs: float | int = 0,
-    seconds: float | int = 0,
-    of: str = '',
-) -> dict[str, Cost]:
-    """Return the pass over the model as it is, which sections share, and another part.
-
-    Args:
-      study: The study.
-      passes, programs, seconds: The work of the other part, as in `Cost`, in passes over the texts.
-      of: The name of the other part; empty for none.
-    """
-    shared = {'first pass': _over(study, 'texts', 2.6, 6, 5)}
-    return shared | ({of: _over(study, 'texts', passes, programs, seconds)} if of else {})
+def plus(name: str, passes: Number, programs: Number, seconds: Number) -> Callable[[Study], Costs]:
+    """Return the costs of the first pass and of passes of one's own over the same texts."""
+    return lambda study: one_pass(study) | {name: _over(study, 'texts', passes, programs, seconds)}
 
 
-def compared(study: Study) -> dict[str, Cost]:
+def compared(study: Study) -> Costs:
     """Return the pass over the model and each fine-tuned one, which sections share."""
     if not study.has_training:
         return {}
     return finetuned(study) | {'second pass': _over(study, 'texts', 4 * len(study.seeds), 12, 3)}
 
 
-def finetuned(study: Study) -> dict[str, Cost]:
+def finetuned(study: Study) -> Costs:
     """Return fine-tuning, unless it is done or there is nothing to train on."""
-    if not study.has_training:
-        return {}
-    if processes.exists(study.finetuning_folder('pretrained') / OUTCOME):
+    if not study.has_training or processes.exists(study.finetuning_folder('pretrained') / OUTCOME):
         return {}
     train, starts = study.config.train, study.config.train.starts
     runs = len(study.seeds) * len(starts)
@@ -184,7 +157,7 @@ def finetuned(study: Study) -> dict[str, Cost]:
     return {'fine-tuning': Cost(runs * tokens, 10, 8)}
 
 
-def swept(study: Study, seeds: int) -> dict[str, Cost]:
+def swept(study: Study, seeds: int) -> Costs:
     """Return the sweeps over the models of some seeds."""
     heads = _HEAD * _heads(study)
     layers = _MANY * study.pretrained.config.num_hidden_layers
@@ -194,26 +167,24 @@ def swept(study: Study, seeds: int) -> dict[str, Cost]:
     return ablated(study) | {f'sweeps of {seeds}': work}
 
 
-def ablated(study: Study) -> dict[str, Cost]:
+def ablated(study: Study) -> Costs:
     """Return fine-tuning, unless a model is ablated as it is."""
     return finetuned(study) if study.config.ablation.checkpoint == 'finetuned' else {}
 
 
-def _scored(study: Study) -> dict[str, Cost]:
+def _scored(study: Study) -> Costs:
     """Return the scores of heads, by gradient, confidence, relevance and without each head."""
     each = _HEAD + _MANY * study.config.importance.permutations
     work = _over(study, 'measured_texts', 24 + _heads(study) * each, 30, 5)
     return ablated(study) | {'scores of heads': work}
 
 
-def importance(study: Study) -> dict[str, Cost]:
-    """Return the work for the scores of heads, and the score without each head."""
+def importance(study: Study) -> Costs:
     work = _over(study, 'ablated_texts', _HEAD * _heads(study), 4, 3)
     return _scored(study) | {'without each head': work}
 
 
-def pruned(study: Study) -> dict[str, Cost]:
-    """Return the work for curves of removed heads."""
+def pruned(study: Study) -> Costs:
     # Five orders are scored twice.
     orders, steps = 5, len(SHARES)
     seeds = max(len(study.ablated_seeds), 1)
@@ -222,21 +193,18 @@ def pruned(study: Study) -> dict[str, Cost]:
     return _scored(study) | {'pruning': Cost(seeds * (here + there), 30, 15)}
 
 
-def outliers(study: Study) -> dict[str, Cost]:
-    """Return the work for outlier dimensions and random ones, disabled."""
+def outliers(study: Study) -> Costs:
     settings = study.config.outliers
     share = _share(study, 'texts', settings.max_examples)
     return {'dimensions': _over(study, 'texts', 2 * (settings.draws + 5) * share, 4, 3)}
 
 
-def masked_lm(study: Study) -> dict[str, Cost]:
-    """Return the work for heads disabled in a masked LM, before and after fine-tuning."""
+def masked_lm(study: Study) -> Costs:
     masks = _HEAD * _heads(study) + _MANY * study.pretrained.config.num_hidden_layers
     return {'masked LM': _over(study, 'texts', masks * (1 + study.has_training), 12, 5)}
 
 
-def attributed(study: Study) -> dict[str, Cost]:
-    """Return the work for scores of tokens, and tokens deleted in their order."""
+def attributed(study: Study) -> Costs:
     share = _share(study, 'ablated_texts', study.config.attribution.max_examples)
     # Each token is deleted once in the order of each method.
     length = _tokens(study, 'ablated_texts') / len(study.ablated_texts)
@@ -244,29 +212,25 @@ def attributed(study: Study) -> dict[str, Cost]:
     return ablated(study) | {'scores of tokens': work}
 
 
-def pairs(study: Study) -> dict[str, Cost]:
-    """Return the work for pairs of heads."""
+def pairs(study: Study) -> Costs:
     work = _over(study, 'ablated_texts', _MANY * math.comb(_heads(study), 2), 10, 10)
     return ablated(study) | {'pairs of heads': work}
 
 
-def replaced(study: Study) -> dict[str, Cost]:
-    """Return the work for the best constants."""
+def replaced(study: Study) -> Costs:
     settings = study.config.replacements
     share = _share(study, 'train', settings.max_examples)
     passes = _TRAINED * settings.passes * _heads(study) * share
     return ablated(study) | {'constants': _over(study, 'train', passes, 20, 10)}
 
 
-def retrained(study: Study) -> dict[str, Cost]:
-    """Return the work for subnetworks that are trained again."""
+def retrained(study: Study) -> Costs:
     found = finetuned(study) | _scored(study)
     tokens = 4 * sum(each.tokens for each in finetuned(study).values())
     return found | {'subnetworks': Cost(tokens, 20, 10)}
 
 
-def gated(study: Study) -> dict[str, Cost]:
-    """Return the work for gates."""
+def gated(study: Study) -> Costs:
     gates = study.config.gates
     runs = len(gates.coefficients.split(',')) * gates.num_seeds * gates.epochs
     return ablated(study) | {'gates': _over(study, 'train', _TRAINED * runs, 20, 10)}

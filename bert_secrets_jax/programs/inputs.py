@@ -8,23 +8,12 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.data.corpus import LABELS
-from bert_secrets_jax.data.tasks import Task, get_task
-
-
-def glue_task(data: ConfigDict) -> Task | None:
-    """Return the task of GLUE that the settings `data` name; None for other texts."""
-    return get_task(data.task) if data.source == 'glue' else None
+from bert_secrets_jax.data.tasks import get_task
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The call that reads the texts of a split.
-
-    Attributes:
-      function: The name of the function in `bs`.
-      given: The arguments that stand first.
-      named: The other arguments, by their names.
-    """
+    """The call that reads the texts of a split: the name in `bs`, and its arguments."""
 
     function: str
     given: tuple[str | None, ...]
@@ -32,15 +21,7 @@ class Reading:
 
 
 def reading(data: ConfigDict, split: str) -> Reading:
-    """Return the call that reads all texts of a split, with what is to be learnt from them.
-
-    Args:
-      data: The settings `data`.
-      split: The name of the split: 'train', or another one that the source has.
-
-    Raises:
-      ValueError: No file is named, it has the wrong ending, or a setting means nothing for it.
-    """
+    """Return the call that reads all texts of a split, with what is to be learnt from them."""
     bad_rows = {'bad_rows': data.bad_rows}
     match data.source:
         case 'corpus':
@@ -69,10 +50,8 @@ def _refuse(data: ConfigDict, *names: str) -> None:
     """Refuse settings that mean nothing for this source."""
     for name in names:
         if data[name]:
-            raise ValueError(
-                f'The setting data.{name} means nothing with data.source={data.source}: leave it '
-                'out.'
-            )
+            setting = f'data.{name} means nothing with data.source={data.source}'
+            raise ValueError(f'The setting {setting}: leave it out.')
 
 
 def _tags(file: str, data: ConfigDict) -> Reading:
@@ -94,12 +73,7 @@ def _tags(file: str, data: ConfigDict) -> Reading:
 
 
 def text_name(data: ConfigDict, split: str) -> str:
-    """Return the name of the texts of a split, for sentences and captions.
-
-    Args:
-      data: The settings `data`.
-      split: The name of the split.
-    """
+    """Return the name of the texts of a split, for sentences and captions."""
     if data.name is not None:
         return f'{data.name}, train' if split == 'train' else data.name
     match data.source:
@@ -115,26 +89,19 @@ def text_name(data: ConfigDict, split: str) -> str:
 
 
 def metrics(data: ConfigDict) -> tuple[str, ...]:
-    """Return the names of the metrics that the settings `data` name; none stand for the task's."""
+    """Return the names of the metrics of the settings; none stand for those of the task."""
     return tuple(name.strip() for name in data.metrics.split(',')) if data.metrics else ()
 
 
 def label_names(data: ConfigDict) -> tuple[str, ...] | None:
-    """Return the names of the classes, a single name for regression; None if labels are numbers.
-
-    Args:
-      data: The settings `data`.
-
-    Raises:
-      ValueError: The texts are a table, and no column of labels is named.
-    """
+    """Return the names of the classes, one name for regression; None if labels are numbers."""
     match data.source:
         case 'corpus':
             return LABELS
         case 'glue':
             return get_task(data.task).labels or ('score',)
-    if data.source == 'questions':
-        return None
+        case 'questions':
+            return None
     if data.label is None and data.source != 'tags':
         raise ValueError('Fine-tuning needs labels: name their column (setting data.label).')
     return tuple(data.labels) or None
@@ -144,10 +111,7 @@ def _file(data: ConfigDict, split: str) -> str:
     """Return the table that a split is read from."""
     name = 'train_file' if split == 'train' else 'file'
     if data[name] is None:
-        kinds = {
-            'tags': '.conllu or .jsonl',
-            'questions': '.json or .jsonl',
-        }
+        kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}
         kind = kinds.get(data.source, '.tsv, .csv or .jsonl')
         raise ValueError(f'The setting data.{name} is not given: name a {kind}.')
     return data[name]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
@@ -46,7 +46,10 @@ def interruptible() -> Iterator[None]:
     The status is 130 for Ctrl-C (SIGINT) and 143 for SIGTERM. What is being written is removed,
     and all that was computed and kept stays.
     """
-    _set_up_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A character that a terminal lacks is shown as its code, and does not end the program.
+            stream.reconfigure(errors='backslashreplace')
     # Only the main thread may say what a signal does.
     is_main = threading.current_thread() is threading.main_thread()
     former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -108,20 +111,29 @@ def _without_interrupts(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _set_up_streams() -> None:
-    """Let a terminal that lacks a character show its code, where Python would end the program."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')
+def run(
+    out: str, config: ConfigDict, main: Callable[[Sequence['Study']], object], **processes: Any
+) -> None:
+    """Call a function with the studies of a run, as one of several processes if so asked."""
+    with interruptible():
+        from bert_secrets_jax.processes import together
+        from bert_secrets_jax.programs import conversation
+
+        conversation.set_up_logging()
+        with together(**processes):
+            conversation.run_in(out, config, main)
+
+
+def answer(studies: Sequence['Study'], chosen: Sequence[str] | None) -> None:
+    """Answer sections, as `conversation.answer` does."""
+    from bert_secrets_jax.programs import conversation
+
+    conversation.answer(studies, chosen)
 
 
 def launch_section(name: str) -> None:
-    """Launch a program that answers one section, and prints its findings and the path of the page.
-
-    Args:
-      name: The name of the section.
-    """
-    _launch(lambda studies: _answer(studies, [name]))
+    """Launch a program that answers one section, and prints its findings and where the page is."""
+    _launch(lambda studies: answer(studies, [name]))
 
 
 def launch_report() -> None:
@@ -131,15 +143,11 @@ def launch_report() -> None:
         None,
         "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
     )
-    _launch(lambda studies: _answer(studies, flags.FLAGS.sections))
+    _launch(lambda studies: answer(studies, flags.FLAGS.sections))
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:
-    """Launch a program that is run for each task.
-
-    Args:
-      main: A function of the study of a task.
-    """
+    """Launch a program that is run for the study of each task."""
     _launch(lambda studies: [main(study) for study in studies])
 
 
@@ -157,26 +165,14 @@ def _launch(main: Callable[[Sequence['Study']], object]) -> None:
     ]
     distributed = flags.DEFINE_bool('distributed', False, DISTRIBUTED)
 
-    def run(_) -> None:
-        with interruptible():
-            from bert_secrets_jax.processes import together
-            from bert_secrets_jax.programs import conversation
-
-            conversation.set_up_logging()
-            given = {flag.name: flag.value for flag in several if flag.value is not None}
-            with together(distributed=distributed.value, **given):
-                conversation.run_in(workdir.value, config.value, main)
+    def start(_) -> None:
+        given = {flag.name: flag.value for flag in several if flag.value is not None}
+        run(workdir.value, config.value, main, distributed=distributed.value, **given)
 
     # `--help` shows those of the program, which are defined here for all programs.
     for flag in flags.FLAGS.get_flags_for_module(__name__):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    app.run(run, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
-
-
-def _answer(studies: Sequence['Study'], chosen: Sequence[str] | None) -> None:
-    from bert_secrets_jax.programs import conversation
-
-    conversation.answer(studies, chosen)
+    app.run(start, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
 
 
 def _parse_flags(argv: list[str], config, workdir) -> list[str]:

@@ -7,13 +7,9 @@ from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import treebank_sample
-from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.outliers import ends_with_norm
-
-
-def nothing(study: Study) -> str:
-    return ''
 
 
 def words(study: Study) -> str:
@@ -28,10 +24,13 @@ def english(study: Study) -> str:
 
 
 def trees(study: Study) -> str:
+    def sample() -> list[Example]:
+        return [parse.example for parse in treebank_sample('dev')]
+
     treebank = study.config.treebank
     if bool(treebank.train) != bool(treebank.dev):
         return 'both parts of a treebank (settings treebank.train and treebank.dev)'
-    if treebank.dev or _knows(study, 'treebank', _treebank_texts):
+    if treebank.dev or _knows(study, 'treebank', sample):
         return ''
     return (
         'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
@@ -39,16 +38,11 @@ def trees(study: Study) -> str:
     )
 
 
-def _treebank_texts() -> list[Example]:
-    return [parse.example for parse in treebank_sample('dev')]
-
-
 def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:
     """Return whether the tokenizer knows the words of English examples."""
 
     def find() -> bool:
-        texts = [each.text_a for each in read()]
-        return knows_words(study.pretrained.tokenizer, texts)
+        return knows_words(study.pretrained.tokenizer, [each.text_a for each in read()])
 
     return study.holds(f'knows the words of the {name}', find, unknown=True)
 
@@ -63,20 +57,24 @@ def training(study: Study) -> str:
 
 
 def classifier(study: Study) -> str:
-    if study.config.data.source in ('tags', 'questions'):
+    data = study.config.data
+    if data.source in ('tags', 'questions'):
         return 'one label of each text (settings data.source=file and data.label)'
     if study.config.ablation.checkpoint != 'model':
         return training(study)
-    data = study.config.data
     if data.source in ('file', 'segments') and data.label is None:
         return 'labels: name their column (setting data.label)'
     return ''
 
 
-def seeds(study: Study) -> str:
+def _own_training(study: Study) -> str:
     if study.config.ablation.checkpoint == 'model':
         return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
-    missing = classifier(study)
+    return ''
+
+
+def seeds(study: Study) -> str:
+    missing = _own_training(study) or classifier(study)
     if missing or len(study.ablated_seeds) > 1:
         return missing
     return 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
@@ -86,21 +84,19 @@ def both(study: Study) -> str:
     return classifier(study) or training(study)
 
 
-def finetuning(study: Study) -> str:
-    if study.config.ablation.checkpoint == 'model':
-        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
-    return both(study)
-
-
 def own_layers(study: Study) -> str:
-    if missing := finetuning(study):
+    if missing := _own_training(study) or both(study):
         return missing
     own = _fits(study, 'uses layers once', has_own_layers)
     return '' if own else 'a model that uses each of its layers once'
 
 
 def masked_lm(study: Study) -> str:
-    return '' if study.is_masked_lm else 'a model with the head of a masked LM'
+    def find() -> bool:
+        return study.with_own_head.config.head == MASKED_LM
+
+    is_one = study.holds('predicts wordpieces', find, unknown=False)
+    return '' if is_one else 'a model with the head of a masked LM'
 
 
 def output_norm(study: Study) -> str:

@@ -6,13 +6,7 @@ from collections.abc import Collection, Iterable
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.files import (
-    differing,
-    sealed,
-    sha256,
-    write_csv,
-    write_json,
-)
+from bert_secrets_jax.files import differing, sealed, sha256, write_csv, write_json
 from bert_secrets_jax.report.grids import figure_numbers, file_name
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.findings import findings_frame
@@ -23,14 +17,9 @@ from bert_secrets_jax.runs.run import digest
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, and return the part with its pictures.
+    """Write the files of a part, made from the kept files `used`, and return it with its pictures.
 
     Files of an earlier result of the same part are removed if the new result does not have them.
-
-    Args:
-      folder: The folder of the run.
-      part: The part, which has a result.
-      used: The names of the kept files that the result was made from.
     """
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():
@@ -45,7 +34,9 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         if name in figures.shown():
             numbers = figure_numbers(figure, part.name)
             pictures.append(Picture(stem, svg.read_text('utf-8'), figure.caption, numbers))
-    files.append(_write_findings(folder, part))
+    table, file = findings_frame(result.findings()), f'findings/{part.name}.csv'
+    write_csv(folder / file, list(table.columns), table.itertuples(index=False))
+    files.append(file)
     manifest = read_manifest(folder)
     former = manifest.get(part.name, {}).get('files', [])
     about = {
@@ -61,10 +52,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Return a part with the pictures written for the same result, or write its files.
-
-    The arguments are those of `write_part`.
-    """
+    """Return a part with the pictures written for the same result, or write its files."""
     written = read_manifest(folder).get(part.name)
     if not written or written.get('used') != _state(part.result, used):
         return write_part(folder, part, used)
@@ -87,12 +75,7 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
 
 
 def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
-    """Remove the files of parts that belong to other settings, so that nothing stale is left.
-
-    Args:
-      folder: The folder of the run.
-      names: The names of the parts.
-    """
+    """Remove the files of parts that belong to other settings, so that nothing stale is left."""
     manifest = read_manifest(folder)
     for name in names:
         _remove(folder, manifest.pop(name, {}).get('files', []))
@@ -101,13 +84,6 @@ def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:
 
 def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
     write_json(folder / MANIFEST, {name: sealed(part) for name, part in parts.items()})
-
-
-def _write_findings(folder: pathlib.Path, part: Part) -> str:
-    frame = findings_frame(part.result.findings())
-    file = f'findings/{part.name}.csv'
-    write_csv(folder / file, list(frame.columns), frame.itertuples(index=False))
-    return file
 
 
 def _state(result: Result, used: Collection[str]) -> str:

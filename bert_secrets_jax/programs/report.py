@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import pathlib
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
@@ -26,31 +27,26 @@ from bert_secrets_jax.programs.sections import (
     declarations,
     watch,
 )
-from bert_secrets_jax.programs.study import MENDABLE, Study
+from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
-from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.runs.run import NotKept, digest
 
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
 LAST = ('maps', 'claims')
-# These stand on the page before another one, which is answered first: it takes less time.
-_ABOVE = {'ablate_seeds': 'ablate'}
 PAGE = 'report.html'
 
 
 @dataclasses.dataclass
 class Answers:
-    """The answers of one study so far.
+    """The answers of one study so far, by the names of sections.
 
     Attributes:
-      study: The study.
       group: The beginning of the headings, the name of the task; empty for a single study.
-      parts: The part of the page for each section, by the name of the section.
-      used: The names of the kept files that each result was made from, by the name of the section.
-      lines: The lines that make each result again, by the name of the section.
+      used: The names of the kept files that each result was made from.
       offers: The sections that are not computed, with what they cost.
     """
 
@@ -67,34 +63,25 @@ class Answers:
         return self.results_of(name for name in SECTIONS if name not in LAST)
 
     def results_of(self, names: Iterable[str]) -> dict[str, Result]:
-        """Return the results that exist, by the names of their sections.
-
-        Args:
-          names: The names of the sections.
-        """
+        """Return the results that exist, by the names of their sections."""
         parts = {name: self.parts[name] for name in names if name in self.parts}
         return {name: part.result for name, part in parts.items() if part.result is not None}
 
     def in_order(self) -> list[Part]:
         """Return the parts in the order of the page: claims first."""
-        names = ['claims', *(name for name in ('inputs', *SECTIONS) if name != 'claims')]
-        for name, other in _ABOVE.items():
-            if name in self.parts:
-                names.remove(name)
-                names.insert(names.index(other), name)
+        names = list(dict.fromkeys(['claims', 'inputs', *SECTIONS]))
+        if 'ablate_seeds' in self.parts:
+            # Answered later, since it takes more time.
+            names.remove('ablate_seeds')
+            names.insert(names.index('ablate'), 'ablate_seeds')
         return [*(self.parts[name] for name in names if name in self.parts), *self._names()]
 
-    def _names(self) -> Iterable[Part]:
-        """Yield the part with what the lines of Python need, if there are any."""
-        found = {
-            name: made
-            for section in SECTIONS
-            if section in self.parts and section in self.lines
-            for name, made in self.lines[section].names.items()
-        }
-        if found:
-            names = Names(found)
-            yield Part('names', names, group=self.group, made_by=(('Python', names.python),))
+    def _names(self) -> list[Part]:
+        """Return the part with what the lines of Python need, if there are any."""
+        lines = [self.lines[name] for name in SECTIONS if name in self.parts and name in self.lines]
+        names = Names({name: made for each in lines for name, made in each.names.items()})
+        part = Part('names', names, group=self.group, made_by=(('Python', names.python),))
+        return [part] if names.names else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,25 +92,17 @@ class Offers:
 
 
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
-    """Answer sections, and write their files and the page after each.
+    """Answer sections of one study, or one for each task; write files and the page after each.
 
     Sections that are finished stay on the page, whether they are chosen or not. A section that
-    fails is reported and does not stop the others.
-
-    Args:
-      studies: One study, or one for each task.
-      chosen: The names of the sections, as in `sections.chosen_of`.
-
-    Returns:
-      The answers of each study.
+    fails is reported and does not stop the others. Names are those of `sections.chosen_of`.
 
     Raises:
       ValueError: A section is unknown, or a study lacks something that it needs.
       SystemExit: Some section failed. The message has one line for each error, with the sections.
     """
-    several = len(studies) > 1
-    first = studies[0]
-    path = (first.folder.parent if several else first.folder) / PAGE
+    several, folder = len(studies) > 1, studies[0].folder
+    path = (folder.parent if several else folder) / PAGE
     failures: dict[str, list[str]] = {}
     every = []
 
@@ -140,11 +119,9 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         study.release()
     write([])
     if several:
-
-        def write_together() -> None:
-            processes.on_first(lambda: _write_side_by_side(path, every))
-
-        _attempt('side by side', write_together, path.parent, failures)
+        write_together = functools.partial(_write_side_by_side, path, every)
+        side_by_side = functools.partial(processes.on_first, write_together)
+        _attempt('side by side', side_by_side, path.parent, failures)
     if failures:
         raise SystemExit(
             '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
@@ -155,11 +132,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 def _read_inputs(
     answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
 ) -> bool:
-    """Read model and texts first: what is wrong with them fails once, and not in every section.
-
-    Raises:
-      ValueError, OSError: There is no other task that could go on.
-    """
+    """Read model and texts first, so that what is wrong with them fails once, if not `alone`."""
 
     def read() -> None:
         answers.study.input('weights')
@@ -231,9 +204,8 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
         return Offers(tuple(found))
 
     try:
-        wanted = {
-            part: cost for name in pending for part, cost in SECTIONS[name].costs(study).items()
-        }
+        parts = [SECTIONS[name].costs(study).items() for name in pending]
+        wanted = dict(itertools.chain.from_iterable(parts))
         if wanted:
             seconds = pace().seconds(wanted.values())
             logging.info(
@@ -257,10 +229,9 @@ def _read_finished(answers: Answers) -> None:
         if name in answers.parts and name not in LAST:
             continue
         reading.run.used.clear()
-        if section.needs(answers.study):
-            stale.append(FILES.get(name, name))
-            continue
         try:
+            if section.needs(answers.study) or (name == 'claims' and not answers.results):
+                raise NotKept(f'{name} lacks an input.')
             result = section.answer(reading, answers.results)
             used = set(reading.run.used)
         except Exception as error:
@@ -272,9 +243,6 @@ def _read_finished(answers: Answers) -> None:
             if name in answers.parts and answers.parts[name].result is not None:
                 # It was finished before another result that it is about was computed.
                 del answers.parts[name], answers.used[name]
-            continue
-        if name == 'claims' and not answers.results:
-            stale.append(name)
             continue
         answers.study.run.used = used
         _put(answers, name, result)
@@ -303,14 +271,10 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     studies = [answers.study for answers in every]
     details: dict[str, Mapping[str, Any]] = {}
     for answers in every:
-        versions = read_json(answers.study.folder / 'versions.json')
-        lead = _lead(answers.group)
-        details[f'{lead}Settings of this run'] = flatten_dict(
-            answers.study.config.to_dict(), sep='.'
-        )
-        details[f'{lead}Versions'] = {
-            name: version for name, version in versions.items() if version != 'not installed'
-        }
+        study, lead = answers.study, _lead(answers.group)
+        versions = read_json(study.folder / 'versions.json').items()
+        details[f'{lead}Settings of this run'] = flatten_dict(study.config.to_dict(), sep='.')
+        details[f'{lead}Versions'] = {k: each for k, each in versions if each != 'not installed'}
     texts = ', '.join(study.subject.texts for study in studies)
     parts = [part for answers in every for part in answers.in_order()]
     if all(part.result is None for part in parts):
@@ -362,7 +326,13 @@ def _attempt(
     except Exception as error:
         if processes.may_differ(error):
             raise
-        message = _describe(error, folder)
+        if isinstance(error, MENDABLE):
+            logging.debug('%s', traceback.format_exc())
+            message = one_line(error, folder)
+        else:
+            logging.error('%s', traceback.format_exc())
+            unexpected = 'unexpected; log.txt has where'
+            message = f'{type(error).__name__}: {summary(error)} ({unexpected})'
         names = failures.setdefault(message, [])
         names.append(name)
         logging.warning('%s failed: %s', name, message)
@@ -370,22 +340,8 @@ def _attempt(
     return ''
 
 
-def _describe(error: Exception, folder: pathlib.Path) -> str:
-    """Return an error in one line; where it arose goes to the log if nobody can mend it there."""
-    if isinstance(error, MENDABLE):
-        logging.debug('%s', traceback.format_exc())
-        return one_line(error, folder)
-    logging.error('%s', traceback.format_exc())
-    return f'{type(error).__name__}: {summary(error)} (unexpected; log.txt has where)'
-
-
 def one_line(error: Exception, folder: pathlib.Path) -> str:
-    """Return the first line of an error; an error of several lines is added to `error.txt`.
-
-    Args:
-      error: The error.
-      folder: The folder in which `error.txt` is written.
-    """
+    """Return the first line of an error; `error.txt` in the folder has all of several lines."""
     if len(str(error).strip().splitlines()) > 1:
         details = folder / 'error.txt'
         if not processes.is_first():

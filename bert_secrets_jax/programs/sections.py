@@ -37,28 +37,24 @@ from bert_secrets_jax.runs.result import Result
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A section of the report.
+    """A section of the report, by functions of a study.
 
     Attributes:
-      answer: A function of a study and the results of the sections before, by their names. It
-        returns the result of the section, computed or read.
-      call: A function that returns the call of the analysis, from which the line of Python and the
-        command on the page are made.
-      wants: A function that returns the statistics of the model as it is that the section reads.
-        One pass measures those of all sections.
-      compares: A function that returns the statistics of that model and a fine-tuned one together.
-        One pass measures those of all sections.
-      needs: A function that names the input which the study lacks; empty if it has everything.
-      costs: A function that returns the parts of its work, by names that sections share.
-      asked: When a report has the section: 'always', with 'all' sections, or only by its 'name'.
+      answer: Returns the result, computed or read; takes the results of the sections before, too.
+      call: Binds the analysis; the line of Python and the command on the page are made from it.
+      wants: Returns the statistics of the model as it is that it reads. One pass measures all.
+      compares: Returns those of that model and a fine-tuned one together, for another pass.
+      needs: Names the input which the study lacks; empty if it has everything.
+      costs: Returns the parts of its work, by names that sections share.
+      asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
     """
 
     answer: Callable[[Study, Mapping[str, Result]], Result]
-    call: Binding = calls.nothing
+    call: Binding = lambda arguments: None
     wants: Callable[[Study], Iterable[Described]] = lambda study: ()
     compares: Callable[[Study], Iterable[Described]] = lambda study: ()
-    needs: Callable[[Study], str] = needs.nothing
-    costs: Callable[[Study], Mapping[str, Cost]] = costs.nothing
+    needs: Callable[[Study], str] = lambda study: ''
+    costs: Callable[[Study], Mapping[str, Cost]] = lambda study: {}
     asked: Literal['always', 'all', 'name'] = 'always'
 
 
@@ -67,12 +63,7 @@ ALL = 'all'
 
 
 def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list[str]:
-    """Return the names of the sections of a report whose inputs the study has.
-
-    Args:
-      study: The study.
-      asked: When they are in a report, as in `Section`.
-    """
+    """Return the names of the sections of a report whose inputs the study has."""
     return [
         name
         for name, section in SECTIONS.items()
@@ -83,34 +74,19 @@ def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list
 def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
     """Return the names of the sections that somebody asked for.
 
-    Args:
-      study: The study.
-      names: The names; ['all'] takes all for which the study has the inputs, but not those that
-        take hours. None takes those that answer the questions of the paper.
-
-    Raises:
-      ValueError: A section is unknown, none is given, or the study lacks something that it needs.
+    ['all'] takes all for which the study has the inputs, but not those that take hours. None takes
+    those that answer the questions of the paper.
     """
     if names is None:
         return applicable(study, ('always',))
-    names = list(names)
-    if names == [ALL]:
+    if list(names) == [ALL]:
         return applicable(study)
     check(study, names)
-    return names
+    return list(names)
 
 
-def check(study: Study, names: Iterable[str]) -> None:
-    """Refuse sections that do not exist, or for which the study lacks something.
-
-    Args:
-      study: The study.
-      names: The names of the sections that somebody asked for.
-
-    Raises:
-      ValueError: A section is unknown, none is given, or something is missing. The error names it.
-    """
-    names = list(names)
+def check(study: Study, names: Sequence[str]) -> None:
+    """Refuse sections that do not exist, or for which the study lacks something."""
     unknown = [name for name in names if name not in SECTIONS]
     if unknown or not names:
         known = ', '.join(SECTIONS)
@@ -122,12 +98,7 @@ def check(study: Study, names: Iterable[str]) -> None:
 
 
 def watch(study: Study, names: Iterable[str]) -> None:
-    """Let each pass of a study measure all statistics that these sections want.
-
-    Args:
-      study: The study, which is changed.
-      names: The names of the sections.
-    """
+    """Let each pass of a study measure all statistics that these sections want."""
     chosen = [SECTIONS[name] for name in names]
     study.wanted = lambda study: [each for section in chosen for each in section.wants(study)]
     study.compared = lambda study: [each for section in chosen for each in section.compares(study)]
@@ -137,7 +108,7 @@ def _special_wants(study: Study) -> list[Described]:
     return [named(name) for name in study.config.statistics]
 
 
-_PRUNED = calls.kept('pruning', bindings.prune, check=checks.pruned, shares=True)
+_PRUNED = calls.kept(bindings.prune, check=checks.pruned, shares=True)
 
 
 def _prune(study: Study, results: Mapping[str, Result]) -> Pruning:
@@ -164,30 +135,18 @@ def _gates(study: Study, _) -> Gates:
     return dataclasses.replace(found, subject=study.subject)
 
 
-def _and(passes: float | int, programs: float | int, seconds: float | int, *, of: str):
-    """Return the costs of a section of the first pass with a part of its own."""
-
-    return lambda study: costs.one_pass(study, passes, programs, seconds, of=of)
+def _claims(study: Study, results: Mapping[str, Result]) -> Result:
+    return bindings.claims(Arguments(study, results)).result(study, study.folder)
 
 
-def _fixed(name: str, tokens: float | int, programs: float | int, seconds: float | int):
-    """Return the costs of a section about texts of its own."""
+def _called(bind: Binding, **section: Any) -> Section:
+    """Return a section that is answered by one call."""
+    return Section(calls.kept(bind), bind, **section)
 
-    return lambda study: {name: Cost(tokens, programs, seconds)}
 
-
-def _called(
-    title: str,
-    bind: Binding,
-    *,
-    check: Callable[[Study], object] = needs.nothing,
-    shares: bool = False,
-    second: str = '',
-    **section: Any,
-) -> Section:
-    """Return a section that is answered by one call; arguments as in `calls.kept` and `Section`."""
-    answer = calls.kept(title, bind, check=check, shares=shares, second=second)
-    return Section(answer, bind, **section)
+def _swept(bind: Binding, check: Callable[[Study], object], **section: Any) -> Section:
+    """Return a section that is answered by one call, whose sweeps stay for other sections."""
+    return Section(calls.kept(bind, check=check, shares=True, second=MASKS), bind, **section)
 
 
 def _declared(declaration: Declaration) -> Section:
@@ -196,33 +155,19 @@ def _declared(declaration: Declaration) -> Section:
     def bind(a: Arguments) -> Call:
         values = {name: a[setting] for name, setting in declaration.settings.items()}
         return a.analysis(
-            declaration.name,
-            *declaration.inputs,
-            computing='settings',
-            annotated='words' in declaration.needs,
-            **values,
+            declaration.name, *declaration.inputs, annotated='words' in declaration.needs, **values
         )
 
     def missing(study: Study) -> str:
-        return next(filter(None, (_NEEDS[name](study) for name in declaration.needs)), '')
+        return next(filter(None, (getattr(needs, name)(study) for name in declaration.needs)), '')
 
     return _called(
-        declaration.name,
         bind,
         needs=missing,
         wants=lambda study: declaration.statistics,
-        costs=_and(declaration.passes, 1, declaration.seconds, of=declaration.name),
+        costs=costs.plus(declaration.name, declaration.passes, 1, declaration.seconds),
         asked=declaration.asked,
     )
-
-
-# The needs of declarations, by name.
-_NEEDS = {
-    'words': needs.words,
-    'trees': needs.trees,
-    'training': needs.training,
-    'classifier': needs.classifier,
-}
 
 
 def declarations() -> list[Declaration]:
@@ -236,179 +181,123 @@ def declarations() -> list[Declaration]:
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours.
 SECTIONS: Mapping[str, Section] = {
-    'special_tokens': _called(
-        'special tokens', bindings.special_tokens, wants=_special_wants, costs=costs.one_pass
-    ),
-    'finetune': _called(
-        'finetuning', bindings.finetune, needs=needs.training, costs=costs.finetuned
-    ),
-    'ablate': _called(
-        'ablation',
+    'special_tokens': _called(bindings.special_tokens, wants=_special_wants, costs=costs.one_pass),
+    'finetune': _called(bindings.finetune, needs=needs.training, costs=costs.finetuned),
+    'ablate': _swept(
         bindings.ablate,
-        check=checks.disabling,
-        shares=True,
-        second=MASKS,
+        checks.disabling,
         needs=needs.classifier,
         costs=lambda study: costs.swept(study, 1),
     ),
     'relations': _called(
-        'relations',
         bindings.relations,
         wants=lambda study: relation_statistics(),
         needs=needs.words,
-        costs=_and(0, 0, 2, of='places'),
+        costs=costs.plus('places', 0, 0, 2),
     ),
     'frames': _called(
-        'frames',
-        bindings.frames,
-        needs=needs.english,
-        costs=_fixed('frames', 10_000, 8, 4),
+        bindings.frames, needs=needs.english, costs=lambda study: {'frames': Cost(10_000, 8, 4)}
     ),
     'patterns': _called(
-        'patterns',
         bindings.patterns,
         wants=lambda study: map_statistics(study.classifier),
         compares=lambda study: compared_statistics(study.classifier),
-        costs=lambda study: _and(2, 7, 3, of='classes')(study) | costs.compared(study),
+        costs=lambda study: costs.plus('classes', 2, 7, 3)(study) | costs.compared(study),
     ),
     'attention_change': _called(
-        'attention change',
         bindings.attention_change,
         compares=lambda study: [*change_statistics('paper'), *_special_wants(study)],
         needs=needs.training,
         costs=costs.compared,
     ),
     'features': _called(
-        'features',
         bindings.features,
         wants=lambda study: feature_statistics(),
         compares=lambda study: feature_statistics(),
         needs=needs.words,
-        costs=lambda study: _and(0, 0, 5, of='features')(study) | costs.compared(study),
+        costs=lambda study: costs.plus('features', 0, 0, 5)(study) | costs.compared(study),
     ),
     'cls_tokens': _called(
-        '[CLS]',
         bindings.cls_tokens,
         wants=lambda study: cls_statistics(),
         compares=lambda study: cls_statistics(),
         needs=needs.words,
-        costs=lambda study: _and(0, 0, 1, of='[CLS]')(study) | costs.compared(study),
+        costs=lambda study: costs.plus('[CLS]', 0, 0, 1)(study) | costs.compared(study),
     ),
     'look_at': _called(
-        'look at',
         bindings.look_at,
         wants=lambda study: map(named, LOOKED_AT),
-        costs=_and(6, 5, 3, of='gradients'),
+        costs=costs.plus('gradients', 6, 5, 3),
         asked='all',
     ),
     'cluster': _called(
-        'clusters',
         bindings.cluster,
         wants=lambda study: cluster_statistics(),
-        costs=_and(2, 1, 2, of='divergences'),
+        costs=costs.plus('divergences', 2, 1, 2),
         asked='all',
     ),
     'syntax_heads': _called(
-        'syntax heads',
         bindings.syntax_heads,
         needs=needs.trees,
-        costs=_fixed('treebank', 40_000, 12, 5),
+        costs=lambda study: {'treebank': Cost(40_000, 12, 5)},
         asked='all',
     ),
     'probe': _called(
-        'probes',
         bindings.probe,
         needs=needs.trees,
-        costs=_fixed('probes', 20_000, 6, 5),
+        costs=lambda study: {'probes': Cost(20_000, 6, 5)},
         asked='all',
     ),
-    'masked_lm': _called(
-        'masked LM',
-        bindings.masked_lm,
-        check=checks.donors,
-        shares=True,
-        second=MASKS,
-        needs=needs.masked_lm,
-        costs=costs.masked_lm,
-        asked='all',
+    'masked_lm': _swept(
+        bindings.masked_lm, checks.donors, needs=needs.masked_lm, costs=costs.masked_lm, asked='all'
     ),
     'outliers': _called(
-        'outliers',
-        bindings.outliers,
-        needs=needs.output_norm,
-        costs=costs.outliers,
-        asked='all',
+        bindings.outliers, needs=needs.output_norm, costs=costs.outliers, asked='all'
     ),
-    'ablate_seeds': _called(
-        'ablation over seeds',
+    'ablate_seeds': _swept(
         bindings.ablate_seeds,
-        check=checks.over_seeds,
-        shares=True,
-        second=MASKS,
+        checks.over_seeds,
         needs=needs.seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',
     ),
-    'interactions': _called(
-        'interactions',
-        bindings.interactions,
-        check=checks.pairs,
-        shares=True,
-        second=MASKS,
-        needs=needs.classifier,
-        costs=costs.pairs,
-        asked='name',
+    'interactions': _swept(
+        bindings.interactions, checks.pairs, needs=needs.classifier, costs=costs.pairs, asked='name'
     ),
-    'importance': _called(
-        'importance',
+    'importance': Section(
+        calls.kept(bindings.importance, shares=True),
         bindings.importance,
-        check=checks.scored,
-        shares=True,
         needs=needs.both,
         costs=costs.importance,
         asked='all',
     ),
     'prune': Section(_prune, bindings.prune, needs=needs.both, costs=costs.pruned, asked='all'),
     'replacements': _called(
-        'replacements',
-        bindings.replacements,
-        needs=needs.both,
-        costs=costs.replaced,
-        asked='name',
+        bindings.replacements, needs=needs.both, costs=costs.replaced, asked='name'
     ),
     'subnetworks': _called(
-        'subnetworks',
-        bindings.subnetworks,
-        needs=needs.own_layers,
-        costs=costs.retrained,
-        asked='name',
+        bindings.subnetworks, needs=needs.own_layers, costs=costs.retrained, asked='name'
     ),
     'gates': Section(_gates, bindings.gates, needs=needs.both, costs=costs.gated, asked='name'),
     'contributions': _called(
-        'contributions',
         bindings.contributions,
         wants=lambda study: moved_statistics(),
-        costs=_and(6, 12, 5, of='moved'),
+        costs=costs.plus('moved', 6, 12, 5),
         asked='all',
     ),
     'attribution': _called(
-        'attribution',
-        bindings.attribution,
-        needs=needs.classifier,
-        costs=costs.attributed,
-        asked='all',
+        bindings.attribution, needs=needs.classifier, costs=costs.attributed, asked='all'
     ),
-    'roles': _called('roles', bindings.roles, costs=_and(2, 3, 3, of='rarest'), asked='all'),
+    'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.
-    'maps': _called(
-        'maps',
+    'maps': Section(
+        calls.kept(bindings.maps, check=checks.shown),
         bindings.maps,
-        check=checks.shown,
         wants=lambda study: map(named, STATISTICS),
-        costs=_and(0, 6, 6, of='example maps'),
+        costs=costs.plus('example maps', 0, 6, 6),
     ),
-    'claims': Section(calls.made(bindings.claims), bindings.claims),
+    'claims': Section(_claims, bindings.claims),
 }
 # The beginning of the names of a section's files, if it is not the name of the section.
 FILES = {

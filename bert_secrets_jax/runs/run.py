@@ -8,7 +8,6 @@ import math
 import os
 import pathlib
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -29,31 +28,20 @@ class NotKept(LookupError):
 
 
 def digest(depends_on: Any) -> str:
-    """Return a short name for the inputs of a result, the same for the same JSON values.
-
-    Args:
-      depends_on: The inputs, as JSON values.
-
-    Raises:
-      TypeError: Some of them are not JSON values.
-    """
+    """Return a short name for the inputs of a result, the same for the same JSON values."""
     text = json.dumps(depends_on, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class Run:
-    """A folder in which results are kept.
+    """A folder in which results are kept; if it is only read, `NotKept` is raised for others.
 
     The name of a kept file is made from everything that the result depends on. So when a setting
-    changes, the results that depend on it have other files, all other results are found again, and
-    with the former setting the former files are found. Files are complete or missing; a damaged
-    file is set aside, and its result computed again. Two processes may share a folder: the second
-    one waits while the first one computes the same result.
+    changes, the results that depend on it have other files, and with the former setting the former
+    files are read. Files are complete or missing; a damaged file is set aside, and its result
+    computed again. Of two processes in a folder, the second waits while the first computes.
 
-    Attributes:
-      folder: The folder.
-      read_only: Whether to raise `NotKept` instead of computing anything.
-      used: The names of the kept files that were read or written since the set was last emptied.
+    `used` are the names of the kept files that were read or written since it was last emptied.
     """
 
     def __init__(self, folder: str | pathlib.Path, *, read_only: bool = False):
@@ -70,17 +58,11 @@ class Run:
         Args:
           name: The name of the result, which becomes part of the name of its file.
           kind: The dataclass of the result.
-          depends_on: Everything that the result depends on besides the code, as JSON values:
-            settings, and digests of weights and texts.
-          compute: A function that returns the result. It is called if nothing is kept.
-
-        Raises:
-          NotKept: Nothing is kept, and the run only reads.
+          depends_on: All that it depends on besides the code, as JSON values: settings, and
+            digests of weights and texts.
+          compute: Returns the result. It is called if nothing is kept.
         """
-        (found,) = self.keep_each(
-            kind, {name: depends_on}, lambda names: {name: compute()}
-        ).values()
-        return found
+        return self.keep_each(kind, {name: depends_on}, lambda _: {name: compute()})[name]
 
     def keep_each(
         self,
@@ -94,15 +76,10 @@ class Run:
 
         Args:
           kind: The dataclass of each result.
-          depends_on: Everything that each result depends on, by the name of the result, as for
-            `keep`.
-          compute: A function that takes the names of the missing results and returns these results
-            by name. It is called if any are missing.
-          wanted: The names of the results to return; None returns all. If one of these is missing,
-            the others are computed with it.
-
-        Raises:
-          NotKept: Some results are missing, and the run only reads.
+          depends_on: All that each result depends on, by its name, as for `keep`.
+          compute: Takes the names of the missing results and returns these by name.
+          wanted: The names of the results to return; None returns all. If one is missing, the
+            others are computed with it.
         """
         wanted = list(depends_on if wanted is None else wanted)
         files = {name: self._file(name, kind, each) for name, each in depends_on.items()}
@@ -122,19 +99,17 @@ class Run:
                     computed = compute(missing) if missing else {}
                 for name in missing:
                     self._memory[files[name]] = kept[name] = computed[name]
-                processes.on_first(lambda: self._write(files, computed, missing))
+
+                def write() -> None:
+                    for name in missing:
+                        store.write(files[name], computed[name], key=files[name].stem)
+
+                processes.on_first(write)
         self.used.update(files[name].name for name in wanted)
         return {name: kept[name] for name in wanted}
 
     def check_may_compute(self, name: str) -> None:
-        """Refuse to compute something in a run that only reads.
-
-        Args:
-          name: The name of the result, for the error message.
-
-        Raises:
-          NotKept: The run only reads.
-        """
+        """Raise `NotKept` in a run that only reads."""
         if self.read_only:
             raise NotKept(f'{name} is not computed yet.')
 
@@ -150,13 +125,7 @@ class Run:
         self._memory.clear()
 
     def folder_for(self, name: str, depends_on: Mapping[str, Any]) -> pathlib.Path:
-        """Return a folder for files that belong to a result, such as checkpoints.
-
-        Args:
-          name: The first part of the folder's name.
-          depends_on: Everything that the files depend on; its digest is the second part of the
-            name.
-        """
+        """Return a folder for files that belong to a result, such as checkpoints."""
         return self.folder / f'{name}-{digest(depends_on)}'
 
     def _file(self, name: str, kind: type, depends_on: Mapping[str, Any]) -> pathlib.Path:
@@ -164,10 +133,6 @@ class Run:
         key = digest({'depends_on': depends_on, 'name': name} | of_kind)
         readable = ''.join(letter if letter.isalnum() else '_' for letter in name)[:60]
         return self.folder / 'kept' / f'{readable}-{key}.npz'
-
-    def _write(self, files, computed, names) -> None:
-        for name in names:
-            store.write(files[name], computed[name], key=files[name].stem)
 
     def _read(self, file: pathlib.Path, kind: type[T]) -> T | None:
         """Return what is kept; None if nothing is, or only something damaged."""
@@ -194,11 +159,7 @@ class Run:
 
     @contextlib.contextmanager
     def alone(self, file: pathlib.Path) -> Iterator[None]:
-        """Wait until no other process computes the same file or folder, and keep others out.
-
-        Args:
-          file: The file or folder. The lock is a file beside it.
-        """
+        """Wait until no other process computes the same file or folder, and keep others out."""
         if not processes.is_first():
             # The first process waits for all.
             yield
@@ -235,9 +196,3 @@ def _owner(lock: pathlib.Path) -> str:
     except (ValueError, TypeError, KeyError):
         name = 'Another process'
     return f'{name}, since {datetime.timedelta(seconds=round(seconds))},'
-
-
-def remove(folder: pathlib.Path) -> None:
-    """Remove a folder and its files, if it exists; of several processes, the first does."""
-    if processes.is_first():
-        shutil.rmtree(folder, ignore_errors=True)

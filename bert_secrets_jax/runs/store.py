@@ -28,17 +28,11 @@ _MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
-    """Write a dataclass to a file. The file is written completely or not at all.
+    """Write a dataclass to a file (.npz), completely or not at all.
 
-    Args:
-      path: The file (.npz).
-      value: A dataclass of arrays, numbers, texts, None, and sequences, mappings and dataclasses of
-        these.
-      key: The key that tells this value from others of its class, so that one file in place of
-        another is noticed.
-
-    Raises:
-      TypeError: The dataclass has something else in it; the error says where.
+    It may have arrays, numbers, texts, None, and sequences, mappings and dataclasses of these;
+    anything else is a TypeError that says where it is. A key tells it from others of its class, so
+    that one file in place of another is noticed.
     """
     about, arrays = _described(value, key)
     # As it will be read: floats and texts have one spelling in JSON.
@@ -47,11 +41,7 @@ def write(path: pathlib.Path, value: Any, *, key: str = '') -> None:
 
 
 def content(value: Any) -> str:
-    """Return a digest of a dataclass, the same for one that was written and read again.
-
-    Args:
-      value: The dataclass, as for `write`.
-    """
+    """Return a digest of a dataclass, the same for one that was written and read again."""
     return checksum(*_described(value, ''))
 
 
@@ -64,17 +54,7 @@ def _described(value: Any, key: str) -> tuple[dict[str, Any], dict[str, np.ndarr
 
 
 def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
-    """Read a dataclass that `write` wrote.
-
-    Args:
-      path: The file.
-      kind: The dataclass in the file.
-      key: The key that it was written with.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The file is damaged, has another class or another key, or is of another version.
-    """
+    """Read what `write` wrote; ValueError if it is damaged, of another class, key or version."""
     arrays = read_arrays(path)
     try:
         about = parse_json(str(arrays.pop(_TREE)))
@@ -97,14 +77,7 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
 def kept(
     folder: str | pathlib.Path | None, key: Sequence[Any], kind: type[T], compute: Callable[[], T]
 ) -> T:
-    """Return a dataclass that is computed once, and from then on read from a folder.
-
-    Args:
-      folder: The folder; None computes without keeping.
-      key: All that the value depends on, as `files.fingerprint` takes it.
-      kind: The dataclass.
-      compute: A function that computes it.
-    """
+    """Return a dataclass that is computed once for a key, and then read from a folder, if any."""
     if folder is None:
         return compute()
     name = fingerprint(*key)
