@@ -45,11 +45,10 @@ class AttentionChange(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       readings: The tables of the cosine similarity, by the reading and then by the seed of the
-        fine-tuned model. 'paper' compares real tokens only, 'notebook' maps padded to 200
-        wordpieces.
+        fine-tuned model. 'paper' compares real tokens, 'notebook' maps padded to 200 wordpieces.
       statistics: The descriptions of the statistics in `runs`.
       runs: The tables of each fine-tuned model by its seed: its statistics, and their changes
-        ('change of [SEP]'), which are taken example by example.
+        example by example ('change of [SEP]').
     """
 
     title: ClassVar[str] = 'What fine-tuning changes in attention'
@@ -186,14 +185,7 @@ class AttentionChange(Result):
 
 
 def change_statistics(reading: str) -> list[Described]:
-    """Return the statistics that measure a reading.
-
-    Args:
-      reading: The name of the reading, 'paper' or 'notebook'.
-
-    Raises:
-      ValueError: There is no such reading.
-    """
+    """Return the statistics of a reading; ValueError unless it is 'paper' or 'notebook'."""
     if reading not in READINGS:
         raise ValueError(f'Readings are {", ".join(READINGS)}, not {reading!r}.')
     return [named(READINGS[reading])]
@@ -202,10 +194,7 @@ def change_statistics(reading: str) -> list[Described]:
 def for_reading(reading: str, settings: TextSettings) -> TextSettings:
     """Return the settings for encoding the texts of a reading.
 
-    Args:
-      reading: The name of the reading. 'paper' keeps the settings; 'notebook' pads all texts to 200
-        wordpieces, as the authors' notebook did.
-      settings: The settings for encoding the texts.
+    'paper' keeps the settings; 'notebook' pads all texts to 200 wordpieces, as the authors did.
     """
     if reading == 'paper':
         return settings

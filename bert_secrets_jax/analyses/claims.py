@@ -64,8 +64,8 @@ class Claims(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       decided: The verdict on each claim.
-      unlearnt: The seeds whose fine-tuned model has learnt nothing. If there are any, the verdicts
-        on fine-tuned models describe noise.
+      unlearnt: The seeds whose fine-tuned model has learnt nothing, so that verdicts on it are
+        noise.
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
@@ -140,11 +140,7 @@ def _publication(verdict: Verdict) -> str:
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
-    """Return a frame of verdicts, of which a person reads some of the columns.
-
-    Args:
-      found: The verdicts.
-    """
+    """Return a frame of verdicts, of which a person reads some of the columns."""
     rows = [
         (
             each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
@@ -170,12 +166,11 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
     """Test the claims of the paper on the results of other analyses.
 
-    Those of Clark et al. (2019) are tested if a result of `look_at` is among them.
+    Those of other papers are tested if a result about them is among these.
 
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
-        from one analysis, the first is used. The verdict on a claim that none of them measured is
-        'not measured'.
+        from one analysis, the first is used. A claim that none of them measured is 'not measured'.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:

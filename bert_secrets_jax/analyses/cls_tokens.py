@@ -77,12 +77,7 @@ class ClsTokens(Result):
         return mean_over_runs(models, [from_cls(name)], -1)
 
     def in_last_layer(self, tables: Tables) -> np.ndarray:
-        """Return the attention of each head of the last layer to each type of token [N, types].
-
-        Args:
-          tables: The tables of a model, such as `before` or `after`. The types are those in
-            `names`.
-        """
+        """Return the attention of the last layer's heads to each type of token [N, types]."""
         return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
 
     def verdicts(self):

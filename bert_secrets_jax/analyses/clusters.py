@@ -55,8 +55,7 @@ class Layers:
     """Whether heads of one layer are closer to each other than heads of different layers.
 
     Attributes:
-      within: The mean divergence of two heads of one layer.
-      between: The mean divergence of two heads of different layers.
+      within, between: The mean divergence of two heads of one layer, and of different layers.
       p_value: The share of random assignments of heads to layers in which the difference is at
         least as great (permutation test, one-sided).
     """
@@ -73,9 +72,9 @@ class Clusters(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       tables: The tables of the statistics, by their names.
-      positions: The place of each head on a plane [H, 2], where distances are about the
-        divergences (metric multidimensional scaling).
-      stress: How much of the divergences the plane misses, between 0 and 1 (Kruskal's stress-1).
+      positions: The place of each head on a plane [H, 2], where distances are about the divergences
+        (metric multidimensional scaling).
+      stress: How much of the divergences the plane misses, from 0 to 1 (Kruskal's stress-1).
       layers: The comparison of heads of one layer with others.
     """
 
@@ -229,15 +228,7 @@ def clusters(
 
 
 def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
-    """Return the result from the tables of `cluster_statistics`.
-
-    Args:
-      tables: The tables, by the names of the statistics.
-      seed, subject: As in `clusters`.
-
-    Raises:
-      ValueError: The model has fewer than three heads.
-    """
+    """Return the result from the tables of `cluster_statistics`."""
     # Loaded where it is used, since it takes a second.
     from sklearn.manifold import MDS
 
@@ -270,11 +261,7 @@ def compare_layers(
 ) -> Layers:
     """Test whether heads of one layer are closer to each other than heads of different layers.
 
-    Args:
-      divergences: The distance of each pair of heads, layer by layer.
-      heads: The number of heads of a layer.
-      seed: The seed of the random assignments.
-      rounds: Their number.
+    Divergences are in the order of layers, each of so many heads.
     """
     count = len(divergences)
     of_layer = np.arange(count) // heads

@@ -46,8 +46,7 @@ class GridAgreement:
     """How far two runs agree in one statistic of their heads.
 
     Attributes:
-      one: The name of the first run.
-      other: The name of the second run.
+      one, other: The names of the runs.
       statistic: The name of the statistic.
       heads: The number of heads that both know the statistic of; 0 if the runs have different
         numbers of layers or heads, so that no head has a counterpart.
@@ -77,7 +76,7 @@ class Comparison(Result):
       rows: The row of each run: its name and headline numbers as texts. A dash stands for a number
         that was not measured.
       claims: The verdicts on the claims, by the name of the run.
-      over_tasks: The verdicts on the claims that are about several tasks, by the name of the model.
+      over_tasks: The verdicts on the claims about several tasks, by the name of the model.
       grids: The statistics of heads [L, N] that another run has, too: by the name of the run, and
         by that of the statistic.
       agreements: How far each two runs agree in each statistic that both have.
@@ -223,7 +222,6 @@ class Comparison(Result):
         )
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Return the pairs of runs whose heads have counterparts."""
         return iter(dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads))
 
     def _statistics(self, *, by_heads: bool) -> list[str]:
@@ -362,10 +360,9 @@ def comparison(
     All claims are corrected together. Statistics of heads are those of `Result.head_tables`.
 
     Args:
-      runs: The results of each run, by its name, such as 'MRPC', or 'MiniLM, MRPC' where models
-        are compared, too.
+      runs: The results of each run, by its name, such as 'MRPC' or 'MiniLM, MRPC'.
       missing: The results that a run once had and that are not compared, by the name of the run; a
-        note tells them. None if there are none.
+        note tells them.
 
     Raises:
       ValueError: There is no run.
@@ -408,9 +405,9 @@ def _agreements(
 ) -> Iterator[GridAgreement]:
     """Return the agreement of two runs in each statistic that both have.
 
-    What orders the heads of both as another statistic does is that statistic once more, such as a
-    score and its difference from that of the whole model, and is left out. So is what is equal to
-    the last digit: then both have measured the same model on the same texts.
+    A statistic that orders the heads of both as another does is left out, such as a score and its
+    difference from that of the whole model. So is one that is equal to the last digit: then both
+    have measured the same model on the same texts.
     """
     known = set()
     for statistic, grid in grids.items():
@@ -441,11 +438,8 @@ def _agreements(
 def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> Agreement:
     """Return the rank correlation of two grids of heads, with an interval over layers.
 
-    The interval is that of the jackknife over layers, since heads of one layer may be alike.
-
-    Args:
-      one: [L, N] A statistic of one model; NaN where it is not known.
-      other: [L, N] The same of another model, NaN at the same heads.
+    The interval is that of the jackknife over layers, since heads of one layer may be alike. A head
+    of unknown value is NaN in both grids.
     """
     ours, theirs = _ranks(one), _ranks(other)
     with np.errstate(invalid='ignore'):
@@ -460,10 +454,9 @@ def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
-    """Return the ranks of all heads, about their mean: among all, and without each layer.
+    """Return the ranks of all heads about their mean [L N, 1 + L].
 
-    Returns:
-      [L N, 1 + L] At place 0 among all heads, at place l without layer l, whose heads have 0.
+    At place 0 they are among all, at place l without layer l, whose heads have 0.
     """
     layers, heads = grid.shape
     flat = grid.ravel()

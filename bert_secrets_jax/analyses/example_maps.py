@@ -30,8 +30,7 @@ class ExampleMaps(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      maps: The maps of each sentence, by the name of the model. A second model is the fine-tuned
-        one.
+      maps: The maps of each sentence, by the name of the model. A second one is fine-tuned.
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').
     """
@@ -115,13 +114,7 @@ def example_maps(
 
 
 def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) -> list[TokenMaps]:
-    """Return the maps of a few texts, of all kinds and with the scores of all methods that apply.
-
-    Args:
-      model: The model.
-      texts: The texts.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-    """
+    """Return the maps of a few texts, of all kinds and with the scores of all methods."""
     classifies = model.config.head == SEQUENCES and model.config.num_labels
     methods = _METHODS if classifies else ()
     return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
@@ -132,14 +125,7 @@ def choose(
 ) -> list[Example]:
     """Return examples that are short enough for a figure, spread evenly over the shortest fifth.
 
-    Args:
-      pretrained: The model whose tokenizer counts the wordpieces.
-      examples: The examples to choose from.
-      count: The number of examples to return. If there are fewer, all are returned.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-
-    Raises:
-      ValueError: The count is below 1.
+    If there are fewer than `count`, all are returned.
     """
     if count < 1:
         raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
@@ -151,14 +137,7 @@ def choose(
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
-    """Return the heads that are extreme in a statistic.
-
-    Args:
-      tables: The tables of `special_tokens`. Statistics that are missing are left out.
-
-    Returns:
-      The layer and the head, from 0, by the reason for choosing them ('L3-H1: most to [SEP]').
-    """
+    """Return the heads, from 0, that are extreme in a statistic, by the reason."""
     extremes = {
         f'most to {name}': tables[name].mean
         for name in ('[CLS]', '[SEP]', 'previous token', 'next token')

@@ -49,8 +49,7 @@ class Features(Result):
       before: The tables of the model before fine-tuning, by the name of the statistic: [CLS],
         [SEP], and the features in the readings of the paper and of the notebook.
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
-        ('change of noun'), which are taken example by example. Empty if no fine-tuned model was
-        measured.
+        example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
 
     subject: Subject
@@ -73,10 +72,7 @@ class Features(Result):
 
     @property
     def changed(self) -> Tables:
-        """The tables of the changes by fine-tuning, mean over seeds; empty without such models.
-
-        Their names are [CLS], [SEP] and the features.
-        """
+        """The changes of [CLS], [SEP] and the features, mean over seeds; or empty."""
         names = (*SPECIAL, *self.names)
         tables = self._over_seeds(map(change, names))
         return {name: tables[change(name)] for name in names if tables}

@@ -24,13 +24,11 @@ class Start:
     Attributes:
       seeds: The seed of each run.
       history: The rows of all training curves, as in `Finetuned.history`.
-      before: The row of each run on the dev examples before training.
-      last: The row of each run on the dev examples after the last epoch.
-      best: The row of each run on the dev examples after its best epoch, which was chosen on the
-        same examples.
-      p_learnt: The one-sided p-value of each run [runs] under the hypothesis that it has learnt
-        nothing: that it is no better than always answering the larger class (exact binomial test),
-        or, in a regression, that its correlation is zero.
+      before, last, best: The row of each run on the dev examples before training, after the last
+        epoch, and after its best epoch, which was chosen on the same examples.
+      p_learnt: The one-sided p-value of each run [runs] if it has learnt nothing: if it is no
+        better than always answering the larger class (exact binomial test), or, in a regression, if
+        its correlation is zero.
     """
 
     seeds: tuple[int, ...]
@@ -48,14 +46,12 @@ class Finetuning(Result):
     Attributes:
       subject: The names of the model, the dev texts and the task.
       train_texts: The name of the training texts.
-      train_examples: The number of training examples.
-      dev_examples: The number of dev examples that the models are evaluated on.
+      train_examples, dev_examples: The numbers of training and of dev examples.
       metrics: The names of the metrics, the task's own first.
       larger_class: The share of the most frequent class among the dev examples; NaN for a
         regression.
       tested: The metric by which it is tested whether a model has learnt anything.
-      starts: The runs from each start, 'pretrained' or 'random'; one from which there are none is
-        left out.
+      starts: The runs from each start, 'pretrained' or 'random'; one without runs is left out.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -75,11 +71,7 @@ class Finetuning(Result):
 
     @property
     def unlearnt(self) -> list[int]:
-        """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %.
-
-        Such a model is not significantly above the larger class or, in a regression, a zero
-        correlation.
-        """
+        """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %."""
         if 'pretrained' not in self.starts:
             return []
         start = self.starts['pretrained']
@@ -234,12 +226,9 @@ def finetuning(
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
-    """Return means and standard deviations over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
+    """Return means and deviations of scores over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
 
-    Args:
-      rows: One row per run, with its score for each metric. Without rows the text is a dash; with a
-        single row it has no standard deviation.
-      metrics: The names of the metrics. Scores are shown times a hundred.
+    Scores are times a hundred. Without rows the text is a dash; a single row has no deviation.
     """
     if not rows:
         return '–'

@@ -41,8 +41,6 @@ FRAMES_DIRECTION = RELATION.replace('-', ' to ')
 class LinkedMap:
     """The maps of some heads on a text with links.
 
-    Shapes: H heads, T wordpieces, P pairs of linked wordpieces.
-
     Attributes:
       tokens: The T wordpieces.
       heads: The layer and the head of each map, from 0 [H, 2].
@@ -64,8 +62,8 @@ class Frames(Result):
       subject: The names of the model, the sample (as texts) and the task.
       tests: The attention along the links compared with other places, by direction ('frame element
         to target').
-      tables: The tables of the same attention in the readings of the paper and of the notebook, by
-        direction ('frame element to target', 'frame element to target (notebook)').
+      tables: The tables of the same attention by direction in the readings of the paper and of the
+        notebook ('frame element to target (notebook)').
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
@@ -136,11 +134,7 @@ class Frames(Result):
 
 
 def link_statistics(relations: Sequence[str]) -> list[Described]:
-    """Return the statistics of attention along links in both directions and both readings.
-
-    Args:
-      relations: The names of the relations.
-    """
+    """Return the statistics of attention along links in both directions and both readings."""
     return [
         relation(each.relation, each.reverse, reading)
         for each in directions(relations).values()
@@ -171,10 +165,9 @@ def frames(
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
-      settings: The settings for encoding the texts. Its annotations are
-        not used, since the sample has its own.
-      subject: The names of the model, the sample (as texts) and the task. None calls the
-        sample 'the embedded sample' or 'the sample'.
+      settings: The settings for encoding the texts. Its annotations are not used.
+      subject: The names of the model, the sample (as texts) and the task. None calls the sample
+        'the embedded sample' or 'the sample'.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of

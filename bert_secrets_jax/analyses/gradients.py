@@ -52,10 +52,6 @@ class Gradients:
 def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
     """Return the name of the loss that a model has on texts.
 
-    Args:
-      pretrained: The model.
-      examples: The texts.
-
     Raises:
       ValueError: It has none: neither the head of a masked LM, nor a classifier and labels for it.
         The error says how to get one.
@@ -87,12 +83,6 @@ def gradients_of(
     it is that of the task on labelled texts. `measure.gradients.gradient_importance` says what is
     averaged.
 
-    Args:
-      pretrained: The model.
-      examples: The texts, with labels if the model has a classifier.
-      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      settings: The settings for encoding the texts.
-
     Raises:
       ValueError: The model has no such loss; or as `mask_words` and `encode`.
     """
@@ -123,11 +113,7 @@ def gradients_or_why(
     masking: Masking | None = None,
     settings: TextSettings = TextSettings(),
 ) -> tuple[Gradients | None, str]:
-    """Return what `gradients_of` does, or None and why it cannot.
-
-    Args:
-      pretrained, examples, masking, settings: As in `gradients_of`.
-    """
+    """Return what `gradients_of` does, or None and why it cannot."""
     try:
         return gradients_of(pretrained, examples, masking=masking, settings=settings), ''
     except ValueError as error:

@@ -87,8 +87,7 @@ class LookAt(Result):
       subject: The names of the model and the texts.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
-      gradients: How much a loss depends on attention to each type of token; None if it was not
-        measured.
+      gradients: How much a loss depends on attention to each type of token; None if not measured.
       no_gradients: Why it was not measured, in a sentence; empty if it was.
     """
 
@@ -310,11 +309,7 @@ class LookAt(Result):
 
 
 def count_over_half(table: HeadTable) -> Count:
-    """Count the heads with a mean above half, with an interval over examples.
-
-    Args:
-      table: A share of attention of all heads.
-    """
+    """Count the heads with a mean share of attention above half, with an interval over examples."""
     above = table.mean > MOSTLY_SEP
     low, high = 0, above.size
     if table.count > 1:
@@ -345,8 +340,8 @@ def look_at(
       texts: The texts that the model reads.
       tuned: The model fine-tuned, or several of them: gradients are of the loss of the first one,
         if the model as it is has none on these texts.
-      gradients: Whether to measure how much a loss depends on attention to each type of token, as
-        `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
+      gradients: Whether to measure how much a loss depends on attention to each type of token
+        (`analyses.gradients.gradients_of`), in about three times the time of all else. None
         measures it if the model has such a loss on these texts, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
       settings: The settings for encoding the texts.

@@ -29,9 +29,6 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
     """Mark heads that attend along links clearly more than at places of all kinds.
 
     Significantly is not enough: the difference must be one that the claims on links ask for.
-
-    Args:
-      tests: The tests, by direction.
     """
     if not tests:
         return []
@@ -55,12 +52,7 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
 
 
 def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
-    """Mark heads that give half of their attention or more to tokens of one kind.
-
-    Args:
-      tables: The tables of shares of attention, by the name of the kind of tokens.
-      names: The names to look at; those without a table are left out.
-    """
+    """Mark heads that give half of their attention or more to tokens of one kind."""
     names = [name for name in names if name in tables and tables[name].count]
     if not names:
         return []
@@ -85,11 +77,7 @@ def mark_effects(
 ) -> list[HeadMarks]:
     """Mark heads without which a model is significantly worse or better.
 
-    Args:
-      effects: The effects of single heads.
-      shape: The numbers of layers and heads.
-      rank: The rank of the marks.
-      what: The name of the outcome, if it is not that of its metric, such as 'F1 over 5 seeds'.
+    The name of the outcome is `what`, such as 'F1 over 5 seeds', if it is not that of its metric.
     """
     what = what or title_of(effects)
     gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
@@ -110,10 +98,7 @@ def mark_classes(
 ) -> list[HeadMarks]:
     """Mark the most frequent class of each head, and where fine-tuning made it another one.
 
-    Args:
-      shares: The share of each head's maps in each class, by the name of the model; the first is
-        the model as it is, and the second, if there is one, the fine-tuned one.
-      titles: The titles of the classes.
+    The shares are by the name of the model, first as it is and then, if there is one, fine-tuned.
     """
     grids = list(shares.values())
     names = [np.array(titles)[grid.argmax(axis=-1)] for grid in grids]
@@ -154,11 +139,7 @@ def mark_classes(
 
 
 def empty(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return marks and sentences without anything, and a strength of 0.
-
-    Args:
-      shape: The numbers of layers and heads.
-    """
+    """Return marks and sentences [L, N] without anything, and a strength of 0."""
     return np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
 
 

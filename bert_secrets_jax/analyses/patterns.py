@@ -55,12 +55,7 @@ _SHOWN = 4
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ClassExample:
-    """A map that is clearly of a class.
-
-    Attributes:
-      head: The name of the head.
-      values: The map [T, T] of an example of T tokens. Rows are queries.
-    """
+    """A map [T, T] that is clearly of a class, with the name of its head. Rows are queries."""
 
     head: str
     values: np.ndarray
@@ -75,11 +70,10 @@ class Patterns(Result):
       before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
         and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
         'pattern: unlike' is the share on which its map is unlike all labelled ones.
-      runs: The tables of each fine-tuned model by its seed. 'pattern: changed' is the share of
-        examples whose map changes its class. Empty if no fine-tuned model was measured.
+      runs: The tables of each fine-tuned model by its seed; empty without any. 'pattern: changed'
+        is the share of examples whose map changes its class.
       confusions: The number of labelled maps of each model by label (rows) and by the class that
-        classifiers found which knew no map of the same model (columns) [G, C, C]; empty if they are
-        not known.
+        classifiers found which knew no map of the same model (columns) [G, C, C]; empty if unknown.
       examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
 
@@ -106,10 +100,7 @@ class Patterns(Result):
 
     @functools.cached_property
     def corrected(self) -> dict[str, Corrected]:
-        """The shares of all maps by the name of the model, corrected for mistaken classes.
-
-        It is empty where the confusion of the classifier is not known.
-        """
+        """The shares of all maps by model, corrected for mistakes if the confusion is known."""
         found = {model: self.correct(runs) for model, runs in self._models.items()}
         return {model: each for model, each in found.items() if each is not None}
 
@@ -124,13 +115,9 @@ class Patterns(Result):
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
-        """Return the shares of all maps of some models, corrected for mistaken classes.
+        """Return the corrected shares of all maps of models fine-tuned by one recipe.
 
-        Args:
-          runs: The tables of one model, or of several that are fine-tuned by one recipe.
-
-        Returns:
-          The corrected shares; None where the confusion of the classifier is not known.
+        They are None where the confusion of the classifier is not known.
         """
         found = [mean_over_runs(runs, [name]) for name in NAMES]
         # As many independent maps vary as much as the shares do, at their widest.
@@ -393,8 +380,7 @@ def patterns(
     Args:
       pretrained: The model before fine-tuning.
       texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the model before
-        fine-tuning.
+      tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
       classifier: The classifier of maps; None takes the one that comes with the package.
       settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -413,15 +399,9 @@ def patterns(
 def clearest(
     classifier: Classifier, maps: Sequence[TokenMaps]
 ) -> dict[str, tuple[ClassExample, ...]]:
-    """Return the maps that are most clearly of each class, at most one per head (Figure 1).
+    """Return the maps most clearly of each class, at most one per head, by its title (Figure 1).
 
-    Args:
-      classifier: The classifier of maps.
-      maps: The maps of all heads on some examples. Those of fewer than 10 tokens are left out if
-        there are longer ones.
-
-    Returns:
-      At most four maps, the clearest first, by the title of the class.
+    Maps of fewer than 10 tokens are left out if there are longer ones.
     """
     # In a map of few tokens, patterns look alike.
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)

@@ -81,8 +81,8 @@ class Probing(Result):
       words: [E] The number of words of each dev sentence that count.
       right: [R, E] The number of those whose head is found, by the name of the probe; of
         'right-branching', R is 1.
-      asked: How many words the dev sentences have, and why some do not count.
-      learnt: The same of the training sentences.
+      asked, learnt: How many words the dev and the training sentences have, and why some do not
+        count.
       sentences: The number of training sentences.
       epochs: The number of passes over them.
       steps: The number of updates of each probe.
@@ -90,8 +90,7 @@ class Probing(Result):
         word to its governor, and of that from the governor to the word.
       curves: [R, P] The loss per word in the course of training, in nats, by the name of the probe.
       seen: [P] The number of sentences that were read at each of these points.
-      unknown: The share of the words, training and dev, without a word vector; NaN if there are no
-        vectors.
+      unknown: The share of all words without a word vector; NaN if there are no vectors.
       reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
@@ -126,22 +125,14 @@ class Probing(Result):
         ]
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
-        """Return the UAS of a probe in points, or what it has more than another one.
-
-        Args:
-          name: The name of the probe or baseline.
-          other: The name of the other one; None for the UAS itself.
-        """
+        """Return the UAS of a probe or baseline in points, or its lead over another one."""
         return verdicts.uas_contrasts(
             self.words, self.right[name], None if other is None else self.right[other]
         )
 
     @property
     def unlearnt(self) -> list[str]:
-        """The trained probes that are not clearly above right-branching.
-
-        Those of random weights are not among them: they are a baseline.
-        """
+        """The trained probes, but random weights, that are not clearly above right-branching."""
         trained = [name for name in self.names if not name.startswith((RIGHT_BRANCHING, RANDOM))]
         return [name for name in trained if self.uas(name, RIGHT_BRANCHING).interval(0)[1] <= 0]
 
@@ -351,8 +342,7 @@ def probing(
       pretrained: The model.
       train: The sentences to learn from, with their trees (`data.treebank.read_treebank`).
       dev: The sentences to find heads in.
-      vectors: The word vectors (`probes.vectors.read_vectors`); None trains only probes without
-        words.
+      vectors: The word vectors (`probes.vectors.read_vectors`); None trains no probes of words.
       random_weights: Whether the same encoder with random weights is probed, too. It takes as long
         again as the rest.
       max_length: The greatest number of tokens. Longer sentences are cut.

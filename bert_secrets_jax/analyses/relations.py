@@ -32,8 +32,8 @@ class Relations(Result):
       subject: The names of the model, the texts and the task.
       tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
-      tables: The tables of the same attention in the reading of the paper and, where there is one,
-        of the notebook, by direction ('verb to subject', 'verb to subject (notebook)').
+      tables: The tables of the same attention by direction, in the readings of the paper and, where
+        there is one, of the notebook ('verb to subject (notebook)').
     """
 
     FORMAT: ClassVar[int] = 2
@@ -96,9 +96,7 @@ class Relations(Result):
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
     """Return the statistics of attention along links in both directions.
 
-    Args:
-      relations: The names of the relations. 'verb-subject', which the authors' notebook had, is
-        also measured in its reading.
+    'verb-subject' is also measured in the reading of the authors' notebook, which had it.
     """
     titles = directions(relations)
     ours = [relation(each.relation, each.reverse) for each in titles.values()]

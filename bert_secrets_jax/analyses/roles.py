@@ -62,13 +62,12 @@ class Roles(Result):
       relations: The R relations between words, and the way along each; empty if none were measured.
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
-      heterogeneous: [L, N] The share of maps that are heterogeneous; None if it was not measured.
+      heterogeneous: [L, N] The share of maps that are heterogeneous; None if not measured.
       stays: How long each head is left in pruning [L, N], by the name of the order, or in how many
         runs its gate stays open ('gates'); empty if nothing was pruned.
       seed: The seed of random permutations.
       maps_of: Whose maps are heterogeneous: 'pre-trained' or 'fine-tuned'.
-      pruned_finetuned: Whether heads were pruned in fine-tunings of the model whose roles these
-        are, and not in that model.
+      pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -317,8 +316,7 @@ def roles(
       texts: The texts that the model reads.
       results: Results of other analyses of the same model: `syntax_heads` (which heads are
         syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay). If the model has no classifier, the latter two are of its fine-tunings, and sentences
-        say so.
+        stay). If the model has no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
       settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -358,9 +356,6 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
 
     Rare is what is seldom in these texts; all tokens that are as rare as the rarest one (or as the
     second) are marked.
-
-    Args:
-      encoded: The tokenised texts.
     """
     real = np.arange(encoded.input_ids.shape[1]) < encoded.lengths[:, None]
     ordinary = real & ~encoded.special
@@ -388,12 +383,6 @@ def from_results(
     subject: Subject,
 ) -> Roles:
     """Return the result from the tables of `role_statistics` and what other analyses have found.
-
-    Args:
-      tables: The tables, by name.
-      chance: The shares that `with_rarest` returned.
-      pruned_finetuned: Whether heads were pruned in fine-tunings of the model.
-      results, seed, subject: As in `roles`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
@@ -436,15 +425,10 @@ def compare_within_layers(
 ) -> tuple[float, float]:
     """Compare heads that are chosen with the others of their layer.
 
-    Args:
-      values: A value of each head.
-      chosen: Which heads are chosen.
-      seed: The seed of the permutations.
-
     Returns:
       The mean of the chosen heads' values less those of their layers, weighted by how many there
-      are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
-      both kinds of heads.
+        are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
+        both kinds of heads.
     """
     centred = values - values.mean(axis=1, keepdims=True)
     share = chosen.mean(axis=1, keepdims=True)
@@ -461,10 +445,6 @@ def rank_within_layers(
     """Return a rank correlation of heads within their layers, and its p-value by permutations.
 
     Heads are ranked over all layers, and the mean rank of each layer is taken off.
-
-    Args:
-      one, other: The values of each head.
-      seed: The seed of the permutations.
     """
     ranks = [scipy.stats.rankdata(each).reshape(one.shape) for each in (one, other)]
     centred = [each - each.mean(axis=1, keepdims=True) for each in ranks]

@@ -1,8 +1,7 @@
 """Do single heads find dependency relations, or other links between words? (Clark et al. 2019)
 
 For each relation, the best head is chosen on a training part of the texts and reported on another,
-beside the best fixed offset, the same model with random weights, and the places that the analysis
-of links compares with (`measure/links.py`).
+beside the best fixed offset, random weights, and other places (`measure/links.py`).
 
 Axes: R relations, L layers, N heads, 2 ways along a link.
 """
@@ -70,20 +69,17 @@ class SyntaxHeads(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      relations: The R relations that have enough links; the last one is 'all', of every link.
-      train: The links that each head finds in the training part.
-      dev: The same in the other part.
+      relations: The R relations with enough links; the last one is 'all', of every link.
+      train, dev: The links that each head finds in the training part, and in the other part.
       offsets: [R] The best fixed offset of each relation, chosen on the training part.
-      random: The share that the best head of each relation finds with random weights, and the ends
-        of its 95 % interval [R, 3]. It is measured in the other part, and the head is chosen like
-        the others. NaN if random weights were not tried.
+      random: [R, 3] The share that the best head of each relation, chosen likewise, finds with
+        random weights in the other part, and the ends of its 95 % interval; NaN if not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
         the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
         there are none.
       kinds: The kinds of places.
       few: The relations that have too few links to be looked at alone.
-      left_out: The number of links, in both parts, that are left out because an end has no
-        wordpiece of its own.
+      left_out: The number of links, in both parts, an end of which has no wordpiece of its own.
       shared: The share of the texts of the other part that are in the training part, too.
     """
 
@@ -130,7 +126,7 @@ class SyntaxHeads(Result):
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """The gain of the heads over the offset (`gain_of`), for the relations of the paper.
+        """The gain of the heads over the offset, for the relations of the paper.
 
         None if the links are of other kinds.
         """
@@ -151,11 +147,7 @@ class SyntaxHeads(Result):
         return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
-        """Return a relation's difference of head and offset, its error, and its number of texts.
-
-        Args:
-          place: The number of the relation.
-        """
+        """Return a relation's gain of the head over the offset, its error, and its texts."""
         index = (place, *self.best[place])
         dev = self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
@@ -421,8 +413,8 @@ def syntax_heads(
       draws: The number of places to draw for each link, of each kind, to compare attention with (in
         the first 500 texts of `dev`); 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts. Each pass over the
-        texts is kept in `settings.folder` until that is deleted.
+      settings: The settings for encoding the texts. Each pass over the texts is kept in
+        `settings.folder` until that is deleted.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:

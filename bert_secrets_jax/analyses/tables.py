@@ -39,7 +39,6 @@ class Description:
     Attributes:
       name: The key of its table.
       title: A noun phrase for captions.
-      unit: The unit of its values.
       least_first: Whether the smallest values are the most remarkable, as for entropy.
       source: The publication and section that it comes from.
       reading: The reading of the annotations, 'paper' or 'notebook'.
@@ -62,15 +61,10 @@ def describe(statistics: Iterable[Described]) -> tuple[Description, ...]:
 
 
 def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTable]:
-    """Return the mean of several runs' tables.
+    """Return the mean of several runs' tables of some statistics.
 
-    Args:
-      runs: The tables of each run, by the name of the statistic.
-      names: The names of the statistics to return.
-
-    Returns:
-      The tables, by name. Their variance is over examples (the mean of the runs' variances), so
-      their standard error does not tell how far the runs differ.
+    Their variance is over examples (the mean of the runs' variances), so their standard error does
+    not tell how far the runs differ.
     """
     return {
         name: HeadTable(
@@ -89,14 +83,10 @@ def column_of(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class OverRuns:
-    """The mean of a number over one model or several, with its interval.
+    """The mean of a number over one model or several, with its 95 % interval.
 
-    Attributes:
-      mean: The mean over models.
-      low: The lower end of its 95 % interval over seeds and examples; over examples alone if there
-        is a single model. NaN for a single model and a single example.
-      high: The upper end of this interval.
-      models: The number of models.
+    The interval is over seeds and examples; over examples alone if there is a single model. It is
+    NaN for a single model and a single example.
     """
 
     mean: float
@@ -123,8 +113,8 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
 
     Args:
       runs: The tables of each model, by the name of the statistic.
-      names: The names of the statistics, whose sum is taken.
-      where: The index of the heads within [L, N], whose mean is taken: a head, a layer, or all.
+      names: The statistics whose sum is taken.
+      where: The index of the heads within [L, N] whose mean is taken.
     """
     count = max(float(runs[0][name].count) for name in names)
 
@@ -153,24 +143,14 @@ def top_head(values: np.ndarray) -> tuple[int, int]:
 
 
 def half_width(table: HeadTable, head: tuple[int, int]) -> float:
-    """Return half the 95 % interval of a head's mean over examples; NaN below two examples.
-
-    Args:
-      table: The statistic of all heads.
-      head: The layer and the head, from 0.
-    """
+    """Return half the 95 % interval of a head's mean over examples; NaN below two examples."""
     if table.count < 2:
         return np.nan
     return float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
 
 
 def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, float]:
-    """Return a head's mean over examples and the ends of its 95 % interval.
-
-    Args:
-      table: The statistic of all heads.
-      head: The layer and the head, from 0.
-    """
+    """Return a head's mean over examples and the ends of its 95 % interval."""
     mean, half = float(table.mean[head]), half_width(table, head)
     return mean, mean - half, mean + half
 
@@ -178,10 +158,7 @@ def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, 
 def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
     """Return a head's name, mean and standard error as text, 'L3-H8  0.512 ± 0.011'.
 
-    Args:
-      table: The statistic of all heads. Below two examples, the text has no standard error.
-      head: The layer and the head, from 0.
-      digits: The number of digits after the point.
+    Below two examples, the text has no standard error.
     """
     text = f'{head_name(*head)}  {table.mean[head]:.{digits}f}'
     if table.count > 1:
@@ -192,12 +169,9 @@ def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
 def significant_change(changed: HeadTable) -> np.ndarray | None:
     """Find the heads that rise or fall from one model to another (t-test, Holm over all heads).
 
-    Args:
-      changed: The difference of the two models, taken example by example.
-
     Returns:
       For each head [L * N], 1 if it rises significantly, -1 if it falls significantly, else 0. None
-      below two examples.
+        below two examples.
     """
     if changed.count < 2:
         return None
@@ -218,19 +192,12 @@ def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = '
     Args:
       tables: The table [L, N] of each statistic, by its name.
       units: The unit of each statistic, by its name, or one unit for all.
-      caption: The caption of the frame.
     """
     return framed(_COLUMNS, _rows(tables, units), caption, colours=COLOURS)
 
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
-    """Return a tidy frame of several runs, as `heads_frame` but with `seed` as the first column.
-
-    Args:
-      runs: The tables of each run, by its seed.
-      units: The unit of each statistic, by its name, or one unit for all.
-      caption: The caption of the frame.
-    """
+    """Return a frame of several runs, by seed, as `heads_frame` but with `seed` as first column."""
     rows = [(int(seed), *row) for seed, tables in runs.items() for row in _rows(tables, units)]
     colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
     return framed(('seed', *_COLUMNS), rows, caption, colours=colours)
@@ -250,11 +217,7 @@ def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
 
 
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
-    """Return the mean and standard error of each head as texts [L, N].
-
-    Args:
-      tables: The table of a model, or two tables: before and after fine-tuning.
-    """
+    """Return the mean and standard error of each head, before and after, as texts [L, N]."""
     shape = tables[0].mean.shape
     texts = [
         ', fine-tuned '.join(
@@ -279,7 +242,6 @@ def grids_frame(
     Args:
       grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns. With
         `by` there are several sets of heads, and their axis is the first.
-      caption: The caption of the frame.
       by: The columns that tell the sets apart, with a value for each set. They stand first.
       sure: For some columns, those that tell how sure they are, such as their interval.
     """
@@ -306,9 +268,7 @@ def models_frames(
     Args:
       before: The tables of the model as it is, by the name of the statistic.
       runs: The tables of each fine-tuned model, by its seed; empty if there are none.
-      unit: The unit of the statistics.
-      caption: The caption of the first frame.
-      tuned: The caption of the second.
+      caption, tuned: The captions of the two frames.
     """
     frames = {'heads': heads_frame(before, unit, caption)}
     return frames | ({'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {})

@@ -46,16 +46,7 @@ class TextSettings(Compute):
     def tables(
         self, pretrained: Pretrained, texts: Sequence[Text], statistics: Sequence[Described]
     ) -> dict[str, HeadTable]:
-        """Measure statistics of a model in one pass.
-
-        Args:
-          pretrained: The model.
-          texts: The texts that it reads.
-          statistics: The statistics.
-
-        Returns:
-          The tables by the names of the statistics.
-        """
+        """Return the tables of statistics of a model, by their names, from one pass over texts."""
         shown = _shown(self._batches(pretrained, texts, statistics), 'Attention')
         return measure(pretrained, shown, statistics, mesh=self.mesh)
 
@@ -66,16 +57,10 @@ class TextSettings(Compute):
         texts: Sequence[Text],
         statistics: Sequence[Described],
     ) -> dict[str, dict[str, HeadTable]]:
-        """Measure statistics of each fine-tuned model, and how they differ from the first model's.
+        """Return the tables of each fine-tuned model by its seed; empty if `tuned` is None.
 
-        Args:
-          pretrained: The model before fine-tuning.
-          tuned: The same model fine-tuned, or several of them; None measures nothing.
-          texts: The texts that the models read.
-          statistics: The statistics of one model, or of two together (`measure_change`).
-
-        Returns:
-          The tables of each fine-tuned model by its seed.
+        They are of statistics of one model, whose changes are measured too, or of two models
+        together (`measure_change`).
         """
         if tuned is None:
             return {}
@@ -104,13 +89,10 @@ class TextSettings(Compute):
         """Measure attention along links, and at random places, in one pass.
 
         Args:
-          pretrained: The model.
-          texts: The texts that it reads.
           relations: The names of the relations.
           statistics: The statistics of attention along them. Those that need a relation which the
             annotations lack are left out.
           draws: The number of places to draw for each link, of each kind.
-          seed: The seed of the draws.
 
         Returns:
           The tables by the names of the statistics, and the parts of the tests by direction.
@@ -129,14 +111,10 @@ class TextSettings(Compute):
 def encoded_of(
     pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> Encoded:
-    """Tokenise texts, and mark the words in them.
+    """Tokenise texts, all single or all pairs, and mark the words in them.
 
-    Args:
-      pretrained: The model whose tokenizer is used.
-      texts: The texts, all single or all pairs.
-      settings: The settings for encoding the texts and finding words in them.
-      annotated: Whether the annotations are needed. If not, spaCy is not run; annotations in the
-        settings are always marked.
+    Unless the texts must be `annotated`, spaCy is not run; annotations in the settings are always
+    marked.
     """
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=settings.max_length)
@@ -155,10 +133,7 @@ def batches_of(
     *,
     annotated: bool,
 ) -> list[Batch]:
-    """Tokenise texts, mark the words in them, and return batches of similar length.
-
-    The arguments are those of `encoded_of`.
-    """
+    """Return the batches of similar length of what `encoded_of` returns."""
     encoded = encoded_of(pretrained, texts, settings, annotated=annotated)
     return bucket(encoded, **settings.bucketing)
 
@@ -172,14 +147,9 @@ def in_one_pass(
     *,
     also: Mapping[Hashable, Statistic | Reduction] | None = None,
 ) -> dict[Hashable, Any]:
-    """Measure statistics of encoded texts, and show the progress.
+    """Measure statistics of encoded texts, and show the progress of `what`.
 
     Args:
-      pretrained: The model.
-      encoded: The tokenised and marked texts.
-      statistics: The statistics to measure.
-      settings: The settings for batches and devices.
-      what: The name of the work in the progress bar.
       also: Further statistics to measure in the same pass, by any keys; None adds none.
 
     Returns:

@@ -15,12 +15,7 @@ _CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
 
 
 def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Draw shares of classes as stacked bars, one bar per title (Figure 2).
-
-    Args:
-      shares: The shares of the classes [C], which sum to 1, by title. Each title has one bar.
-      classes: The names of the classes.
-    """
+    """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.42 * len(shares) + 1.1), layout='constrained')
         axis = figure.subplots()
@@ -85,8 +80,7 @@ def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Fi
     """Draw examples of maps, one column per class, every map on its own scale (Figure 1).
 
     Args:
-      panels: The maps of each class by its name, each a title and values [T, T]. A class may have
-        none.
+      panels: The maps of each class by its name, each a title and values [T, T]; may be empty.
     """
     with matplotlib.rc_context(STYLE):
         rows = max(max(map(len, panels.values())), 1)

@@ -59,10 +59,9 @@ def beside_random(
     label: str,
     random_name: str,
 ) -> Figure:
-    """Draw effects with their intervals in rows, under a row with the effects of random draws.
+    """Draw effects with their intervals in rows, under a row with the effects of random draws [R].
 
     Args:
-      random: The effects of the draws [R].
       rows: The effect and the ends of its interval, by the name of the row. NaN draws nothing.
       label: The label of the horizontal axis, with the unit.
       random_name: The name of the row of random draws.

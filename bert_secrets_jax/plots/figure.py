@@ -49,7 +49,7 @@ class Figure(matplotlib.figure.Figure):
       caption: A caption of a sentence or two, for the page that shows the figure.
       numbers: The numbers of heads or layers that it shows; None if it shows other things.
       source: The column of a frame that it shows, or that each panel shows: by the title of the
-        panel, or by the title and the name of its numbers. What is computed from several has none.
+        panel, or by the title and the name of its numbers.
     """
 
     caption: str = ''
@@ -93,9 +93,6 @@ def svg(figure: matplotlib.figure.Figure) -> str:
 
     A new figure of the same numbers gives the same text. Drawing the same figure again moves it by
     a fraction of a point, since Matplotlib's layout starts from the former one.
-
-    Args:
-      figure: The figure.
     """
     images = figure.findobj(AxesImage)
     before = [image.get_interpolation() for image in images]
@@ -113,15 +110,9 @@ def svg(figure: matplotlib.figure.Figure) -> str:
 def save(
     figure: matplotlib.figure.Figure, directory: str | pathlib.Path, name: str
 ) -> pathlib.Path:
-    """Write a figure as PDF, SVG and PNG (200 dpi).
+    """Write a figure as PDF, SVG and PNG (200 dpi) with one name, and return the path of the SVG.
 
-    Args:
-      figure: The figure, from one of these functions or from Matplotlib.
-      directory: The folder of the files; it is made if it is missing.
-      name: The name of the files without their suffix.
-
-    Returns:
-      The path of the SVG file.
+    The folder is made if it is missing. The figure may be Matplotlib's.
     """
     directory = pathlib.Path(directory)
     layout = figure.get_layout_engine()

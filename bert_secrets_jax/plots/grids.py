@@ -86,8 +86,7 @@ def effect_grid(
     Args:
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
-      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
-      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+      real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
       ylabel: The label of the vertical axis.
     """
     with matplotlib.rc_context(STYLE):
@@ -115,8 +114,7 @@ def effects_over_seeds(
       extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
         of the head, in the order from top to bottom.
       label: The label of the colour bar and of the second panel, with the unit.
-      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
-      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+      real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
     """
     with matplotlib.rc_context(STYLE):
         layers, heads = effects.shape

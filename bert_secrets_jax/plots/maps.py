@@ -9,11 +9,7 @@ from bert_secrets_jax.plots.figure import COLOURS, MAPS, STYLE, Figure
 
 
 def map_grid(attentions: np.ndarray) -> Figure:
-    """Draw the maps of all heads on one example: layers down, heads across.
-
-    Args:
-      attentions: The maps [L, N, T, T].
-    """
+    """Draw the maps [L, N, T, T] of all heads on one example: layers down, heads across."""
     layers, heads, length = attentions.shape[:3]
     # One image of all maps with a line between them: an axis for each takes ten times as long.
     side = length + 1
@@ -41,13 +37,9 @@ def head_maps(
     sources: Collection[int] = (),
     targets: Collection[int] = (),
 ) -> Figure:
-    """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4).
+    """Draw large maps [T, T], by title, with their tokens: queries down, keys across (Figure 4).
 
-    Args:
-      maps: The values [T, T] of each map, by title.
-      tokens: The tokens of the text [T].
-      sources: The positions where links begin; their tokens are bold and blue.
-      targets: The positions where links end; their tokens are bold and red.
+    Tokens where links begin (`sources`) are bold and blue, those where they end (`targets`) red.
 
     Raises:
       ValueError: A map has another shape.

@@ -104,8 +104,7 @@ def scores_by_heads(
     Args:
       points: By the title in the legend, the numbers of heads, the scores, and the lower and upper
         ends of their intervals [K each]. NaN draws nothing.
-      level: The score of the model with all heads, drawn as a dashed line.
-      level_name: The name of this line in the legend.
+      level, level_name: The score of the model with all heads, a dashed line, and its name.
       most: The number of all heads.
       label: The label of the vertical axis.
     """

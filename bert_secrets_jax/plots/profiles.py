@@ -22,8 +22,8 @@ def layer_profiles(
     Args:
       profiles: The values [L, N] of each panel, by title.
       label: The label of the vertical axis, with the unit.
-      published: Published values [L', N'] by title, drawn dotted beside ours; None draws none.
-        Where L' is not L, they are stretched over the same depth.
+      published: Published values [L', N'] by title, drawn dotted beside ours, stretched over the
+        same depth.
       published_name: The name of the published values in the legend.
     """
     published = published or {}
@@ -79,9 +79,9 @@ def head_points(
       panels: The values [L, N] by their names, for each panel by its title. A name has one colour
         in all panels.
       label: The label of the vertical axis, with the unit.
-      levels: Values by their names that are drawn as dashed lines in all panels; None draws none.
+      levels: Values by their names that are drawn as dashed lines in all panels.
       published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
-        NaN where nothing was published. None draws none.
+        NaN where nothing was published.
       published_name: The name of the published means in the legend.
     """
     published, levels = published or {}, levels or {}
@@ -147,8 +147,7 @@ def layer_curves(
       curves: The numbers [L] and the ends of their intervals [L], by name.
       label: The label of the vertical axis, with the unit.
       limits: The ends of the vertical axis.
-      published: Published means over layers by the names of ours, drawn dotted in their colours;
-        None draws none.
+      published: Published means over layers by the names of ours, drawn dotted in their colours.
       published_name: The name of the published means in the legend.
     """
     published = published or {}
@@ -193,15 +192,13 @@ def layer_effects(
     published: np.ndarray | None = None,
     published_name: str = '',
 ) -> Figure:
-    """Draw the effect of disabling each layer, with its interval (Figure 9).
+    """Draw the effect of disabling each layer [L], with its interval (Figure 9).
 
     Args:
       effects: The score without each layer minus the score with all layers [L].
-      low: The lower ends of the intervals [L].
-      high: The upper ends of the intervals [L].
+      low, high: The ends of the intervals [L].
       label: The label of the vertical axis, with the unit.
-      published: Published values [L'], drawn dotted beside ours; None draws none. Where L' is not
-        L, they are stretched over the same depth.
+      published: Published values [L'], drawn dotted beside ours, stretched over the same depth.
       published_name: The name of the published values in the legend.
     """
     with matplotlib.rc_context(STYLE):
@@ -231,8 +228,7 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
     """Draw dev scores, times 100, by epoch: one colour per start and one line per seed.
 
     Args:
-      curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start, such as
-        'pretrained'.
+      curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start.
       label: The name of the score.
     """
     with matplotlib.rc_context(STYLE):
@@ -268,8 +264,7 @@ def training_curves(
     Args:
       curves: The losses [R, P] of each seed, by name.
       seen: How much was learnt from at each point [P].
-      xlabel: The label of the horizontal axis.
-      label: The label of the vertical axis, with the unit.
+      xlabel, label: The labels of the axes.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.6, 2.7), layout='constrained')

@@ -35,12 +35,7 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """One way to colour the heads.
-
-    Attributes:
-      title: The meaning of the colours.
-      marks: [L, N] The mark of each head; empty where there is none.
-    """
+    """One way to colour the heads: what colours mean, and the mark [L, N] of each, or ''."""
 
     title: str
     marks: np.ndarray
@@ -61,11 +56,7 @@ class Drawn:
 
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
-    """Return how to draw the marks of several models, so that a mark is the same on all of them.
-
-    Args:
-      models: The results of each model.
-    """
+    """Return how to draw the marks of several models, so that a mark is the same on all of them."""
     counts: collections.Counter = collections.Counter()
     rest: collections.Counter = collections.Counter()
     rings = set()
@@ -90,10 +81,10 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     """Return the fragment of a page with all heads of a model; empty if no result marks any.
 
     Args:
-      results: The results of one model. Of several that draw rings, or corners, the one with the
+      results: The results of one model. Where several draw rings, or corners, the one with the
         lowest rank is drawn.
-      prefix: The text before the name of a head in its address, such as 'mrpc-'. Pages with several
-        models need it.
+      prefix: The text before the name of a head in its address, such as 'mrpc-', on a page with
+        several models.
       drawn: How to draw the marks, from `drawn_alike`; None draws this model alone.
 
     Raises:
@@ -140,18 +131,11 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
 def most_certain(results: Sequence[Result]) -> list[str]:
     """Return the sentences of the findings with the greatest evidence, those of greatest first.
 
-    Each is of another result while there are results with evidence: what one section says three
-    times leaves out what the others found.
-
-    A result whose rings are not drawn, as others have rings of a lower rank, is left out: what
-    losing a head does to one fine-tuned model does not stand above a grid that is about many.
+    Each is of another result while there are results with evidence. A result whose rings are not
+    drawn, as others have a lower rank, is left out: a fine-tuned model does not stand above many.
 
     Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
-    what the finding was chosen from, and then the size of the sample. A question that does not ask
-    whether there is something, such as how much attention a token gets, has none.
-
-    Args:
-      results: The results of one model.
+    what the finding was chosen from, and then the size of the sample.
     """
     ranks = [_ring_rank(result) for result in results]
     lowest, ranked = min(ranks, default=math.inf), []
@@ -180,11 +164,7 @@ def _doubt(finding: Finding) -> tuple[float, int]:
 
 
 def told(marks: Sequence[HeadMarks]) -> list[str]:
-    """Return what the marks say together: what heads do, which matter, what has changed.
-
-    Args:
-      marks: The marks of the results of one model.
-    """
+    """Return what the marks of a model say together: what heads do, which matter, what changed."""
     count = marks[0].marks.size
     colours = _colours(marks)
     # A head that follows a link may have a vertical map, too, and be counted so by its section.

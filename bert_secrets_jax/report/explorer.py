@@ -18,13 +18,11 @@ class Explorer:
         bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
 
     In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
-    tokens, its numbers and the notes about it. A switch shows maps between whole words. Where the
-    maps have further kinds (`attention_maps`, `kinds`), another switch shows those; where they have
-    scores of tokens (`methods`), these stand above the sentence, by the method that one chooses.
-    Nothing is requested from anywhere. A weight is stored in one byte, as a share of the greatest
-    weight of its map. For a second model, the differences from the first are stored in the same
-    way, and its weights are the sums. Errors are at most the stored map's maximum / 510, and / 254
-    for differences.
+    tokens, its numbers and the notes about it. Switches show maps between whole words, and further
+    kinds of maps (`attention_maps`, `kinds`); scores of tokens (`methods`) stand above the
+    sentence. Nothing is requested from anywhere. A weight is stored in one byte, as a share of the
+    greatest weight of its map, and so are the differences of a second model from the first. Errors
+    are at most the stored map's maximum / 510, and / 254 for differences.
 
     Attributes:
       maps: The maps of each sentence, by the name of the model. A second model is compared with the
@@ -32,7 +30,7 @@ class Explorer:
       notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
         with three digits. Empty texts and NaN are left out.
       address: The text before the name of a head in the address of a page, where #L6-H5 opens that
-        head. It is '', or such as 'mrpc-' on a page with several explorers. None leaves the address
+        head: '', or such as 'mrpc-' on a page with several explorers. None leaves the address
         alone, as in notebooks.
 
     Raises:

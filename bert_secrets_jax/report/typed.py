@@ -43,12 +43,6 @@ def page_of(
     """Return the page with the maps of a sentence, or of a pair; without a sentence, with none.
 
     What the models refuse is said on the page.
-
-    Args:
-      models: The models by their names.
-      first: The sentence.
-      second: The second sentence; empty for none.
-      max_length: The greatest number of tokens.
     """
     problem, explorer, cut = '', '', 0
     typed = [each for each in (first, second) if each.strip()]

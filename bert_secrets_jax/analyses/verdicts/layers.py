@@ -1,8 +1,7 @@
 """Claims about layers: which of them fine-tuning changes, and which attend to [CLS] or [SEP].
 
-Tables of heads hold no covariances. The standard deviation of a mean or a difference over heads and
-layers is at most the mean or the sum of the single ones, however these depend on each other, and
-the tests take that bound. They are conservative compared with paired tests.
+Tables of heads hold no covariances. The tests take the greatest standard deviation that a mean or a
+difference can have, however heads depend on each other: they are conservative.
 
 Where a claim has several parts, such as a difference for every pair of layers, the estimate of its
 verdict is the part that is least in favour of the claim, in standard errors.
@@ -52,9 +51,8 @@ CLS_THEN_SEP = Claim(
 def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
-    The estimate is the similarity of another layer minus that of one of the last two, which is
-    above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds; of all pairs it
-    is the one that is least in favour of the claim.
+    The estimate is the similarity of another layer minus that of one of the last two, above the
+    threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
 
     Args:
       similarity: The cosine similarity of the maps before and after fine-tuning
@@ -85,11 +83,7 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
-    """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs.
-
-    Args:
-      runs: The tables of each model by the names of the statistics, by the names of the models.
-    """
+    """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs."""
     return on_runs(
         runs,
         lambda tables: attention_moves_from_cls_to_sep(
@@ -101,13 +95,11 @@ def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
 def attention_moves_from_cls_to_sep(
     cls: HeadTable | Sequence[HeadTable], sep: HeadTable | Sequence[HeadTable]
 ) -> Verdict:
-    """Test CLS_THEN_SEP: [CLS] gets less in the second half of the layers, [SEP] more than before,
-    and more than [CLS].
+    """Test CLS_THEN_SEP from the first half of the layers to the second.
 
     With an odd number of layers the middle one is in neither half. The estimate is the loss of
-    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half, whichever is
-    least in favour of the claim; all three are above the threshold PRACTICAL_TREND if the claim
-    holds.
+    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half. All three are
+    above the threshold PRACTICAL_TREND if the claim holds.
 
     Args:
       cls: The attention to [CLS] (`statistics.to_cls`): a table, or one for each fine-tuned model.

@@ -48,20 +48,15 @@ NOUN_PRONOUN = Claim(
 
 
 def heads_follow_links(test: LinkTest) -> Verdict:
-    """Test FRAMES: whether any head is PRACTICAL_SHARE above all kinds of places where the links
-    could stand.
+    """Test FRAMES: whether a head is above all kinds of places by more than PRACTICAL_SHARE.
 
-    It holds where a head is, after a correction for all heads (Bonferroni), and is also above them
-    by the link test itself. It does not hold where every head is less than that above one kind of
-    places; the data may choose which kind, and the test corrects for that, too.
+    It holds where a head is, after a correction for all heads (Bonferroni), and also by the link
+    test itself. It does not hold where every head is less than that above one kind of places,
+    whichever the data choose.
 
-    The estimate is the attention of a head along the links minus that at the places of the kind
-    where this is least. The head is the one that is farthest above its places, among those that
-    are significantly above all kinds if there are any. The estimate is above the threshold
-    PRACTICAL_SHARE if the claim holds. Its interval is of this head alone, although it is chosen.
-
-    Args:
-      test: The attention along the links, compared with places.
+    The estimate is the attention of a head along the links minus that at the places where this is
+    least. The head is the one that is farthest above its places, among those significantly above
+    all kinds if there are any. The interval is of this head alone, although it is chosen.
     """
     real, score, nulls = test.real, test.table, test.nulls
     means = np.stack([null.excess.mean for null in nulls.values()])
@@ -101,14 +96,13 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     """Test VERB_SUBJECT or NOUN_PRONOUN: the head with the highest score, in each direction.
 
     The estimate is the attention of such a head along the links minus that at the same distances
-    elsewhere, or minus that at the same positions of other inputs, whichever is less. It is below
-    the threshold PRACTICAL_SHARE in each direction if the claim holds; it is of the direction that
-    is least in favour of the claim. The interval is of this head alone, although it is chosen.
+    elsewhere, or at the same positions of other inputs, whichever is less. It is below the
+    threshold PRACTICAL_SHARE in each direction if the claim holds, and of the direction that is
+    least in favour of it. The interval is of this head alone, although it is chosen.
 
     Args:
       claim: One of the two claims.
-      tests: The attention along the links compared with places, by direction. Links without such
-        places decide nothing.
+      tests: The attention along the links compared with places, by direction.
     """
     p_holds, p_fails, intervals, names, counts, heads = [], [], [], [], [], 0
     for direction, test in tests.items():

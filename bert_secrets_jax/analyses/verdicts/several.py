@@ -23,10 +23,9 @@ T = TypeVar('T', bound=Result)
 
 
 def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
-    """Return the verdicts on all claims that results decide, alone or together.
+    """Return the verdicts on all claims that results of one model decide, alone or together.
 
-    Args:
-      results: The results of one model; of several from one analysis, the first is used.
+    Where several results are from one analysis, the first is used.
     """
     first: dict[type[Result], Result] = {}
     for result in results:
@@ -52,14 +51,11 @@ def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
-    """Test the claims that are about several tasks at once, for each model.
+    """Test the claims that are about several tasks at once, for each model, by its name.
 
     Args:
       tasks: The results of the analyses on each task, by its name. Results of several models are
         told apart by the model in their `subject`.
-
-    Returns:
-      The verdicts by the name of the model.
     """
     models: dict[str, dict[str, Measured]] = {}
     for results in tasks.values():
@@ -118,10 +114,7 @@ def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
 class Measured:
     """The results that claims are tested on.
 
-    Its methods and properties give None or an empty dictionary where no result has the numbers.
-
-    Attributes:
-      results: The results of the analyses.
+    Its methods give None or an empty text where no result has the numbers.
     """
 
     results: tuple[Result, ...]
@@ -145,9 +138,6 @@ class Measured:
 
         They are those over fine-tunings where there are enough of them for any to be significant,
         and those on one model otherwise.
-
-        Args:
-          name: The name of the set, such as 'heads'.
         """
         several, ablated = self.over_seeds(name), self.ablated(name)
         if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
@@ -155,11 +145,7 @@ class Measured:
         return None if ablated is None else ablated.found
 
     def instead(self, name: str) -> str:
-        """Return a sentence on what disabled heads did; empty if it is what the paper's did.
-
-        Args:
-          name: The name of the set of masks.
-        """
+        """Return a sentence on what disabled heads did; empty if it is what the paper's did."""
         for result in (self.first(Ablation), self.first(AblationOverSeeds)):
             if result is not None and name in result.sets and result.baseline != 'uniform':
                 return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'

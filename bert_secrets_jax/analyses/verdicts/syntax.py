@@ -114,11 +114,7 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
 
 
 def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
-    """Test NO_HEAD_FOR_ALL on the links of all relations together.
-
-    Args:
-      gain, error, texts: As in `relations_have_heads`.
-    """
+    """Test NO_HEAD_FOR_ALL on the links of all relations together."""
     found = _leads((gain, error, texts))
     interval = found.interval(0, offset=PRACTICAL_LEAD)
     return verdict_of(
@@ -152,7 +148,6 @@ def uas_contrasts(
       words: The number of words of each sentence that count.
       right: The number of those whose head the probe finds.
       other: The same of the other probe, with as many seeds or one; None for the UAS itself.
-      threshold: The number that is subtracted, in points.
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
@@ -168,14 +163,11 @@ def probe_leads(
 ) -> Verdict:
     """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
 
-    The estimate is the difference of the two scores, which is above the threshold of the claim if
-    it holds.
+    The estimate is the difference of the two scores, above the threshold if the claim holds.
 
     Args:
-      claim: The claim.
       words: The number of words of each sentence that count.
-      right: The number of those whose head the first probe of the claim finds.
-      other: The number of those whose head the second one finds.
+      right, other: The number of those whose head each probe of the claim finds.
     """
     threshold = _THRESHOLDS[claim]
     found = uas_contrasts(words, right, other, threshold=threshold)

@@ -45,8 +45,7 @@ class Claim:
       text: The sentence.
       source: The section and the figure of the paper with the statement, and the tasks it is about.
       bound: Where the threshold of the test comes from.
-      limits: A statement of what a verdict on the claim does not show; empty if there is nothing to
-        add.
+      limits: A statement of what a verdict on the claim does not show; empty for none.
     """
 
     text: str
@@ -62,20 +61,18 @@ class Verdict:
     All fields are text, numbers and mappings of these, so that a verdict can be stored.
 
     Attributes:
-      claim: The claim.
       verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW or NOT_MEASURED.
       population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING; empty if
         nothing was measured.
-      template: The sentence of `evidence`, with names of fields in braces in place of their values.
-        It has no digit of its own.
+      template: The sentence of `evidence`, with names of fields in braces and no digit of its own.
       what: The noun phrase that names the estimate.
       estimate: The number that decides; NaN where there is none.
       low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
       unit: The unit of the estimate, its interval and the threshold.
       threshold: The number that the estimate is compared with. The test says on which side of it
         the claim holds.
-      p_if_false: The p-value of the hypothesis that the claim is false; NaN where there is none.
-      p_if_true: The p-value of the hypothesis that the claim is true; NaN where there is none.
+      p_if_false, p_if_true: The p-values of the hypotheses that the claim is false, and that it is
+        true; NaN where there is none.
       sample: The size of the sample.
       sample_of: The unit of the sample, 'examples', 'runs' or 'tasks'.
       numbers: All other numbers and names in the sentence, by their names.
@@ -103,11 +100,7 @@ class Verdict:
         return float(np.fmin(self.p_if_false, self.p_if_true))
 
     def after(self, corrected: float) -> str:
-        """Return the verdict after a correction for several tests.
-
-        Args:
-          corrected: The corrected value of `p`.
-        """
+        """Return the verdict after `p` is corrected for several tests."""
         if self.verdict not in (HOLDS, DOES_NOT_HOLD) or corrected <= LEVEL:
             return self.verdict
         return UNDECIDED
@@ -168,12 +161,7 @@ class Contrasts:
         return 0
 
     def interval(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
-        """Return a part plus an offset, with its 95 % interval.
-
-        Args:
-          part: The index of the part.
-          offset: The number that is added, such as the threshold that was subtracted.
-        """
+        """Return a part plus an offset, such as the threshold, with its 95 % interval."""
         estimate = float(self.difference[part]) + offset
         half = float(margin(self.freedom[part]) * self.error[part])
         return estimate, estimate - half, estimate + half
@@ -190,8 +178,8 @@ def contrasts(
 ) -> Contrasts:
     """Combine the parts of a claim over runs on the same examples.
 
-    Of FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
-    error of the examples, which all runs share. Of fewer, the runs are taken as given. Degrees of
+    With FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
+    error of the examples, which all runs share. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
 
     Args:
@@ -225,7 +213,6 @@ def contrast_of(
       interval: The estimate and the ends of its 95 % interval, by Student's t.
       offset: The number that is added to the estimate.
       examples: The number of examples, which are the sample.
-      runs: The number of runs.
       random: [D] The draws whose mean was subtracted, which are a sample, too; None for none.
     """
     estimate, low, high = interval
@@ -252,11 +239,7 @@ def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[flo
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), or for that of those they were chosen among.
-
-    Args:
-      found: The parts.
-      chosen_among: The number of parts that these were chosen among; None if they are all.
+    corrected for their number (Bonferroni), or for that of those they were `chosen_among`.
     """
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
     p_if_false = np.max(found.above)
@@ -269,24 +252,14 @@ def at_least(p_values: np.ndarray, count: int) -> float:
     """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
 
     It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
-    whatever the dependence.
-
-    Args:
-      p_values: [P] The p-values. One that is NaN shows nothing.
-      count: The number of alternatives that are to be shown, at least 1.
+    whatever the dependence. A p-value that is NaN shows nothing.
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
     return capped((len(ordered) - count + 1) * ordered[count - 1])
 
 
 def decide(p_if_false: float, p_if_true: float, *, otherwise: str = UNDECIDED) -> str:
-    """Return the verdict of two p-values, of which NaN shows nothing.
-
-    Args:
-      p_if_false: The p-value of the hypothesis that the claim is false.
-      p_if_true: The p-value of the hypothesis that the claim is true.
-      otherwise: The verdict where neither is refuted.
-    """
+    """Return the verdict of two p-values; `otherwise` where neither is refuted, or both are NaN."""
     if p_if_false <= LEVEL:
         return HOLDS
     return DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
@@ -298,26 +271,14 @@ def undecided(found: Contrasts) -> str:
 
 
 def not_measured(claim: Claim, needs: str) -> Verdict:
-    """Return the verdict on a claim whose test lacks its data.
-
-    Args:
-      claim: The claim.
-      needs: The data that its test needs, as a noun phrase: 'an analysis of relations'.
-    """
+    """Return the verdict on a claim whose test lacks the data that it needs, as a noun phrase."""
     return Verdict(
         claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers={'needs': needs}
     )
 
 
 def nothing_to_test(claim: Claim, why: str, examples: float, **numbers: int) -> Verdict:
-    """Return the verdict on a claim that is about nothing in this model.
-
-    Args:
-      claim: The claim.
-      why: The template of the sentence that says why.
-      examples: The number of examples.
-      **numbers: The numbers in that sentence.
-    """
+    """Return the verdict on a claim that is about nothing in this model; the template says why."""
     return Verdict(
         claim=claim, verdict=UNDECIDED, template=why, sample=whole(examples), numbers=numbers
     )
@@ -337,11 +298,9 @@ def verdict_of(
     """Return a verdict of Python's own numbers.
 
     Args:
-      claim: The claim.
-      p_values: The p-values if it is false, and if it is true.
+      p_values: The p-values if the claim is false, and if it is true.
       template: The sentence with names of fields.
       interval: The estimate and the ends of its interval.
-      sample: The size of the sample.
       numbers: The numbers and names in the sentence.
       otherwise: The verdict where neither p-value decides.
       **fields: Other fields of the verdict.
@@ -378,8 +337,6 @@ def verdict_on(
     """Return the verdict on a claim that holds where all parts are above 0.
 
     Args:
-      claim: The claim.
-      found: The parts.
       template: The sentence with names of fields; without one, it is that of `decisive`.
       interval: The estimate and the ends of its interval; None takes the part that is least in
         favour of the claim, to which the threshold is added again.
@@ -398,12 +355,7 @@ def verdict_on(
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
-    """Return the verdict on several runs, with what each of them says alone.
-
-    Args:
-      verdict: The verdict on all runs together.
-      alone: The verdict on each run, by its name.
-    """
+    """Return the verdict on several runs, with what each of them says alone, by its name."""
     if len(alone) == 1:
         (name,) = alone
         return dataclasses.replace(
@@ -479,13 +431,9 @@ def not_below(
 ) -> float | np.ndarray:
     """Return the p-values of the hypotheses that a number is the bound or more.
 
-    They are at most LEVEL where the 95 % interval is below the bound. Of all signs turned, they are
-    those of the hypotheses that a number is the bound or less.
-
-    Args:
-      bound: The bound.
-      estimate: The estimate of the number, or of several.
-      high: The upper end of its 95 % interval, whose errors are taken to be normal.
+    They are at most LEVEL where the 95 % interval, whose upper end is `high`, is below the bound;
+    its errors are taken to be normal. With all signs turned, they are those of the hypotheses that
+    a number is the bound or less.
     """
     reach = np.maximum(np.abs(high - estimate), 1e-12)
     return 2 * scipy.stats.norm.sf((bound - estimate) / (reach / REACH))
@@ -502,10 +450,7 @@ def capped(p_value: float) -> float:
 def decisive(interval: tuple[float, float, float], side: str = 'more', spec: str = 'z.3f') -> str:
     """Return the template of a verdict's sentence: the number that decides, and what is claimed.
 
-    Args:
-      interval: The estimate and the ends of its interval.
-      side: On which side of the threshold the claim holds: 'more' or 'less'.
-      spec: The format of the numbers.
+    The claim holds on one side of the threshold, 'more' or 'less'; numbers have the format `spec`.
     """
     return (
         f'The {{what}} is {{estimate:{spec}}}{between(interval, spec)}; {side} than '
