@@ -14,6 +14,7 @@ from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
+    grids_frame,
     mean_over_runs,
     notes_of,
     over_seeds,
@@ -23,7 +24,6 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, change, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, measured
@@ -62,7 +62,7 @@ class AttentionChange(Result):
     def grids(self) -> dict[str, np.ndarray]:
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
         return {
-            reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
+            reading: np.mean([run[READINGS[reading]].mean for run in runs.values()], axis=0)
             for reading, runs in self.readings.items()
         }
 
@@ -123,23 +123,21 @@ class AttentionChange(Result):
         order = np.argsort(layers)
         runs = list(self.readings[reading].values())
         found = mean_over_runs(runs, [READINGS[reading]], order[0])
-        template, numbers = (
-            '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})',
-            {},
-        )
+        numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
+        template = '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})'
         if len(layers) > 1:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
-            numbers = {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
+            numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
         return measured(
             f'similarity of the layer that changes most, reading {reading}',
             found.interval,
             where=f'layer {order[0] + 1}',
             unit=UNIT,
-            sample=int(_table(reading, runs[0]).count),
+            sample=int(runs[0][READINGS[reading]].count),
             sample_of=found.sample_of,
             source=SOURCE,
             template=f'{template}.',
-            numbers=numbers | {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'},
+            numbers=numbers,
         )
 
     def _changes(self):
@@ -174,14 +172,8 @@ class AttentionChange(Result):
         published = paper.attention_change(self.subject.task)
         if published is not None and len(published) == depth:
             columns['paper_notebook'] = published
-        means = [grid.mean(axis=1) for grid in columns.values()]
-        rows = [(layer + 1, *values) for layer, values in enumerate(zip(*means, strict=True))]
-        return framed(
-            ('layer', *columns),
-            rows,
-            'Cosine similarity, mean over the heads of a layer.',
-            colours=Colours('layers', dict.fromkeys(columns, ())),
-        )
+        by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
+        return grids_frame(by_layer, 'Cosine similarity, mean over the heads of a layer.')
 
 
 def change_statistics(reading: str) -> list[Described]:
@@ -243,10 +235,6 @@ def attention_change(
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
     return AttentionChange(subject or Subject(), found, describe(described), runs)
-
-
-def _table(reading: str, run: Tables):
-    return run[READINGS[reading]]
 
 
 def _sources(result: AttentionChange) -> dict[str, plots.Source]:

@@ -69,16 +69,13 @@ class Claims(Result):
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
+    title: ClassVar[str] = 'Which claims of the paper hold for this model'
     FORMAT: ClassVar[int] = 4
 
     subject: Subject
     decided: tuple[Verdict, ...]
     unlearnt: tuple[int, ...] = ()
     disabled_unlearnt: bool = False
-
-    @property
-    def title(self) -> str:
-        return 'Which claims of the paper hold for this model'
 
     def verdicts(self):
         return list(self.decided)

@@ -1,8 +1,8 @@
 """The types of token that [CLS] attends to in the last layer (section 4.5, Figure 7)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import extreme, measured
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -50,13 +50,11 @@ class ClsTokens(Result):
         ('change of from [CLS] to noun'). Empty if no fine-tuned model was measured.
     """
 
+    title: ClassVar[str] = '[CLS] in the last layer'
+
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
-
-    @property
-    def title(self) -> str:
-        return '[CLS] in the last layer'
 
     @property
     def names(self) -> list[str]:
@@ -101,7 +99,7 @@ class ClsTokens(Result):
         )
 
     def figures(self):
-        return Figures({'cls_tokens': functools.partial(_draw, self)})
+        return drawn(self, cls_tokens=_draw)
 
     def findings(self):
         matrix = self.in_last_layer(self.after or self.before)

@@ -1,7 +1,6 @@
 """Which heads do alike: divergences between all heads, and a plane of them (Clark et al. 2019)."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -78,6 +77,7 @@ class Clusters(Result):
       layers: The comparison of heads of one layer with others.
     """
 
+    title: ClassVar[str] = 'Which heads do alike'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -85,10 +85,6 @@ class Clusters(Result):
     positions: Float[np.ndarray, 'H 2']
     stress: float
     layers: Layers
-
-    @property
-    def title(self) -> str:
-        return 'Which heads do alike'
 
     @property
     def divergences(self) -> Float[np.ndarray, 'H H']:
@@ -161,7 +157,7 @@ class Clusters(Result):
         return {'most alike (nats apart)': np.reshape(notes, shape)}
 
     def figures(self):
-        return Figures({'clusters': functools.partial(_draw, self)})
+        return drawn(self, clusters=_draw)
 
     def findings(self):
         layers, divergences = self.layers, self.divergences

@@ -6,10 +6,9 @@ Shapes: L layer, N head.
 import collections
 import dataclasses
 import itertools
-import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -22,10 +21,9 @@ from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
-from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -83,16 +81,14 @@ class Comparison(Result):
       missing: The results that a run once had and that are not compared, by the name of the run.
     """
 
+    title: ClassVar[str] = 'Side by side'
+
     rows: tuple[tuple[str, ...], ...]
     claims: Mapping[str, Claims]
     over_tasks: Mapping[str, tuple[Verdict, ...]]
     grids: Mapping[str, Mapping[str, np.ndarray]]
     agreements: tuple[GridAgreement, ...]
     missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return 'Side by side'
 
     def frames(self):
         corrected = self.corrected
@@ -108,13 +104,11 @@ class Comparison(Result):
             for each in found.decided
         }
         unknown = verdicts.NOT_MEASURED
-        over_tasks = []
-        for model, found in self.over_tasks.items():
-            frame = verdicts_frame(found)
-            frame.insert(0, 'model', model)
-            frame.attrs['shown'] = ['model', *frame.attrs['shown']]
-            frame.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
-            over_tasks.append(frame)
+        by_model = [(model, each) for model, found in self.over_tasks.items() for each in found]
+        over_tasks = verdicts_frame([each for _, each in by_model])
+        over_tasks.insert(0, 'model', [model for model, _ in by_model])
+        over_tasks.attrs['shown'] = ['model', *over_tasks.attrs['shown']]
+        over_tasks.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
         return {
             'runs': framed(('run', *_headlines('', [])), self.rows),
             'claims': framed(
@@ -133,7 +127,7 @@ class Comparison(Result):
                 corrected,
                 'Every test of every claim, alone and corrected.',
             ),
-            'claims_over_tasks': _joined(over_tasks),
+            'claims_over_tasks': over_tasks,
         } | self._frames_of_heads()  # fmt: skip
 
     def _frames_of_heads(self) -> 'dict[str, pandas.DataFrame]':
@@ -170,14 +164,17 @@ class Comparison(Result):
 
     def figures(self):
         drawings = {}
-        pairs = list(self._pairs())[:_PAIRS]
+        # Those whose heads have counterparts.
+        pairs = list(
+            dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads)
+        )
         if pairs:
-            drawings['agreement'] = lambda: self._agreement(pairs)
+            drawings['agreement'] = lambda: self._agreement(pairs[:_PAIRS])
         if self.agreements:
             drawings['profiles'] = self._profiles
         return Figures(drawings)
 
-    def _agreement(self, pairs: 'Sequence[tuple[str, str]]') -> 'plots.Figure':
+    def _agreement(self, pairs: Sequence[tuple[str, str]]) -> 'plots.Figure':
         rows = _ends(self._statistics(by_heads=True), _DRAWN)
         found = {(each.one, each.other, each.statistic): each for each in self.agreements}
         panels, filled = {}, {}
@@ -220,9 +217,6 @@ class Comparison(Result):
         ).captioned(
             'Means of layers by relative depth, of the statistics that agree most and least.'
         )
-
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        return iter(dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads))
 
     def _statistics(self, *, by_heads: bool) -> list[str]:
         """Return the statistics in the order of how far runs agree, the greatest first."""
@@ -326,27 +320,23 @@ class Comparison(Result):
         ]  # fmt: skip
 
     def notes(self):
-        return [
+        notes = [
             'Scores are times a hundred. Effects are in points, on the examples that the best and '
             'the worst were chosen on.',
             'Claims are corrected for the number of claims and of tests of each (Benjamini and '
             'Bogomolov).',
-            *self._notes_on_heads(),
-            *(
-                f'Not compared, since it is of another version or other inputs: '
-                f'{", ".join(names)} of {run}. The command that made the run computes it again.'
-                for run, names in self.missing.items()
-                if names
-            ),
         ]
-
-    def _notes_on_heads(self) -> list[str]:
-        if not any(each.heads for each in self.agreements):
-            return []
-        return [
-            'Heads have counterparts only where two models come from one pre-training.',
-            'Errors of measurement lower every correlation, and extremes of many are so by chance, '
-            'too.',
+        if any(each.heads for each in self.agreements):
+            notes += [
+                'Heads have counterparts only where two models come from one pre-training.',
+                'Errors of measurement lower every correlation, and extremes of many are so by '
+                'chance, too.',
+            ]
+        return notes + [
+            f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '
+            f'{run}. The command that made the run computes it again.'
+            for run, names in self.missing.items()
+            if names
         ]
 
 
@@ -391,9 +381,8 @@ def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
     """Return all grids [L, N] of a run by the name of the analysis, the frame and the statistic."""
     grids: dict[str, np.ndarray] = {}
     for result in results:
-        analysis = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
         for name, grid in result.head_tables().items():
-            grids.setdefault(f'{analysis}, {name}', grid)
+            grids.setdefault(f'{class_title(result)}, {name}', grid)
     return grids
 
 
@@ -502,25 +491,16 @@ def _or(end: float, found: Agreement) -> float:
 
 def _extreme(which: str, each: GridAgreement) -> Finding:
     """Return the finding on the statistic in which runs agree most or least."""
-    return Finding(
-        name=f'agree {which}', estimate=each.within.rank, unit='rank correlation',
-        where=each.statistic, low=each.within.low, high=each.within.high, sample=each.heads,
-        sample_of='heads', source=_SOURCE,
+    names = {'which': which, 'one': each.one, 'other': each.other}
+    return measured(
+        f'agree {which}',
+        (each.within.rank, each.within.low, each.within.high),
+        where=each.statistic,
         template='Within layers, heads of {one} and {other} agree {which} in {where}: rank '
         'correlation {estimate:.2f}, {overall:.2f} over all heads.',
-        numbers={
-            'which': which, 'one': each.one, 'other': each.other, 'overall': each.overall.rank,
-        },
-    )  # fmt: skip
-
-
-def _joined(frames: 'Sequence[pandas.DataFrame]') -> 'pandas.DataFrame':
-    """Return frames with the same columns as one; caption and shown columns are the first one's."""
-    import pandas
-
-    joined = pandas.concat(frames, ignore_index=True)
-    joined.attrs = frames[0].attrs
-    return joined
+        numbers=names | {'overall': each.overall.rank},
+        **_OF_RANKS | {'sample': each.heads, 'sample_of': 'heads'},
+    )
 
 
 def _first(results: Sequence[Result], kind: type[T]) -> T | None:
@@ -534,13 +514,12 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     ablation = _first(results, Ablation)
     metric = score = layers = '–'
     if tuned is not None and 'pretrained' in tuned.starts:
-        metric = '/'.join(TITLES[each] for each in tuned.metrics)
+        metric = tuned.titles
         score = spread(tuned.starts['pretrained'].last, tuned.metrics)
     if change is not None and 'paper' in change.readings:
         similar = change.grids['paper'].mean(axis=1)
-        layers = ', '.join(
-            f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2]
-        )
+        first = np.argsort(similar)[:2]
+        layers = ', '.join(f'L{layer + 1} ({similar[layer]:.3f})' for layer in first)
     # Runs may be named after their models, too.
     task = tuned.subject.task if tuned is not None and tuned.subject.task else name
     published = paper.finetuning(task)
@@ -549,9 +528,7 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     found = {
         'metric': metric,
         'fine-tuned': score,
-        'paper: BERT-base': '–'
-        if published is None
-        else shown(published.finetuned_from_pretrained),
+        'paper: BERT-base': shown(published.finetuned_from_pretrained) if published else '–',
         'two layers that change most (similarity)': layers,
     }
     found |= _extremes('head', heads)

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -52,13 +53,11 @@ class Features(Result):
         example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
 
+    title: ClassVar[str] = 'Attention to linguistic features'
+
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
-
-    @property
-    def title(self) -> str:
-        return 'Attention to linguistic features'
 
     @property
     def names(self) -> list[str]:

@@ -1,7 +1,6 @@
 """The scores of fine-tuning from pre-trained and from random weights (section 4.3, Table 1)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 
@@ -54,6 +53,7 @@ class Finetuning(Result):
       starts: The runs from each start, 'pretrained' or 'random'; one without runs is left out.
     """
 
+    title: ClassVar[str] = 'Fine-tuning'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -66,8 +66,9 @@ class Finetuning(Result):
     starts: Mapping[str, Start]
 
     @property
-    def title(self) -> str:
-        return 'Fine-tuning'
+    def titles(self) -> str:
+        """The names of the metrics for readers."""
+        return '/'.join(TITLES[name] for name in self.metrics)
 
     @property
     def unlearnt(self) -> list[int]:
@@ -102,10 +103,10 @@ class Finetuning(Result):
         }
 
     def figures(self):
-        return Figures({'learning_curves': functools.partial(_draw, self)})
+        return drawn(self, learning_curves=_draw)
 
     def findings(self):
-        findings, titles = self._warnings(), '/'.join(TITLES[name] for name in self.metrics)
+        findings = self._warnings()
         for name, runs in self.starts.items():
             fields = {
                 'unit': f'{TITLES[self.metrics[0]]} x 100',
@@ -127,7 +128,7 @@ class Finetuning(Result):
                         'start': {'pretrained': 'pre-trained'}.get(name, name),
                         'model': self.subject.model,
                         'spread': spread(runs.last, self.metrics),
-                        'titles': titles,
+                        'titles': self.titles,
                         'hundred': 100,
                         'dev': self.dev_examples,
                         'texts': self.subject.texts,
@@ -160,26 +161,22 @@ class Finetuning(Result):
         ]
 
     def _table1(self):
-        pretrained, random = self.starts.get('pretrained'), self.starts.get('random')
-        ours = (
-            pretrained and pretrained.before,
-            random and random.last,
-            pretrained and pretrained.last,
-        )
-        rows = [('ours', *(spread(each or [], self.metrics) for each in ours))]
+        columns = {
+            'pre-trained, not fine-tuned': ('pretrained', 'before', 'pretrained_no_finetuning'),
+            'fine-tuned from random weights': ('random', 'last', 'finetuned_from_normal_init'),
+            'fine-tuned': ('pretrained', 'last', 'finetuned_from_pretrained'),
+        }
+        ours = [getattr(self.starts.get(start), which, []) for start, which, _ in columns.values()]
+        rows = [('ours', *(spread(each, self.metrics) for each in ours))]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
-            published = (
-                theirs.pretrained_no_finetuning,
-                theirs.finetuned_from_normal_init,
-                theirs.finetuned_from_pretrained,
-            )
+            published = [getattr(theirs, name) for _, _, name in columns.values()]
             rows.append(('paper: BERT-base', *map(shown, published)))
         return framed(
-            ('', 'pre-trained, not fine-tuned', 'fine-tuned from random weights', 'fine-tuned'),
+            ('', *columns),
             rows,
-            f'{"/".join(TITLES[name] for name in self.metrics)} x 100 (mean ± standard deviation '
-            f'over seeds; {self.subject.as_in("Table 1")}).',
+            f'{self.titles} x 100 (mean ± standard deviation over seeds; '
+            f'{self.subject.as_in("Table 1")}).',
         )
 
 

@@ -1,8 +1,8 @@
 """Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3)."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import scipy.stats
@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
 ENTROPY, OF_CLS = 'entropy (nats)', 'entropy of [CLS] (nats)'
@@ -91,15 +91,13 @@ class LookAt(Result):
       no_gradients: Why it was not measured, in a sentence; empty if it was.
     """
 
+    title: ClassVar[str] = 'What heads look at'
+
     subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
     gradients: Gradients | None = None
     no_gradients: str = ''
-
-    @property
-    def title(self) -> str:
-        return 'What heads look at'
 
     @property
     def layers(self) -> int:
@@ -136,7 +134,7 @@ class LookAt(Result):
         drawings = {'attention': _draw_attention, 'entropies': _draw_entropies}
         if self.gradients is not None:
             drawings['gradients'] = _draw_gradients
-        return Figures({name: functools.partial(draw, self) for name, draw in drawings.items()})
+        return drawn(self, **drawings)
 
     def findings(self):
         found = [

@@ -37,7 +37,7 @@ from bert_secrets_jax.patterns.classifier import (
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
@@ -77,6 +77,7 @@ class Patterns(Result):
       examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
 
+    title: ClassVar[str] = 'Patterns of attention'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -84,10 +85,6 @@ class Patterns(Result):
     runs: Mapping[str, Tables]
     confusions: np.ndarray
     examples: Mapping[str, tuple[ClassExample, ...]]
-
-    @property
-    def title(self) -> str:
-        return 'Patterns of attention'
 
     @property
     def shares(self) -> dict[str, np.ndarray]:
@@ -177,15 +174,12 @@ class Patterns(Result):
         )
 
     def figures(self):
-        drawings = {
-            'patterns': functools.partial(_draw_shares, self),
-            'patterns_heads': functools.partial(_draw_heads, self),
-        }
+        drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
         if self.runs:
-            drawings['patterns_changed'] = functools.partial(_draw_changed, self)
+            drawings['patterns_changed'] = _draw_changed
         if self.examples:
-            drawings['patterns_examples'] = functools.partial(_draw_examples, self)
-        return Figures(drawings)
+            drawings['patterns_examples'] = _draw_examples
+        return drawn(self, **drawings)
 
     def findings(self):
         findings = []

@@ -19,7 +19,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Result, Subject
+from bert_secrets_jax.runs.result import Figures, Result, Subject, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
@@ -36,15 +36,12 @@ class Relations(Result):
         there is one, of the notebook ('verb to subject (notebook)').
     """
 
+    title: ClassVar[str] = 'Token to token'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tests: links.Tests
     tables: Tables
-
-    @property
-    def title(self) -> str:
-        return 'Token to token'
 
     def verdicts(self):
         found = []
@@ -68,11 +65,10 @@ class Relations(Result):
         if not self.tests:
             return Figures({})
         caption = f'The attention along each link. {links.CIRCLES}'
-        return Figures(
-            {
-                'relations': functools.partial(links.draw_grids, self.tests, caption),
-                'relations_distances': functools.partial(links.draw_distances, self.tests),
-            }
+        return drawn(
+            self.tests,
+            relations=functools.partial(links.draw_grids, caption=caption),
+            relations_distances=links.draw_distances,
         )
 
     def findings(self):

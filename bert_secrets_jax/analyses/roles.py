@@ -4,7 +4,6 @@ Shapes: L layers, N heads, R relations, E examples, T tokens.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -34,7 +33,7 @@ from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -70,6 +69,7 @@ class Roles(Result):
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
     """
 
+    title: ClassVar[str] = 'Roles of heads'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -82,10 +82,6 @@ class Roles(Result):
     seed: int = 0
     maps_of: str = 'pre-trained'
     pruned_finetuned: bool = True
-
-    @property
-    def title(self) -> str:
-        return 'Roles of heads'
 
     @property
     def of_heads(self) -> dict[str, Bool[np.ndarray, 'L N']]:
@@ -149,7 +145,7 @@ class Roles(Result):
         }
 
     def figures(self):
-        return Figures({'roles': functools.partial(_draw, self)})
+        return drawn(self, roles=_draw)
 
     def findings(self):
         return [*self._role_findings(), *self._survival_findings(), *self._map_findings()]

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,13 +67,11 @@ class SpecialTokens(Result):
       tables: The table of all heads for each statistic, by its name.
     """
 
+    title: ClassVar[str] = 'Attention to special tokens and neighbours'
+
     subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
-
-    @property
-    def title(self) -> str:
-        return 'Attention to special tokens and neighbours'
 
     def verdicts(self):
         if not {'[CLS]', '[SEP]'} <= self.tables.keys():
