@@ -13,9 +13,9 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import links, marks, verdicts
 from bert_secrets_jax.analyses.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
+from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
@@ -30,7 +30,8 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
@@ -109,19 +110,18 @@ class Frames(Result):
 
     def findings(self):
         findings = links.findings_of(self.tests, SOURCE)
-        if FRAMES_DIRECTION in self.tests:
-            findings += [
-                Finding(
-                    name=f"published: BERT-base's {name} along frame links",
-                    estimate=score,
-                    unit=links.UNIT,
-                    sample=473,
-                    sample_of='sentences',
-                    source=f'{SOURCE}, Figure 3',
-                )
-                for name, score in paper.frame_heads().items()
-            ]
-        return findings
+        if FRAMES_DIRECTION not in self.tests:
+            return findings
+        fields = {'unit': links.UNIT, 'sample': 473, 'sample_of': 'sentences'}
+        return findings + [
+            measured(
+                f"published: BERT-base's {name} along frame links",
+                score,
+                source=f'{SOURCE}, Figure 3',
+                **fields,
+            )
+            for name, score in paper.frame_heads().items()
+        ]
 
     def notes(self):
         return ['The published scores are those of the notebook, which compares them with nothing.']
@@ -185,9 +185,8 @@ def frames(
     annotations = with_word_classes(
         examples, annotations, pipeline=settings.pipeline, cache=settings.cache
     )
-    encoded = mark(
-        tokenize(pretrained.tokenizer, examples, max_length=settings.max_length), annotations
-    )
+    settings = dataclasses.replace(settings, annotations=annotations)
+    encoded = encoded_of(pretrained, examples, settings, annotated=True)
     with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
     wanted = link_statistics(names)
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)

@@ -89,10 +89,9 @@ class Patterns(Result):
     @property
     def shares(self) -> dict[str, np.ndarray]:
         """The share of each head's maps in each class [L, N, C], by the name of the model."""
-        tables = {model: over_seeds(runs, NAMES) for model, runs in self._models.items()}
         return {
-            model: np.stack([each.mean for each in found.values()], axis=-1)
-            for model, found in tables.items()
+            model: np.stack([each.mean for each in over_seeds(runs, NAMES).values()], axis=-1)
+            for model, runs in self._models.items()
         }
 
     @functools.cached_property
@@ -159,11 +158,9 @@ class Patterns(Result):
     def frames(self):
         frames = {'patterns': self._summary()}
         if self.unlike:
-            frames['unlike'] = framed(
-                ['model', 'unlike_percent'],
-                [[model, 100 * share] for model, share in self.unlike.items()],
-                'Maps unlike every labelled one, whose classes are guesses.',
-            )
+            rows = [(model, 100 * share) for model, share in self.unlike.items()]
+            caption = 'Maps unlike every labelled one, whose classes are guesses.'
+            frames['unlike'] = framed(['model', 'unlike_percent'], rows, caption)
         names = (*NAMES, CHANGED)
         return frames | models_frames(
             {name: self.before[name] for name in NAMES},
@@ -184,20 +181,17 @@ class Patterns(Result):
     def findings(self):
         findings = []
         for model, grid in self.shares.items():
-            most = int(grid.mean(axis=(0, 1)).argmax())
-            findings.append(
+            most, settled = int(grid.mean(axis=(0, 1)).argmax()), grid.max(axis=-1) >= 0.9
+            findings += [
                 self._share(
                     f'most frequent pattern, {model}',
                     mean_over_runs(self._models[model], [NAMES[most]]),
                     where=TITLES[most],
                     template='{estimate:.0%} of the maps of the {model} model are {where}.',
                     numbers={'model': model},
-                )
-            )
-            settled = grid.max(axis=-1) >= 0.9
-            findings.append(
-                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of)
-            )
+                ),
+                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of),
+            ]
         if self.runs:
             findings += self._after_tuning()
         return [*findings, *self._vertical_findings(), *self._corrections(), self._trust()]
@@ -207,16 +201,15 @@ class Patterns(Result):
         """The sample and the source of most findings."""
         return {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
 
+    @property
+    def _of_maps(self) -> dict[str, Any]:
+        """The same, with the unit of shares."""
+        return {'unit': 'share of maps', **self._of}
+
     def _share(self, name: str, found: OverRuns, **fields) -> Finding:
         """Return the finding of a share of all maps."""
-        return measured(
-            name,
-            found.interval,
-            unit='share of maps',
-            sample_of=found.sample_of,
-            **self._of,
-            **fields,
-        )
+        fields |= {'sample_of': found.sample_of}
+        return measured(name, found.interval, **self._of_maps, **fields)
 
     def _vertical_findings(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
@@ -224,17 +217,14 @@ class Patterns(Result):
             return []
         special = self.before[ALL_SPECIAL].mean
         found = [how_many('heads with mostly vertical maps, pre-trained', vertical, **self._of)]
-        for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
-            if heads.any():
-                found.append(
-                    Finding(
-                        name=f'attention of {which} heads to special tokens',
-                        estimate=float(special[heads].mean()),
-                        unit='share of attention',
-                        **self._of,
-                    )
-                )
-        return found
+        of_heads = self._of | {'unit': 'share of attention'}
+        return found + [
+            measured(
+                f'attention of {which} heads to special tokens', special[heads].mean(), **of_heads
+            )
+            for which, heads in {'vertical': vertical, 'other': ~vertical}.items()
+            if heads.any()
+        ]
 
     def head_notes(self):
         texts = []
@@ -260,48 +250,39 @@ class Patterns(Result):
                 numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
             )
         ]
-        of_heads = {'unit': 'share of maps'} | self._of
         if 'fine-tuned' in self.corrected:
             ends = self.corrected['fine-tuned'].together(UPPER)
             name = 'block and heterogeneous after fine-tuning, corrected'
-            found.append(measured(name, ends, **of_heads))
+            found.append(measured(name, ends, **self._of_maps))
+        of_layers = self._of_maps | {'where': f'layer {layers.argmax() + 1}'}
         return [
             *found,
             self._share('maps that change class', mean_over_runs(runs, [CHANGED])),
-            extreme('maps that change class, most of heads', top, changed[top], **of_heads),
-            measured(
-                'maps that change class, most of layers',
-                layers.max(),
-                where=f'layer {layers.argmax() + 1}',
-                **of_heads,
-            ),
+            extreme('maps that change class, most of heads', top, changed[top], **self._of_maps),
+            measured('maps that change class, most of layers', layers.max(), **of_layers),
         ]
 
     def _corrections(self) -> list[Finding]:
-        of_maps = {'unit': 'share of maps'} | self._of
-        findings = []
-        for model, each in self.corrected.items():
-            most = int(each.shares.argmax())
-            findings.append(
-                measured(
-                    f'most frequent pattern, {model}, corrected',
-                    each.together([most]),
-                    where=TITLES[most],
-                    **of_maps | {'source': 'Rogan and Gladen 1978'},
-                )
+        corrected = [
+            measured(
+                f'most frequent pattern, {model}, corrected',
+                each.together([int(each.shares.argmax())]),
+                where=TITLES[int(each.shares.argmax())],
+                **self._of_maps | {'source': 'Rogan and Gladen 1978'},
             )
-        for model, share in self.unlike.items():
-            findings.append(
-                Finding(
-                    name=f'maps unlike all labelled ones, {model}',
-                    estimate=share,
-                    template='{estimate:.0%} of the maps of the {model} model are unlike all '
-                    'labelled ones; of labelled maps, {expected:.0%} are.',
-                    numbers={'model': model, 'expected': FAR},
-                    **of_maps | {'source': 'distance to the nearest labelled map'},
-                )
+            for model, each in self.corrected.items()
+        ]
+        return corrected + [
+            measured(
+                f'maps unlike all labelled ones, {model}',
+                share,
+                template='{estimate:.0%} of the maps of the {model} model are unlike all labelled '
+                'ones; of labelled maps, {expected:.0%} are.',
+                numbers={'model': model, 'expected': FAR},
+                **self._of_maps | {'source': 'distance to the nearest labelled map'},
             )
-        return findings
+            for model, share in self.unlike.items()
+        ]
 
     def _trust(self) -> Finding:
         fields = {
@@ -326,11 +307,9 @@ class Patterns(Result):
         columns = {}
         for model, runs in self._models.items():
             found = [mean_over_runs(runs, [name]) for name in NAMES]
-            name = model.replace('-', '')
+            name, halves = model.replace('-', ''), [each.high - each.mean for each in found]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
-            columns[f'{name}_half_interval_percent'] = [
-                100 * (each.high - each.mean) for each in found
-            ]
+            columns[f'{name}_half_interval_percent'] = [100 * half for half in halves]
         for model, each in self.corrected.items():
             name = model.replace('-', '')
             ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
@@ -385,9 +364,8 @@ def patterns(
     runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
-    return Patterns(
-        subject or Subject(), before, runs, classifier.confusions, clearest(classifier, maps)
-    )
+    shown = clearest(classifier, maps)
+    return Patterns(subject or Subject(), before, runs, classifier.confusions, shown)
 
 
 def clearest(
@@ -397,7 +375,6 @@ def clearest(
 
     Maps of fewer than 10 tokens are left out if there are longer ones.
     """
-    # In a map of few tokens, patterns look alike.
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
     every = as_maps(shown)
     logits = predict(classifier, every).astype(np.float64)
@@ -454,14 +431,13 @@ def _draw_shares(result: Patterns):
 
 
 def _draw_heads(result: Patterns):
-    return plots.class_grids(result.shares, TITLES).captioned(
-        'The most frequent class of every head, the paler the smaller its share.',
-        {
-            (model, title): plots.Source(frame, 'mean', name)
-            for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
-            for title, name in zip(TITLES, NAMES, strict=True)
-        },
-    )
+    sources = {
+        (model, title): plots.Source(frame, 'mean', name)
+        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
+        for title, name in zip(TITLES, NAMES, strict=True)
+    }
+    caption = 'The most frequent class of every head, the paler the smaller its share.'
+    return plots.class_grids(result.shares, TITLES).captioned(caption, sources)
 
 
 def _draw_changed(result: Patterns):

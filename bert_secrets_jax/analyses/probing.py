@@ -69,6 +69,8 @@ _CLAIMS = {
     ),
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
+_COLUMNS = ('word_to_governor', 'governor_to_word')
+_OF_WEIGHTS = 'The weight of each head in the probe of attention alone, mean over seeds.'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -151,8 +153,16 @@ class Probing(Result):
             if name in self.curves
             for seed, value in zip(self.seeds, scores(self.right[name], self.words)[0], strict=True)
         ]
-        counts = [(asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
-                  for asked in (self.learnt, self.asked)]  # fmt: skip
+        counts = [
+            (which, asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
+            for which, asked in (('training', self.learnt), ('dev', self.asked))
+        ]
+        curves = [
+            (name, seed, count, value)
+            for name, curve in self.curves.items()
+            for seed, of_seed in zip(self.seeds, curve, strict=True)
+            for count, value in zip(self.seen, of_seed, strict=True)
+        ]
         return {
             'uas': framed(
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
@@ -176,21 +186,13 @@ class Probing(Result):
                     'sentences', 'words', 'without_wordpiece', 'head_without_wordpiece',
                     'punctuation', 'counted',
                 ),
-                [
-                    (which, *count)
-                    for which, count in zip(('training', 'dev'), counts, strict=True)
-                ],
+                counts,
                 'Which words are left out, and why. Punctuation counts in training.',
             ),
             'weights': self._weights(),
             'curves': framed(
                 ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
-                [
-                    (name, seed, count, value)
-                    for name, curve in self.curves.items()
-                    for seed, of_seed in zip(self.seeds, curve, strict=True)
-                    for count, value in zip(self.seen, of_seed, strict=True)
-                ],
+                curves,
                 'The loss before the update that learns from a sentence, as means.',
             ),
         }  # fmt: skip
@@ -203,20 +205,16 @@ class Probing(Result):
     def findings(self):
         found = []
         if self.unlearnt:
-            found.append(
-                Finding(
-                    name='not above right-branching',
-                    estimate=len(self.unlearnt),
-                    unit='probes',
-                    sample=len(self.words),
-                    sample_of='sentences',
-                    source=SOURCE,
-                    template='Nothing is learnt beyond taking the next word by '
-                    '{estimate:probe|probes} after {steps:,} updates: {which}.',
-                    numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
-                    warning=True,
-                )
+            warning = Finding(
+                name='not above right-branching',
+                estimate=len(self.unlearnt),
+                template='Nothing is learnt beyond taking the next word by '
+                '{estimate:probe|probes} after {steps:,} updates: {which}.',
+                numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
+                warning=True,
+                **self._fields | {'unit': 'probes', 'sample_of': 'sentences'},
             )
+            found.append(warning)
         told = (ATTENTION.name, ATTENTION_WORDS.name)
         found += [self._score_finding(name) for name in told if name in self.right]
         leads = (
@@ -250,12 +248,10 @@ class Probing(Result):
         return notes
 
     def head_notes(self):
-        mean = self.weights.mean(axis=0)
-        notes = [
-            f'{forth:+.2f} {_DIRECTIONS[0]}, {back:+.2f} {_DIRECTIONS[1]}'
-            for forth, back in mean.reshape(2, -1).T
-        ]
-        return {'weight in the attention probe': np.reshape(notes, mean.shape[1:])}
+        forth, back = self.weights.mean(axis=0)
+        notes = np.char.mod(f'%+.2f {_DIRECTIONS[0]}, ', forth)
+        notes = np.char.add(notes, np.char.mod(f'%+.2f {_DIRECTIONS[1]}', back))
+        return {'weight in the attention probe': notes}
 
     @property
     def _and_seeds(self) -> str:
@@ -303,20 +299,12 @@ class Probing(Result):
     def _weights(self):
         mean = self.weights.mean(axis=0)
         spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        grids = {
-            'word_to_governor': mean[0],
-            'deviation_over_seeds': spread[0],
-            'governor_to_word': mean[1],
-            'deviation_over_seeds_of_it': spread[1],
-        }
-        return grids_frame(
-            grids,
-            'The weight of each head in the probe of attention alone, mean over seeds.',
-            sure={
-                'word_to_governor': ('deviation_over_seeds',),
-                'governor_to_word': ('deviation_over_seeds_of_it',),
-            },
-        )
+        columns = zip(_COLUMNS, ('', '_of_it'), mean, spread, strict=True)
+        grids, sure = {}, {}
+        for name, suffix, grid, deviation in columns:
+            sure[name] = (f'deviation_over_seeds{suffix}',)
+            grids |= {name: grid, sure[name][0]: deviation}
+        return grids_frame(grids, _OF_WEIGHTS, sure=sure)
 
 
 def probing(
@@ -364,19 +352,11 @@ def probing(
     found = attach(pretrained, probes, dev, **reads)
     right, curves = dict(found.right), dict(probes.curves)
     if random_weights:
-        drawn = Pretrained(
-            pretrained.bert, init_params(pretrained.bert, seed=0), pretrained.tokenizer
-        )
+        params = init_params(pretrained.bert, seed=0)
+        drawn = Pretrained(pretrained.bert, params, pretrained.tokenizer)
         of_maps = [form for form in forms if form.reads_maps]
-        others = train_probes(
-            drawn,
-            train,
-            forms=of_maps,
-            what='Probes (random weights)',
-            folder=folder,
-            **training,
-            **reads,
-        )
+        options = {'forms': of_maps, 'what': 'Probes (random weights)', 'folder': folder}
+        others = train_probes(drawn, train, **options, **training, **reads)
         beside = attach(drawn, others, dev, what='Heads (random weights)', **reads)
         for form in of_maps:
             right[RANDOM + form.name] = beside.right[form.name]
@@ -384,7 +364,7 @@ def probing(
     counting = found.words > 0
     if counting.sum() < 2:
         raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
-    config = pretrained.config
+    shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
     unknown = math.nan
     if vectors is not None:
@@ -400,9 +380,7 @@ def probing(
         sentences=len(train),
         epochs=training.get('epochs', 1),
         steps=probes.steps,
-        weights=weights.reshape(
-            len(weights), 2, config.num_hidden_layers, config.num_attention_heads
-        ),
+        weights=weights.reshape(len(weights), 2, *shape),
         curves=curves,
         seen=probes.seen,
         unknown=unknown,
@@ -433,13 +411,8 @@ def _draw_weights(result: Probing):
     figure = plots.head_grids(
         dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
     )
-    columns = 'word_to_governor', 'governor_to_word'
-    figure.source = {
-        title: plots.Source('weights', column)
-        for title, column in zip(_DIRECTIONS, columns, strict=True)
-    }
-    figure.caption = 'The weight of each head in the probe of attention alone, mean over seeds.'
-    return figure
+    sources = [plots.Source('weights', column) for column in _COLUMNS]
+    return figure.captioned(_OF_WEIGHTS, dict(zip(_DIRECTIONS, sources, strict=True)))
 
 
 def _draw_curves(result: Probing):

@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
-from bert_secrets_jax.analyses.tables import Tables, grids_frame
+from bert_secrets_jax.analyses.tables import Tables, grids_frame, top_head
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
@@ -113,16 +113,19 @@ class Roles(Result):
     def frames(self):
         roles = self.of_heads
         shape = self.tables[CONFIDENCE].mean.shape
-        best = {head: self._best_relation(*head) for head in np.ndindex(shape)}
+        names, points = zip(*map(self._best_relation, np.ndindex(shape)), strict=True)
+        unknown = np.full(shape, np.nan)
         columns = {
             'roles': self._named_roles('–'),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
-            'relation': np.reshape([name for name, _ in best.values()], shape),
-            'points_above_offset': np.reshape([points for _, points in best.values()], shape),
-            'heterogeneous_share': np.full(shape, np.nan)
-            if self.heterogeneous is None
-            else self.heterogeneous,
+            'relation': np.reshape(names, shape),
+            'points_above_offset': np.reshape(points, shape),
+            'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{ORDERS.get(name, name)}': each for name, each in self.stays.items()},
+        }
+        which = {
+            role: [head_name(*place) for place in np.argwhere(those)]
+            for role, those in roles.items()
         }
         return {
             'heads': grids_frame(
@@ -132,14 +135,7 @@ class Roles(Result):
             ),
             'roles': framed(
                 ('role', 'heads', 'names'),
-                [
-                    (
-                        role,
-                        int(roles[role].sum()),
-                        ', '.join(head_name(*place) for place in np.argwhere(roles[role])) or '–',
-                    )
-                    for role in ROLES
-                ],
+                [(role, len(which[role]), ', '.join(which[role]) or '–') for role in ROLES],
                 'The heads that have each role.',
             ),
         }
@@ -183,16 +179,17 @@ class Roles(Result):
         def words(head: tuple[int, int]) -> str:
             own = {role: role for role in ROLES if roles[role][head]}
             if relations and SYNTACTIC in own:
-                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(*head)[0]})'
+                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(head)[0]})'
             return ', '.join(own.values()) or none
 
         shape = roles[RARE].shape
         return np.reshape([words(head) for head in np.ndindex(shape)], shape)
 
-    def _best_relation(self, layer: int, head: int) -> tuple[str, float]:
+    def _best_relation(self, head: tuple[int, int]) -> tuple[str, float]:
+        """Return the relation that a head finds best, and how many points above the offset."""
         if not self.relations:
             return '–', np.nan
-        gains = np.nan_to_num(self.gains[..., layer, head], nan=-1).min(axis=0)
+        gains = np.nan_to_num(self.gains[..., *head], nan=-1).min(axis=0)
         best = int(gains.argmax())
         return self.relations[best], 100 * float(gains[best])
 
@@ -209,7 +206,7 @@ class Roles(Result):
         for role, those in roles.items():
             yield how_many(f'heads with a role: {role}', those, **of_texts)
         means = self.tables[RAREST].mean
-        place = np.unravel_index(int(np.nan_to_num(means, nan=-1).argmax()), means.shape)
+        head = top_head(np.nan_to_num(means, nan=-1))
         of_tokens = {
             'unit': '% of tokens',
             'sample': int(self.tables[RAREST].count),
@@ -217,19 +214,15 @@ class Roles(Result):
         }
         yield extreme(
             'rarest token',
-            tuple(map(int, place)),
-            100 * means[place],
+            head,
+            100 * means[head],
             template='{where} points to the rarest token of a text most often: {estimate:.0f} % of '
             'tokens attend to it most (chance: {chance:.0f} %).',
             numbers={'chance': 100 * self.chance[0]},
             **of_tokens,
         )
-        yield extreme(
-            'one of the two rarest tokens',
-            tuple(map(int, place)),
-            100 * self.tables[TWO_RAREST].mean[place],
-            **of_tokens,
-        )
+        of_two = 100 * self.tables[TWO_RAREST].mean[head]
+        yield extreme('one of the two rarest tokens', head, of_two, **of_tokens)
         yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
         yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
@@ -244,10 +237,11 @@ class Roles(Result):
                 return
             # Gates have no steps: a head is left in the runs in which its gate stays open.
             of = 'runs' if order == GATES else 'steps'
-            pruned = ' in fine-tunings' if self.pruned_finetuned else ''
-            yield Finding(
-                name=f'heads with a role stay: {ORDERS.get(order, order)}',
-                estimate=100 * difference,
+            pruned, name = ' in fine-tunings' * self.pruned_finetuned, ORDERS.get(order, order)
+            share, others = (100 * float(stays[those].mean()) for those in (any_role, ~any_role))
+            yield measured(
+                f'heads with a role stay: {name}',
+                100 * difference,
                 unit=f'points of the share of {of}',
                 sample=any_role.size,
                 sample_of='heads',
@@ -255,11 +249,7 @@ class Roles(Result):
                 p=p_value,
                 template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
                 f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
-                numbers={
-                    'order': ORDERS.get(order, order),
-                    'share': 100 * float(stays[any_role].mean()),
-                    'others': 100 * float(stays[~any_role].mean()),
-                },
+                numbers={'order': name, 'share': share, 'others': others},
             )
 
     def _map_findings(self) -> Iterator[Finding]:
@@ -287,6 +277,7 @@ class Roles(Result):
             )
 
 
+_AT = 'greatest attention at'
 _MEASURED = {
     GREATEST_AT_PREVIOUS: 'greatest_at_previous',
     GREATEST_AT_NEXT: 'greatest_at_next',
@@ -322,14 +313,9 @@ def roles(
     """
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
-    return from_results(
-        tables,
-        chance,
-        results,
-        pruned_finetuned=not pretrained.config.num_labels,
-        seed=seed,
-        subject=subject or Subject(),
-    )
+    of_model = {'seed': seed, 'subject': subject or Subject()}
+    finetuned = not pretrained.config.num_labels
+    return from_results(tables, chance, results, pruned_finetuned=finetuned, **of_model)
 
 
 def role_statistics() -> list[Described]:
@@ -337,12 +323,9 @@ def role_statistics() -> list[Described]:
     of_rare = {'unit': 'share of tokens', 'limits': (0.0, 1.0), 'source': SOURCE}
     return [
         *(named(name) for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT, CONFIDENCE)),
-        Described(RAREST, 'greatest attention at the rarest token', greatest_at(RAREST), **of_rare),
+        Described(RAREST, f'{_AT} the rarest token', greatest_at(RAREST), **of_rare),
         Described(
-            TWO_RAREST,
-            'greatest attention at one of the two rarest tokens',
-            greatest_at(TWO_RAREST),
-            **of_rare,
+            TWO_RAREST, f'{_AT} one of the two rarest tokens', greatest_at(TWO_RAREST), **of_rare
         ),
     ]
 
@@ -358,15 +341,13 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
     seen = np.bincount(encoded.input_ids[ordinary])
     counts = np.where(ordinary, seen[np.minimum(encoded.input_ids, len(seen) - 1)], np.inf)
     least = np.sort(counts, axis=1)
-    marks = {}
+    marks, shares = dict(encoded.marks), []
     for name, place in ((RAREST, 0), (TWO_RAREST, 1)):
         bar = least[:, min(place, least.shape[1] - 1)][:, None]
         marks[name] = ordinary & (counts <= bar)
-    shares = tuple(
-        float((mark.sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)).mean())
-        for mark in marks.values()
-    )
-    return dataclasses.replace(encoded, marks={**encoded.marks, **marks}), shares
+        share = marks[name].sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)
+        shares.append(float(share.mean()))
+    return dataclasses.replace(encoded, marks=marks), tuple(shares)
 
 
 def from_results(

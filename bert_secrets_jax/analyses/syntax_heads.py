@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.models import in_both
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
+from bert_secrets_jax.data.encoding import Encoded, bucket, mark
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.catalogue import relation
@@ -114,15 +115,13 @@ class SyntaxHeads(Result):
     @property
     def corrected(self) -> Float[np.ndarray, ' R']:
         """The same, corrected for the number of relations (Holm); 'all' is not one of them."""
-        each = self.p_values
-        return np.append(holm(each[:-1]), each[-1])
+        *single, of_all = self.p_values
+        return np.append(holm(np.array(single)), of_all)
 
     @property
-    def intervals(self) -> tuple[Float[np.ndarray, ' R'], Float[np.ndarray, ' R']]:
+    def intervals(self) -> Float[np.ndarray, '2 R']:
         """The ends of the 95 % intervals of what the best heads find."""
-        place = _places(self.best)
-        dev = self.dev
-        return wilson(dev.right[place], dev.error[place], dev.links, dev.sentences)
+        return shares_found(self.dev, self.best)[1:]
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
@@ -224,34 +223,30 @@ class SyntaxHeads(Result):
 
     def head_notes(self):
         """The relations that each head finds more often than the offset, with their shares."""
-        dev = self.dev
-        above = self._above()
-        texts = np.full(dev.right.shape[1:3], '', object)
-        for layer, head in np.ndindex(texts.shape):
-            texts[layer, head] = ', '.join(
-                f'{name} {dev.right[place, layer, head, way]:.0%} ({WAYS[way]}; offset '
-                f'{dev.baseline[place]:.0%})'
-                for place, name in enumerate(self.relations)
-                for way in range(len(WAYS))
-                if above[place, layer, head, way]
+        dev, texts = self.dev, np.full(self.dev.right.shape[1:3], '', object)
+        for place, *head, way in np.argwhere(self._above()).tolist():
+            before = f'{texts[*head]}, ' if texts[*head] else ''
+            texts[*head] = (
+                f'{before}{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
+                f'offset {dev.baseline[place]:.0%})'
             )
         return {'relations found more often than by an offset': texts.astype(str)}
 
     def head_marks(self):
         """Mark heads that find a relation more often than its offset and than other places do."""
-        dev, names = self.dev, self.relations[:-1]
-        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
-        above = self._above()
-        for place, layer, head, way in np.argwhere(above[:-1] & (self.beyond[:-1] <= LEVEL)):
-            gain = float(dev.gain[place, layer, head, way])
-            sentences[layer, head] += (
-                f'Finds {dev.right[place, layer, head, way]:.0%} of {names[place]} ({WAYS[way]}; '
-                f'the best offset {dev.baseline[place]:.0%}). '
-            )
-            if gain > strength[layer, head]:
-                shown[layer, head], strength[layer, head] = names[place], gain
         if not self.kinds:
             return []
+        dev, names = self.dev, self.relations[:-1]
+        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
+        beyond = self._above()[:-1] & (self.beyond[:-1] <= LEVEL)
+        for place, *head, way in np.argwhere(beyond).tolist():
+            sentences[*head] += (
+                f'Finds {dev.right[place, *head, way]:.0%} of {names[place]} ({WAYS[way]}; the '
+                f'best offset {dev.baseline[place]:.0%}). '
+            )
+            gain = float(dev.gain[place, *head, way])
+            if gain > strength[*head]:
+                shown[*head], strength[*head] = names[place], gain
         return [
             marks.made(
                 'finds a relation', 'colour', shown, sentences, strength, rank=marks.LINK,
@@ -379,6 +374,13 @@ def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
     return [tuple(map(int, np.unravel_index(each, shape))) for each in flat]
 
 
+def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """Return the shares of links that a head finds of each relation, with 95 % intervals [3, R]."""
+    place = _places(heads)
+    share, error = found.right[place], found.error[place]
+    return np.stack([share, *wilson(share, error, found.links, found.sentences)])
+
+
 def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
     """Return the indices of the best heads in arrays [R, L, N, 2]."""
     return (np.arange(len(best)), *np.array(best).T)
@@ -435,14 +437,12 @@ def syntax_heads(
     train_links, dev_links = train_links.named(names), dev_links.named(names)
     offsets = best_offsets(train_links)
 
-    def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
-        return tuple(
+    def measured(model: Pretrained, what: str) -> list[Found]:
+        parts = (of_train, train_links, 'train'), (of_dev, dev_links, 'dev')
+        return [
             _found(model, encoded, links, offsets, settings, f'{what}, {part}')
-            for encoded, links, part in (
-                (of_train, train_links, 'train'),
-                (of_dev, dev_links, 'dev'),
-            )
-        )
+            for encoded, links, part in parts
+        ]
 
     on_train, on_dev = measured(pretrained, 'Relations')
     random = np.full((len(names), 3), np.nan)
@@ -450,10 +450,7 @@ def syntax_heads(
         params = init_params(pretrained.bert, seed)
         untrained = dataclasses.replace(pretrained, params=params)
         random_train, random_dev = measured(untrained, 'Random weights')
-        place = _places(chosen_heads(random_train))
-        share, error = random_dev.right[place], random_dev.error[place]
-        ends = wilson(share, error, random_dev.links, random_dev.sentences)
-        random = np.stack([share, *ends], axis=1)
+        random = shares_found(random_dev, chosen_heads(random_train)).T
     beyond, kinds = _beyond(pretrained, dev, of_dev, names, on_dev, draws, seed, settings)
     return SyntaxHeads(
         subject=subject or Subject(),
@@ -475,10 +472,8 @@ def _linked(
 ) -> tuple[Encoded, WordLinks]:
     if _is_annotated(texts):
         examples, annotations = texts
-        encoded = tokenize(
-            pretrained.tokenizer, as_examples(examples), max_length=settings.max_length
-        )
-        encoded = mark(encoded, annotations)
+        settings = dataclasses.replace(settings, annotations=annotations)
+        encoded = encoded_of(pretrained, examples, settings, annotated=True)
         return encoded, links_of_annotations(encoded, annotations)
     if not all(isinstance(each, Parse) for each in texts) or not texts:
         raise ValueError(
@@ -490,17 +485,11 @@ def _linked(
 
 def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
     """Return the share of the texts of one part that are in the other, too."""
-    seen, asked = (
-        [
-            (each.text_a, each.text_b)
-            for each in (
-                as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
-            )
-        ]
+    known, others = (
+        as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
         for part in (train, dev)
     )
-    known = set(seen)
-    share = sum(each in known for each in asked) / len(asked)
+    share = in_both(known, others) / len(others)
     if share > _MOSTLY_SHARED:
         logging.warning(
             '%.0f %% of the texts that heads are measured on are among those that they are chosen '
@@ -588,15 +577,11 @@ def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
 
 
 def _draw_relations(result: SyntaxHeads):
-    low, high = result.intervals
     order = [*result._by_gain(), len(result.relations) - 1]
-    place = _places(result.best)
-    share = result.dev.right[place]
-    points = {'best head': (share[order], low[order], high[order])}
+    points = {'best head': tuple(shares_found(result.dev, result.best)[:, order])}
     points['best fixed offset'] = (result.dev.baseline[order], None, None)
     if not np.isnan(result.random).all():
-        values, *ends = result.random[order].T
-        points['random weights'] = (values, *ends)
+        points['random weights'] = tuple(result.random[order].T)
     published = [result._published(each) for each in order]
     if any(published):
         accuracies = [np.nan if each is None else each.accuracy for each in published]

@@ -248,6 +248,8 @@ def _section(
         return section
     maps, findings = part.result.token_maps(), part.result.findings()
     found = part.grids(heads)
+    axes = {each['axis'] for each in found}
+    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
@@ -259,16 +261,9 @@ def _section(
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,
-        'numbers_of': _numbers_of(found),
+        'numbers_of': f'every {" and ".join(words)}',
     }
     return section | {'more': _more(section)}
-
-
-def _numbers_of(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return what there are numbers of, in words."""
-    axes = {each['axis'] for each in found}
-    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
-    return f'every {" and ".join(words)}'
 
 
 def _more(section: Mapping[str, Any]) -> str:
@@ -297,20 +292,17 @@ def _pictures(
         drawn = traced(each.numbers, found, heads)
         sets = [one for panel in drawn['panels'] for one in panel['sets']] if drawn else []
         files = sorted({found[at]['name'] for one in sets for at, *_ in one['rows']})
+        svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, each.svg, count=1)
         pictures.append(
             {
                 'name': each.name,
                 'caption': each.caption,
-                'image': _image(each, _said_by(each, part.name, findings)),
+                'image': Markup(image(svg, _said_by(each, part.name, findings))),
                 'numbers': drawn,
                 'files': [f'{file}.csv' for file in files],
             }
         )
-    return sorted(pictures, key=_is_image)
-
-
-def _is_image(picture: Mapping[str, Any]) -> bool:
-    return picture['numbers'] is None
+    return sorted(pictures, key=lambda each: each['numbers'] is None)
 
 
 def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
@@ -335,22 +327,13 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r'[^\W_]+', text.lower())) - _OF_NO_MEANING
 
 
-def _image(picture: Picture, said: str) -> Markup:
-    svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, picture.svg, count=1)
-    return Markup(image(svg, said))
-
-
 def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
     shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
     rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
-    columns = [str(column).replace('_', ' ') for column in shown.columns]
+    table = [[str(column).replace('_', ' ') for column in shown.columns], *rows]
     # A column without any value, such as that of runs that there are not, is in its file alone.
-    told = [
-        place
-        for place in range(len(columns))
-        if not rows or any(row[place] not in ('', '–') for row in rows)
-    ]
-    columns, *rows = ([row[place] for place in told] for row in (columns, *rows))
+    told = [each for each in zip(*table, strict=True) if not rows or set(each[1:]) - {'', '–'}]
+    columns, *rows = list(zip(*told, strict=True)) or [()]
     return _table(frame.attrs.get('caption', ''), columns, rows)
 
 
