@@ -71,7 +71,8 @@ SEP_MOVES_LITTLE = Claim(
 def layers_between(first: int, last: int, layers: int) -> slice:
     """Return the layers of a model, at least one, at the depth of some layers of 12.
 
-    >>> layers_between(6, 10, 12), layers_between(6, 10, 6) (slice(5, 10, None), slice(2, 5, None))
+    >>> layers_between(6, 10, 12), layers_between(6, 10, 6)
+    (slice(5, 10, None), slice(2, 5, None))
     """
     start = (first - 1) * layers // 12
     return slice(start, max(last * layers // 12, start + 1))
