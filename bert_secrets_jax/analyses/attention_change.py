@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.tables import (
     Tables,
     describe,
     grids_frame,
+    mean_finding,
     mean_over_runs,
     notes_of,
     over_seeds,
@@ -26,7 +27,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import agreement_of_grids, measured
+from bert_secrets_jax.runs.findings import agreement_of_grids
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
@@ -121,20 +122,18 @@ class AttentionChange(Result):
     def _finding(self, reading: str, grid: np.ndarray) -> Finding:
         layers = grid.mean(axis=1)
         order = np.argsort(layers)
-        runs = list(self.readings[reading].values())
-        found = mean_over_runs(runs, [READINGS[reading]], order[0])
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
         template = '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})'
         if len(layers) > 1:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
-        return measured(
+        return mean_finding(
             f'similarity of the layer that changes most, reading {reading}',
-            found.interval,
+            list(self.readings[reading].values()),
+            [READINGS[reading]],
+            order[0],
             where=f'layer {order[0] + 1}',
             unit=UNIT,
-            sample=int(runs[0][READINGS[reading]].count),
-            sample_of=found.sample_of,
             source=SOURCE,
             template=f'{template}.',
             numbers=numbers,

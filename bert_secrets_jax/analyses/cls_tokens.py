@@ -10,8 +10,8 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
-    OverRuns,
     Tables,
+    mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
@@ -28,7 +28,7 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import extreme, measured
+from bert_secrets_jax.runs.findings import extreme
 from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
@@ -69,10 +69,10 @@ class ClsTokens(Result):
         theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
         return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
 
-    def _mean(self, name: str) -> OverRuns:
-        """Return the attention to a type of token, mean over heads of the last layer and models."""
-        models = list(self.runs.values()) or [self.before]
-        return mean_over_runs(models, [from_cls(name)], -1)
+    @property
+    def _models(self) -> list[Tables]:
+        """The tables of the fine-tuned models; of the model before if there are none."""
+        return list(self.runs.values()) or [self.before]
 
     def in_last_layer(self, tables: Tables) -> np.ndarray:
         """Return the attention of the last layer's heads to each type of token [N, types]."""
@@ -108,15 +108,15 @@ class ClsTokens(Result):
             return []
         most, second, *_ = np.argsort(-means)
         head = int(matrix[:, most].argmax())
-        found = self._mean(self.names[most])
         table = self.before[from_cls(self.names[most])]
-        fields = {'unit': UNIT, 'sample': int(table.count), 'source': SOURCE}
+        last, fields = (len(table.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
         return [
-            measured(
+            mean_finding(
                 'type of token that [CLS] attends to most',
-                found.interval,
+                self._models,
+                [from_cls(self.names[most])],
+                -1,
                 where=plural(self.names[most]),
-                sample_of=found.sample_of,
                 template='In the last layer, [CLS] attends most to {where} ({estimate:.2f}), then '
                 'to {second} ({next:.2f}).',
                 numbers={'second': plural(self.names[second]), 'next': float(means[second])},
@@ -124,8 +124,9 @@ class ClsTokens(Result):
             ),
             extreme(
                 'head whose [CLS] does so most',
-                (len(table.mean) - 1, head),
+                last,
                 matrix[head, most],
+                sample=int(table.count),
                 **fields,
             ),
         ]
@@ -140,7 +141,8 @@ class ClsTokens(Result):
             'pretrained': self.in_last_layer(self.before).mean(axis=0),
         }
         if self.runs:
-            after, means = self.after, [self._mean(name) for name in self.names]
+            means = [mean_over_runs(self._models, [from_cls(name)], -1) for name in self.names]
+            after = self.after
             theirs = [after.get(notebook(from_cls(name))) for name in self.names]
             columns |= {
                 'finetuned': [each.mean for each in means],

@@ -12,7 +12,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     Tables,
-    mean_over_runs,
+    mean_finding,
     models_frames,
     notes_of,
     over_seeds,
@@ -33,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import extreme, measured
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
@@ -155,29 +155,19 @@ class Features(Result):
 
     def _mean(self, name: str, which: str, **fields) -> Finding:
         """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
-        found = mean_over_runs(self._models, [which])
-        return measured(
-            name,
-            found.interval,
-            unit=UNIT,
-            sample=int(self.before[which].count),
-            sample_of=found.sample_of,
-            source=SOURCE,
-            **fields,
-        )
+        return mean_finding(name, self._models, [which], unit=UNIT, source=SOURCE, **fields)
 
     def _most_changed(self) -> Finding:
         size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
-        found = mean_over_runs(list(self.runs.values()), [change(moved)], head)
-        return extreme(
+        return mean_finding(
             'the feature that fine-tuning changes most',
+            self._models,
+            [change(moved)],
             head,
-            found.interval,
+            where=head_name(*head),
             unit=UNIT,
-            sample=int(self.changed[moved].count),
-            sample_of=found.sample_of,
             source=SOURCE,
             template='Fine-tuning changes attention to {feature} most: by {size:.4f} per head, and '
             'by {estimate:+.3f} in {where}.',

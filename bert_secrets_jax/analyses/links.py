@@ -62,13 +62,13 @@ def tests_frame(tests: Tests):
     Layers and heads count from 1. All tests have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column_of(column)}_{kind}' for kind in kinds for column in _COLUMNS]
+    columns = [f'{column_of(field)}_{kind}' for kind in kinds for field in _COLUMNS]
     p_values = [f'{name}_{kind}' for kind in kinds for name in ('p', 'p_familywise')]
     sure = ('examples', *p_values, 'p_familywise_all')
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
-            *(getattr(test.nulls[kind], column)[head] for kind in kinds for column in _COLUMNS),
+            *(getattr(test.nulls[kind], field)[head] for kind in kinds for field in _COLUMNS),
             test.familywise[head], int(test.real[head]),
         )
         for title, test in tests.items()

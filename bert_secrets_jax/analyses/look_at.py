@@ -18,6 +18,7 @@ from bert_secrets_jax.analyses.tables import (
     describe,
     grids_frame,
     heads_frame,
+    mean_finding,
     mean_over_runs,
     notes_of,
 )
@@ -189,21 +190,24 @@ class LookAt(Result):
         table, where = self.tables[statistic], layers_between(6, 10, self.layers)
         by_layer = table.mean.mean(axis=1)
         name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
-        fields = {'unit': SHARE, 'sample': int(table.count), 'source': f'{SOURCE}.2'}
+        fields = {'unit': SHARE, 'source': f'{SOURCE}.2'}
         return [
-            measured(
+            mean_finding(
                 name,
-                mean_over_runs([self.tables], [statistic], where).interval,
+                [self.tables],
+                [statistic],
+                where,
                 where=layers_named(where.start + 1, where.stop),
                 template='In {where}, {give} {estimate:.2f} of the attention to [SEP]; BERT-base '
                 f'gives more than {published} in {{their_layers}}.',
                 numbers={'their_layers': layers_named(6, 10), 'give': give},
                 **fields,
             ),
-            Finding(
-                name=f'{name}, most of layers',
-                estimate=float(by_layer.max()),
+            measured(
+                f'{name}, most of layers',
+                by_layer.max(),
                 where=f'layer {by_layer.argmax() + 1}',
+                sample=int(table.count),
                 **fields,
             ),
         ]
@@ -226,17 +230,18 @@ class LookAt(Result):
         )
 
     def _entropy(self) -> Finding:
-        mean = mean_over_runs([self.tables], [OF_CLS], -1)
-        return measured(
+        share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
+        return mean_finding(
             'entropy of [CLS]',
-            mean.interval,
+            [self.tables],
+            [OF_CLS],
+            -1,
             unit='nats',
-            sample=int(self.tables[OF_CLS].count),
             source=f'{SOURCE}.3',
             template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
             'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
             numbers={
-                'share': mean.mean / float(self.tables[UNIFORM].mean.mean()),
+                'share': float(share),
                 'published': paper.what_bert_looks_at().entropy_of_last_cls,
             },
         )

@@ -12,8 +12,8 @@ from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
-    OverRuns,
     Tables,
+    mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
@@ -185,7 +185,8 @@ class Patterns(Result):
             findings += [
                 self._share(
                     f'most frequent pattern, {model}',
-                    mean_over_runs(self._models[model], [NAMES[most]]),
+                    self._models[model],
+                    [NAMES[most]],
                     where=TITLES[most],
                     template='{estimate:.0%} of the maps of the {model} model are {where}.',
                     numbers={'model': model},
@@ -206,10 +207,9 @@ class Patterns(Result):
         """The same, with the unit of shares."""
         return {'unit': 'share of maps', **self._of}
 
-    def _share(self, name: str, found: OverRuns, **fields) -> Finding:
+    def _share(self, name: str, runs: Sequence[Tables], names: Sequence[str], **fields) -> Finding:
         """Return the finding of a share of all maps."""
-        fields |= {'sample_of': found.sample_of}
-        return measured(name, found.interval, **self._of_maps, **fields)
+        return mean_finding(name, runs, names, unit='share of maps', source=SOURCE, **fields)
 
     def _vertical_findings(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
@@ -244,7 +244,8 @@ class Patterns(Result):
         found = [
             self._share(
                 'block and heterogeneous after fine-tuning',
-                mean_over_runs(runs, [NAMES[index] for index in UPPER]),
+                runs,
+                [NAMES[index] for index in UPPER],
                 template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
                 '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
                 numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
@@ -257,7 +258,7 @@ class Patterns(Result):
         of_layers = self._of_maps | {'where': f'layer {layers.argmax() + 1}'}
         return [
             *found,
-            self._share('maps that change class', mean_over_runs(runs, [CHANGED])),
+            self._share('maps that change class', runs, [CHANGED]),
             extreme('maps that change class, most of heads', top, changed[top], **self._of_maps),
             measured('maps that change class, most of layers', layers.max(), **of_layers),
         ]

@@ -4,6 +4,7 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -54,10 +56,8 @@ class Description:
 
 def describe(statistics: Iterable[Described]) -> tuple[Description, ...]:
     """Return the descriptions of statistics, without the functions."""
-    fields = [field.name for field in dataclasses.fields(Description)]
-    return tuple(
-        Description(**{name: getattr(each, name) for name in fields}) for each in statistics
-    )
+    read = operator.attrgetter(*(field.name for field in dataclasses.fields(Description)))
+    return tuple(Description(*read(each)) for each in statistics)
 
 
 def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTable]:
@@ -129,6 +129,15 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
         (half,) = means_variance(means, each('standard_error'), int(count)).half_width
     mean = float(means.mean())
     return OverRuns(mean, float(mean - half), float(mean + half), len(runs))
+
+
+def mean_finding(
+    name: str, runs: Sequence[Tables], statistics: Sequence[str], heads: Any = ..., **fields: Any
+) -> Finding:
+    """Return the finding of `mean_over_runs`, with its interval and its sample."""
+    found = mean_over_runs(runs, statistics, heads)
+    sample = {'sample': int(runs[0][statistics[0]].count), 'sample_of': found.sample_of}
+    return measured(name, found.interval, **sample, **fields)
 
 
 def top_head(values: np.ndarray) -> tuple[int, int]:
