@@ -208,10 +208,10 @@ def attention_change(
       pretrained: The model before fine-tuning.
       tuned: The same model fine-tuned, or several of them.
       texts: The texts that the models read.
-      readings: The readings to measure: 'paper' (real tokens only), 'notebook' (padded to 200
-        wordpieces, with padding compared too, as published), or both.
-      statistics: Further statistics of one model, whose changes are measured head by head: names of
-        the catalogue, 'package.module:name' for your own, or `Described` objects.
+      readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, with padding
+        compared too, as published), or both.
+      statistics: Further statistics of one model, whose changes are measured: names of the
+        catalogue, 'package.module:name' for your own, or `Described` objects.
       settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 

@@ -161,9 +161,7 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
 
 
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
-    """Test the claims of the paper on the results of other analyses.
-
-    Those of other papers are tested if a result about them is among these.
+    """Test the claims of the papers on the results of other analyses.
 
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several

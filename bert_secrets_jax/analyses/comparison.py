@@ -45,12 +45,11 @@ class GridAgreement:
 
     Attributes:
       one, other: The names of the runs.
-      statistic: The name of the statistic.
-      heads: The number of heads that both know the statistic of; 0 if the runs have different
-        numbers of layers or heads, so that no head has a counterpart.
+      heads: The number of heads that both know the statistic of; 0 if no head has a counterpart, as
+        the runs have different numbers of layers or heads.
       overall: The rank correlation over all heads; NaN without counterparts.
-      within: The same after the mean of its layer is removed from each head, so that two runs do
-        not agree only because both depend on depth.
+      within: The same without the mean of each layer, so that two runs do not agree only because
+        both depend on depth.
       profile: The rank correlation of the means of layers at the same relative depth.
     """
 
@@ -351,8 +350,7 @@ def comparison(
 
     Args:
       runs: The results of each run, by its name, such as 'MRPC' or 'MiniLM, MRPC'.
-      missing: The results that a run once had and that are not compared, by the name of the run; a
-        note tells them.
+      missing: The results, by run, that it once had and that are not compared; a note tells them.
 
     Raises:
       ValueError: There is no run.

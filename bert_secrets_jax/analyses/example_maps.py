@@ -95,8 +95,8 @@ def example_maps(
       tuned: The same model fine-tuned, whose maps are shown, too. Of several, the first is used.
       count: The number of texts to show. If there are fewer, all are shown.
       max_length: The greatest number of tokens. Longer inputs are cut.
-      tables: The statistics of the heads from `special_tokens`. Heads that are extreme in one of
-        these are drawn large; None draws no head large.
+      tables: The statistics of `special_tokens`, in which extreme heads are drawn large; None draws
+        no head large.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:

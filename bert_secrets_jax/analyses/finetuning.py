@@ -186,9 +186,8 @@ def finetuning(
     """Report the scores of fine-tuning beside the paper's Table 1.
 
     Args:
-      *tuned: The results of `bs.finetune` from pre-trained weights, from random weights, or both.
-        If two have the same start, the later one is reported; the numbers of examples are those of
-        the first.
+      *tuned: The results of `bs.finetune` from pre-trained weights, random weights, or both. Of two
+        with the same start, the later one is reported; numbers of examples are those of the first.
       subject: The names of the model, the dev texts and the task, for sentences and captions.
       train_texts: The name of the training texts.
 

@@ -154,20 +154,18 @@ def frames(
 ) -> Frames:
     """Measure attention along frame links, and at places where these could stand as well.
 
-    The places are those of `relations`. Parts of speech are those of the sample; where it has none,
-    spaCy finds them, if the pipeline is installed.
+    The places are those of `relations`. Where the sample has no parts of speech, spaCy finds them,
+    if the pipeline is installed.
 
     Args:
       pretrained: The model.
-      sample: The texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
-        (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). None takes the 253
-        sentences that come with the package.
+      sample: Texts with annotated relations from `bs.read_framenet`, `bs.read_framenet_sample` or
+        `bs.read_annotations`. None takes the 253 sentences that come with the package.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts. Its annotations are not used.
-      subject: The names of the model, the sample (as texts) and the task. None calls the sample
-        'the embedded sample' or 'the sample'.
+      subject: The names of the model, the sample (as texts) and the task.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of

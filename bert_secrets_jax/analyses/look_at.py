@@ -341,11 +341,10 @@ def look_at(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      tuned: The model fine-tuned, or several of them: gradients are of the loss of the first one,
-        if the model as it is has none on these texts.
-      gradients: Whether to measure how much a loss depends on attention to each type of token
-        (`analyses.gradients.gradients_of`), in about three times the time of all else. None
-        measures it if the model has such a loss on these texts, and otherwise says why not.
+      tuned: The model fine-tuned: gradients are of its loss, or of the first of several, if the
+        model as it is has none on these texts.
+      gradients: Whether to measure how much a loss depends on attention, in about three times the
+        time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
       settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.

@@ -81,16 +81,12 @@ class Probing(Result):
       subject: The names of the model, the texts and the task.
       seeds: The R seeds of each probe.
       words: [E] The number of words of each dev sentence that count.
-      right: [R, E] The number of those whose head is found, by the name of the probe; of
-        'right-branching', R is 1.
-      asked, learnt: How many words the dev and the training sentences have, and why some do not
-        count.
-      sentences: The number of training sentences.
-      epochs: The number of passes over them.
-      steps: The number of updates of each probe.
+      right: [R, E] The number of those whose head each probe finds; of 'right-branching', R is 1.
+      asked, learnt: How many words the dev and training sentences have, and why some do not count.
+      sentences, epochs, steps: The numbers of training sentences, passes over them, and updates.
       weights: [R, 2, L, N] The weights of the probe of attention alone: of the attention from the
         word to its governor, and of that from the governor to the word.
-      curves: [R, P] The loss per word in the course of training, in nats, by the name of the probe.
+      curves: [R, P] The loss of each probe per word in the course of training, in nats.
       seen: [P] The number of sentences that were read at each of these points.
       unknown: The share of all words without a word vector; NaN if there are no vectors.
       reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
@@ -322,23 +318,21 @@ def probing(
 ) -> Probing:
     """Train the probes of Clark et al. 2019 on a frozen model, and count the heads they find.
 
-    Beside the probe of attention alone and that of attention and words, there are three baselines:
-    the next word as head, a network that reads distances and words, and the probes on the same
-    encoder with random weights. Those that read words need vectors.
+    There are probes of attention alone and of attention and words, and three baselines: the next
+    word as head, a network that reads distances and words, and the probes on random weights.
 
     Args:
       pretrained: The model.
       train: The sentences to learn from, with their trees (`data.treebank.read_treebank`).
       dev: The sentences to find heads in.
       vectors: The word vectors (`probes.vectors.read_vectors`); None trains no probes of words.
-      random_weights: Whether the same encoder with random weights is probed, too. It takes as long
-        again as the rest.
+      random_weights: Whether random weights are probed, too, which takes as long again.
       max_length: The greatest number of tokens. Longer sentences are cut.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
       subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.
-      **training: The settings of the training, as in `train_probes`: `seeds`, `epochs`,
-        `batch_size`, `learning_rate`, `reading` and `cache_mb`.
+      **training: As in `train_probes`: `seeds`, `epochs`, `batch_size`, `learning_rate`, `reading`
+        and `cache_mb`.
 
     Raises:
       TypeError: The model or the sentences are something else.

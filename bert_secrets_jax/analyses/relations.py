@@ -117,14 +117,13 @@ def relations(
     """Measure attention along relations, and at places where these links could stand as well.
 
     The places are random ones, the same distances elsewhere, the same positions of other inputs
-    and, if the annotations have word classes, the same parts of speech at the same distances
-    (`measure/places.py`).
+    and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
 
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      relations: The names of relations that spaCy finds ('verb-subject', 'noun-pronoun'), or that
-        annotations of your own have (`settings.annotations`).
+      relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of
+        `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
       settings: The settings for encoding the texts and finding words in them.

@@ -54,16 +54,16 @@ class Roles(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      tables: The tables of how often the greatest attention of a token is at the previous and the
-        next one, at the rarest one, at one of the two rarest; and of confidence.
-      chance: The share of ordinary tokens (not special ones) of an example that are the rarest, and
+      tables: The tables of how often the greatest attention of a token is at the previous, the
+        next, the rarest, or one of the two rarest tokens; and of confidence.
+      chance: The share of the ordinary (not special) tokens of an example that are the rarest, and
         among the two rarest.
       relations: The R relations between words, and the way along each; empty if none were measured.
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
       heterogeneous: [L, N] The share of maps that are heterogeneous; None if not measured.
-      stays: How long each head is left in pruning [L, N], by the name of the order, or in how many
-        runs its gate stays open ('gates'); empty if nothing was pruned.
+      stays: [L, N] How long each head is left in pruning, by the name of the order, or in how many
+        runs its gate stays open ('gates').
       seed: The seed of random permutations.
       maps_of: Whose maps are heterogeneous: 'pre-trained' or 'fine-tuned'.
       pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
@@ -301,9 +301,9 @@ def roles(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      results: Results of other analyses of the same model: `syntax_heads` (which heads are
-        syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay). If the model has no classifier, the latter two are of its fine-tunings.
+      results: Results of the same model from `syntax_heads` (which heads are syntactic), `patterns`
+        (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
+        no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
       settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.

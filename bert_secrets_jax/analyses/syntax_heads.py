@@ -408,15 +408,14 @@ def syntax_heads(
 
     Args:
       pretrained: The model.
-      train: The sentences on which heads and offsets are chosen, from `bs.read_treebank`, or texts
-        with annotations, as `bs.read_annotations` returns them.
+      train: Sentences of `bs.read_treebank`, or texts and annotations of `bs.read_annotations`, on
+        which heads and offsets are chosen.
       dev: Other ones of the same kind, on which the chosen ones are measured.
       random_weights: Whether to measure the same model with random weights, too.
-      draws: The number of places to draw for each link, of each kind, to compare attention with (in
-        the first 500 texts of `dev`); 0 does without.
+      draws: The number of places of each kind to compare each link with, in the first 500 texts of
+        `dev`; 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts. Each pass over the texts is kept in
-        `settings.folder` until that is deleted.
+      settings: The settings for encoding. Passes are kept in `settings.folder` until it is deleted.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:

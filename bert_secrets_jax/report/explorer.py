@@ -19,19 +19,17 @@ class Explorer:
 
     In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
     tokens, its numbers and the notes about it. Switches show maps between whole words, and further
-    kinds of maps (`attention_maps`, `kinds`); scores of tokens (`methods`) stand above the
-    sentence. Nothing is requested from anywhere. A weight is stored in one byte, as a share of the
-    greatest weight of its map, and so are the differences of a second model from the first. Errors
-    are at most the stored map's maximum / 510, and / 254 for differences.
+    kinds of maps and scores of tokens (`attention_maps`). Nothing is requested from anywhere. A
+    weight is stored in one byte, as a share of the greatest of its map, and so is the difference of
+    a second model. Errors are at most that maximum / 510, and / 254 for differences.
 
     Attributes:
       maps: The maps of each sentence, by the name of the model. A second model is compared with the
         first.
-      notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
-        with three digits. Empty texts and NaN are left out.
+      notes: Notes about the heads, by their names: texts or numbers [L, N]. Empty texts and NaN are
+        left out.
       address: The text before the name of a head in the address of a page, where #L6-H5 opens that
-        head: '', or such as 'mrpc-' on a page with several explorers. None leaves the address
-        alone, as in notebooks.
+        head, such as 'mrpc-'. None leaves the address alone, as in notebooks.
 
     Raises:
       ValueError: There is nothing to show, or the maps and the notes do not fit each other.

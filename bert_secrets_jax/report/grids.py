@@ -35,17 +35,14 @@ def grids(
 ) -> list[dict[str, Any]]:
     """Return what a page draws of all frames that have rows for every head or for every layer.
 
-    Args:
-      frames: The frames by the names of their files.
-      heads: The numbers of layers and of heads in each, at places 1 and 2; None for no model.
+    `heads` has the numbers of layers and of heads in each at places 1 and 2; None for no model.
 
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
-        columns of numbers, and `sets`: the name of each set, such as '[SEP]', and the numbers
-        [column][head], in the order of layers, or [column][layer]; None for NaN. `alike` is the
-        name of a set without its seed. `about` has the places of the columns about heads; `beside`
-        for each column the places of those that tell how sure it is. `classes` has for each set its
-        columns of words, by name.
+        columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
+        [column][head] or [column][layer], with None for NaN, and `alike`, the name without the
+        seed. `about` has the places of the columns about heads; `beside` those of the columns that
+        tell how sure each is. `classes` has for each set its columns of words.
     """
     if heads is None:
         return []
@@ -162,16 +159,9 @@ def traced(
 ) -> dict[str, Any] | None:
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
-    Args:
-      figure: The result of `figure_numbers`.
-      found: The result of `grids` for the frames of the same result.
-      heads: As for `grids`.
-
-    Returns:
-      The figure; None if it has no numbers of these heads or layers. `rows` of each set has the
-        numbers of frame, set and column that it shows, or of which it is the mean (of several
-        fine-tunings); empty if the page has no such frame. Numbers of layers are means over heads
-        where the frame is about heads.
+    They are None if they are not of these heads or layers. `rows` of each set has the numbers of
+    frame, set and column that it shows, or of which it is the mean (of several fine-tunings); it is
+    empty if the page has no such frame.
     """
     if figure is None or heads is None:
         return None

@@ -83,13 +83,13 @@ def vertical_patterns_are_special(
 ) -> Verdict:
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
-    It is tested head by head. The estimate is the attention to special tokens of the head that
-    decides: in order of their t, the last of the NEARLY_ALL that are to be above the threshold
-    HALF. Its interval is of this head alone.
+    The estimate is the attention to special tokens of the head that decides: in order of their t,
+    the last of the NEARLY_ALL that are to be above the threshold HALF. Its interval is of this head
+    alone.
 
     Args:
       vertical: The share of each head's maps that are vertical [L, N], or one for each fine-tuned
-        model. Which heads are vertical is decided by the mean over the models.
+        model, of which the mean decides.
       special: The attention to [CLS] and all [SEP] together (`statistics.to_special`), likewise.
 
     Raises:

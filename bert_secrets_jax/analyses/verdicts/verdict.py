@@ -1,8 +1,7 @@
 """Claims, verdicts, and the arithmetic that all tests of claims share.
 
-Each test gives two p-values: one of the hypothesis that the claim is false, and one of the
-hypothesis that it is true. One of the two hypotheses is true, so that a verdict is wrong at most
-once in twenty.
+Each test gives the p-values of two hypotheses: that the claim is false, and that it is true. One of
+the two is true, so that a verdict is wrong at most once in twenty.
 
 Shapes: R runs, P parts of a claim, L layers, N heads.
 """
@@ -56,25 +55,19 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The outcome of the test of a claim, with the numbers that explain it.
-
-    All fields are text, numbers and mappings of these, so that a verdict can be stored.
+    """The outcome of the test of a claim: text and numbers that explain it and can be stored.
 
     Attributes:
       verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW or NOT_MEASURED.
-      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING; empty if
-        nothing was measured.
       template: The sentence of `evidence`, with names of fields in braces and no digit of its own.
+      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING, if anything.
       what: The noun phrase that names the estimate.
-      estimate: The number that decides; NaN where there is none.
+      estimate: The number that decides, compared with the threshold; NaN where there is none.
       low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
       unit: The unit of the estimate, its interval and the threshold.
-      threshold: The number that the estimate is compared with. The test says on which side of it
-        the claim holds.
       p_if_false, p_if_true: The p-values of the hypotheses that the claim is false, and that it is
         true; NaN where there is none.
-      sample: The size of the sample.
-      sample_of: The unit of the sample, 'examples', 'runs' or 'tasks'.
+      sample, sample_of: The size of the sample, and its unit: 'examples', 'runs' or 'tasks'.
       numbers: All other numbers and names in the sentence, by their names.
     """
 
@@ -122,8 +115,7 @@ class Contrasts:
     """The parts of a claim, each above 0 where the claim holds.
 
     Attributes:
-      difference: [P] The mean over runs.
-      error: [P] A bound of the standard error.
+      difference, error: [P] The mean over runs, and a bound of its standard error.
       freedom: [P] The degrees of freedom of this error.
       examples: The number of examples, which all runs share.
       runs: The number of runs.
@@ -176,16 +168,12 @@ class Contrasts:
 def contrasts(
     differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: float
 ) -> Contrasts:
-    """Combine the parts of a claim over runs on the same examples.
+    """Combine the parts of a claim [R, P] over runs on the same examples, and bounds of their
+    errors.
 
     With FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
     error of the examples, which all runs share. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
-
-    Args:
-      differences: [R, P] The parts in each run.
-      bounds: [R, P] A bound of their standard error over examples.
-      examples: The number of examples.
     """
     differences, bounds = np.asarray(differences, np.float64), np.asarray(bounds, np.float64)
     runs = len(differences)
@@ -207,13 +195,10 @@ def contrast_of(
     runs: int = 1,
     random: np.ndarray | None = None,
 ) -> Contrasts:
-    """Return an estimate with its interval as the only part of a claim.
+    """Return an estimate plus an offset, with its interval, as the only part of a claim.
 
-    Args:
-      interval: The estimate and the ends of its 95 % interval, by Student's t.
-      offset: The number that is added to the estimate.
-      examples: The number of examples, which are the sample.
-      random: [D] The draws whose mean was subtracted, which are a sample, too; None for none.
+    The examples are the sample of the interval, which is by Student's t. So are the `random` draws
+    [D], if any, whose mean was subtracted.
     """
     estimate, low, high = interval
     # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
@@ -299,9 +284,7 @@ def verdict_of(
 
     Args:
       p_values: The p-values if the claim is false, and if it is true.
-      template: The sentence with names of fields.
       interval: The estimate and the ends of its interval.
-      numbers: The numbers and names in the sentence.
       otherwise: The verdict where neither p-value decides.
       **fields: Other fields of the verdict.
     """
