@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.attention_change import AttentionChange
 from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
@@ -28,7 +28,6 @@ from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, 
 if TYPE_CHECKING:
     import pandas
 
-T = TypeVar('T', bound=Result)
 _NONE = Agreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
@@ -181,17 +180,10 @@ class Comparison(Result):
         runs = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
         short = dict(zip(runs, string.ascii_uppercase, strict=False))
         for pair in pairs:
-            for name in ('overall', 'within'):
-                kind = 'all heads' if name == 'overall' else 'within layers'
+            for name, kind in (('overall', 'all heads'), ('within', 'within layers')):
                 title = kind if len(pairs) == 1 else f'{" and ".join(map(short.get, pair))}, {kind}'
-                drawn = [
-                    getattr(found[(*pair, row)], name) if (*pair, row) in found else _NONE
-                    for row in rows
-                ]
-                panels[title] = tuple(
-                    np.array([getattr(each, end) for each in drawn])
-                    for end in ('rank', 'low', 'high')
-                )
+                drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
+                panels[title] = np.array([(each.rank, each.low, each.high) for each in drawn]).T
                 _, low, high = panels[title]
                 filled[title] = (low > 0) | (high < 0)
         about = ' of ' + ' and '.join(pairs[0])
@@ -203,17 +195,14 @@ class Comparison(Result):
         )
 
     def _profiles(self) -> 'plots.Figure':
-        shown = _ends(self._statistics(by_heads=False), _PANELS)
-        return plots.depth_profiles(
-            {
-                _wrapped(statistic): {
-                    run: _means(grids[statistic])
-                    for run, grids in self.grids.items()
-                    if statistic in grids
-                }
-                for statistic in shown
+        panels: dict[str, dict[str, np.ndarray]] = {}
+        for statistic in _ends(self._statistics(by_heads=False), _PANELS):
+            with_it = {run: grids for run, grids in self.grids.items() if statistic in grids}
+            # The analysis stands above its statistic.
+            panels[statistic.replace(': ', ':\n', 1)] = {
+                run: _means(grids[statistic]) for run, grids in with_it.items()
             }
-        ).captioned(
+        return plots.depth_profiles(panels).captioned(
             'Means of layers by relative depth, of the statistics that agree most and least.'
         )
 
@@ -236,10 +225,11 @@ class Comparison(Result):
             found = [*self._equal(), *self._pair_findings(pairs)]
         heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
-            found += [
-                _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
-                _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
-            ]
+            # By the end of the interval; by the estimate if there is none.
+            low = [np.nan_to_num(each.within.low, nan=each.within.rank) for each in heads]
+            high = [np.nan_to_num(each.within.high, nan=each.within.rank) for each in heads]
+            found.append(_extreme('most', heads[int(np.argmax(low))]))
+            found.append(_extreme('least', heads[int(np.argmin(high))]))
         return found
 
     def _pair_findings(self, pairs: _Pairs) -> Iterator[Finding]:
@@ -247,18 +237,17 @@ class Comparison(Result):
         for (one, other), members in pairs.items():
             profiles = [each.profile for each in members if np.isfinite(each.profile)]
             if profiles and not any(each.heads for each in members):
+                shape, theirs = (
+                    '{} x {}'.format(*next(iter(self.grids[run].values())).shape)
+                    for run in (one, other)
+                )
                 yield measured(
                     f'profiles: {one}, {other}',
                     np.median(profiles),
                     template='{one} ({shape}) and {other} ({other_shape}) have different layers '
                     'or heads; layers at the same relative depth have the median rank correlation '
                     '{estimate:.2f}.',
-                    numbers={
-                        'one': one,
-                        'other': other,
-                        'shape': _shape(self.grids[one]),
-                        'other_shape': _shape(self.grids[other]),
-                    },
+                    numbers={'one': one, 'other': other, 'shape': shape, 'other_shape': theirs},
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
         for (one, other), members in pairs.items():
@@ -467,24 +456,10 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _shape(grids: Mapping[str, np.ndarray]) -> str:
-    return '{} x {}'.format(*next(iter(grids.values())).shape)
-
-
 def _ends(names: Sequence[str], count: int) -> list[str]:
     """Return the first and the last of some names, at most so many."""
     half = count // 2
     return list(names) if len(names) <= count else [*names[:half], *names[-half:]]
-
-
-def _wrapped(statistic: str) -> str:
-    """Return the name of a statistic in two lines, the analysis above."""
-    return statistic.replace(': ', ':\n', 1)
-
-
-def _or(end: float, found: Agreement) -> float:
-    """Return the end of an interval; the estimate if there is none."""
-    return found.rank if np.isnan(end) else end
 
 
 def _extreme(which: str, each: GridAgreement) -> Finding:
@@ -501,15 +476,11 @@ def _extreme(which: str, each: GridAgreement) -> Finding:
     )
 
 
-def _first(results: Sequence[Result], kind: type[T]) -> T | None:
-    return next((each for each in results if isinstance(each, kind)), None)
-
-
 def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     """Return the headline numbers of a run as texts, by the names of their columns."""
-    tuned = _first(results, Finetuning)
-    change = _first(results, AttentionChange)
-    ablation = _first(results, Ablation)
+    tuned = first(results, Finetuning)
+    change = first(results, AttentionChange)
+    ablation = first(results, Ablation)
     metric = score = layers = '–'
     if tuned is not None and 'pretrained' in tuned.starts:
         metric = tuned.titles
@@ -529,10 +500,8 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
         'paper: BERT-base': shown(published.finetuned_from_pretrained) if published else '–',
         'two layers that change most (similarity)': layers,
     }
-    found |= _extremes('head', heads)
-    found['heads needed / better without (Holm)'] = (
-        '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
-    )
+    significant = '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
+    found |= _extremes('head', heads) | {'heads needed / better without (Holm)': significant}
     return found | _extremes('layer', sets.get('layers'))
 
 

@@ -1,9 +1,8 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from bert_secrets_jax.measure.catalogue import (
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
@@ -105,17 +104,12 @@ class Features(Result):
     def figures(self):
         drawings = {}
         if self.runs:
-            drawings['special_tokens_finetuned'] = functools.partial(_draw_special, self)
+            drawings['special_tokens_finetuned'] = _draw_special
         if self.names:
-            drawings['features'] = functools.partial(
-                _draw_grids, self, self.before, 'the model as it is', 'heads'
-            )
+            drawings['features'] = _draw_before
         if self.names and self.runs:
-            drawings['features_finetuned'] = functools.partial(
-                _draw_grids, self, self.after, 'the fine-tuned model', 'heads_finetuned'
-            )
-            drawings['features_change'] = functools.partial(_draw_change, self)
-        return Figures(drawings)
+            drawings |= {'features_finetuned': _draw_after, 'features_change': _draw_change}
+        return drawn(self, **drawings)
 
     def findings(self):
         tables = self.after or self.before
@@ -268,18 +262,24 @@ def _draw_special(result: Features):
     )
 
 
-def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
-    return plots.head_grids(
-        {name: tables[name].mean for name in result.names}, label=UNIT
-    ).captioned(f'Attention to linguistic features in {model}.', plots.Source(frame, 'mean'))
+def _draw_before(result: Features):
+    return _grids(result, result.before, label=UNIT).captioned(
+        'Attention to linguistic features in the model as it is.', plots.Source('heads', 'mean')
+    )
+
+
+def _draw_after(result: Features):
+    return _grids(result, result.after, label=UNIT).captioned(
+        'Attention to linguistic features in the fine-tuned model.',
+        plots.Source('heads_finetuned', 'mean'),
+    )
+
+
+def _grids(result: Features, tables: Tables, **options: Any):
+    return plots.head_grids({name: tables[name].mean for name in result.names}, **options)
 
 
 def _draw_change(result: Features):
-    changed = result.changed
-    return plots.head_grids(
-        {name: changed[name].mean for name in result.names},
-        label='change (share)',
-        differences=True,
-    ).captioned(
+    return _grids(result, result.changed, label='change (share)', differences=True).captioned(
         'What fine-tuning changes of it.', plots.Source('heads_finetuned', 'mean', 'change of {}')
     )

@@ -118,18 +118,13 @@ class LookAt(Result):
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
-        tables, gradients = dict(self.tables), {}
+        frames, tables = {'layers': self._layers(), 'counts': self._counts()}, dict(self.tables)
         if self.gradients is not None:
-            named_so = {f'gradient at {name}': name for name in self.gradients.tables}
-            tables |= {title: self.gradients.tables[name] for title, name in named_so.items()}
-            units |= dict.fromkeys(named_so, self.gradients.unit)
-            gradients = {'gradients': self._gradients()}
-        return {
-            'layers': self._layers(),
-            'counts': self._counts(),
-            **gradients,
-            'heads': heads_frame(tables, units, 'Every statistic of every head.'),
-        }
+            theirs = {f'gradient at {name}': each for name, each in self.gradients.tables.items()}
+            tables |= theirs
+            units |= dict.fromkeys(theirs, self.gradients.unit)
+            frames['gradients'] = self._gradients()
+        return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
     def figures(self):
         drawings = {'attention': _draw_attention, 'entropies': _draw_entropies}
@@ -169,21 +164,13 @@ class LookAt(Result):
             return []
         entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
         share = entropy / np.maximum(even, 1e-9)
-        texts = [
-            f'The entropy of its attention is {value:.2f} nats, {part:.0%} of even attention.'
-            for value, part in zip(entropy.ravel(), share.ravel(), strict=True)
-        ]
-        return [
-            marks.made(
-                'attention is broad',
-                'colour',
-                np.where(share >= BROADLY, 'broad', ''),
-                np.reshape(texts, share.shape),
-                share,
-                rank=marks.SHARE,
-                phrase='with broad attention',
-            )
-        ]
+        sentences = np.char.mod('The entropy of its attention is %.2f nats, ', entropy)
+        sentences = np.char.add(
+            sentences, np.char.mod('%.0f%% of even attention.', 100 * share.astype(np.float64))
+        )
+        broad, drawn_as = np.where(share >= BROADLY, 'broad', ''), {'rank': marks.SHARE}
+        drawn_as |= {'phrase': 'with broad attention'}
+        return [marks.made('attention is broad', 'colour', broad, sentences, share, **drawn_as)]
 
     def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
         """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""
@@ -271,12 +258,12 @@ class LookAt(Result):
 
     def _layers(self):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
-        published = _published(self.layers)
-        columns |= {f'Clark et al.: {name}': means for name, means in published.items()}
+        theirs = _published(self.layers)
+        columns |= {f'Clark et al.: {name}': means for name, means in theirs.items()}
         return grids_frame(
             columns,
             'Mean over the heads of a layer; attention as a share, entropies in nats.'
-            + (_read_from_figures() if published else ''),
+            + _read_from_figures(self.layers),
         )
 
     def _counts(self):
@@ -376,8 +363,11 @@ def _published(layers: int) -> dict[str, np.ndarray]:
     return {name: values for name, values in means.items() if len(values) == layers}
 
 
-def _read_from_figures() -> str:
+def _read_from_figures(layers: int) -> str:
+    """Return a sentence on the errors of what is published, if it is of as many layers."""
     published = paper.what_bert_looks_at()
+    if not _published(layers):
+        return ''
     return (
         ' Published: BERT-base on Wikipedia, read from the figures to about '
         f'{published.error:g} (entropies: {published.entropy_error:g}).'
@@ -385,19 +375,16 @@ def _read_from_figures() -> str:
 
 
 def _draw_attention(result: LookAt):
-    published = _published(result.layers)
-    return plots.head_points(
-        {
-            # A tokenizer may have neither a full stop nor a comma.
-            title: {name: result.tables[name].mean for name in names if result.tables[name].count}
-            for title, names in _PANELS.items()
-        },
-        label=SHARE,
-        published=published,
-        published_name=_PUBLISHED,
-    ).captioned(
+    # A tokenizer may have neither a full stop nor a comma.
+    known = {name: table.mean for name, table in result.tables.items() if table.count}
+    panels = {
+        title: {name: known[name] for name in names if name in known}
+        for title, names in _PANELS.items()
+    }
+    published = {'published': _published(result.layers), 'published_name': _PUBLISHED}
+    return plots.head_points(panels, label=SHARE, **published).captioned(
         f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS}'
-        f'{_read_from_figures() if published else ""}',
+        f'{_read_from_figures(result.layers)}',
         plots.Source('heads', 'mean'),
     )
 
@@ -417,22 +404,17 @@ def _draw_entropies(result: LookAt):
         published_name=_PUBLISHED,
     ).captioned(
         f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention.'
-        f'{_read_from_figures() if published else ""}',
+        f'{_read_from_figures(result.layers)}',
         plots.Source('heads', 'mean'),
     )
 
 
 def _draw_gradients(result: LookAt):
     gradients = result.gradients
-    return plots.head_points(
-        {
-            # The caption names the loss, which may be too long for a title.
-            'gradient of the loss': {
-                name: table.mean for name, table in gradients.tables.items() if table.count
-            }
-        },
-        label=gradients.unit,
-    ).captioned(
+    known = {name: table.mean for name, table in gradients.tables.items() if table.count}
+    # The caption names the loss, which may be too long for a title.
+    panels = {'gradient of the loss': known}
+    return plots.head_points(panels, label=gradients.unit).captioned(
         f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
         f'Figure 3). {_POINTS}',
         plots.Source('heads', 'mean', 'gradient at {}'),

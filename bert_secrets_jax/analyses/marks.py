@@ -57,19 +57,14 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     if not names:
         return []
     grids = np.stack([tables[name].mean for name in names])
-    marks, sentences, strength = empty(grids.shape[1:])
-    for head in np.ndindex(marks.shape):
-        most = int(np.argmax(np.nan_to_num(grids[:, *head])))
-        share = float(grids[most, *head])
-        sentences[head] = f'Gives {share:.2f} of its attention to {names[most]}.'
-        if share >= MOSTLY:
-            marks[head], strength[head] = names[most], share
-    return [
-        made(
-            'attends mostly to', 'colour', marks, sentences, strength, rank=SHARE,
-            phrase='mostly on {mark}',
-        )
-    ]  # fmt: skip
+    index = np.nan_to_num(grids).argmax(axis=0)
+    most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
+    sentences = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
+    marks = np.where(share >= MOSTLY, most, '')
+    drawn_as = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
+    strength = np.where(marks != '', share, 0)
+    sentences = np.char.add(sentences, '.')
+    return [made('attends mostly to', 'colour', marks, sentences, strength, **drawn_as)]
 
 
 def mark_effects(
