@@ -487,8 +487,8 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
         score = spread(tuned.starts['pretrained'].last, tuned.metrics)
     if change is not None and 'paper' in change.readings:
         similar = change.grids['paper'].mean(axis=1)
-        first = np.argsort(similar)[:2]
-        layers = ', '.join(f'L{layer + 1} ({similar[layer]:.3f})' for layer in first)
+        most = np.argsort(similar)[:2]
+        layers = ', '.join(f'L{layer + 1} ({similar[layer]:.3f})' for layer in most)
     # Runs may be named after their models, too.
     task = tuned.subject.task if tuned is not None and tuned.subject.task else name
     published = paper.finetuning(task)
