@@ -101,19 +101,17 @@ class Claims(Result):
 
     def _warning(self) -> str:
         """Return the sentence that verdicts describe noise, where models have learnt nothing."""
+        seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
         if self.unlearnt:
-            seeds = ' and '.join(map(str, self.unlearnt))
             return filled(
                 'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
                 '{seeds}. Verdicts on fine-tuned models describe noise. ',
-                {'count': len(self.unlearnt), 'seeds': seeds},
+                seeds,
             )
-        if self.disabled_unlearnt:
-            return (
-                'The model whose heads were disabled has not learnt its task: verdicts on that '
-                'describe noise. '
-            )
-        return ''
+        return self.disabled_unlearnt * (
+            'The model whose heads were disabled has not learnt its task: verdicts on that '
+            'describe noise. '
+        )
 
     def badges(self):
         return [

@@ -16,8 +16,8 @@ from bert_secrets_jax.analyses.tables import (
     notes_of,
     over_seeds,
     significant_change,
+    top_as_text,
     top_head,
-    with_error,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
@@ -30,7 +30,6 @@ from bert_secrets_jax.measure.catalogue import (
     notebook,
     plural,
 )
-from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -173,16 +172,15 @@ class Features(Result):
         after = self.after
         for name in (*SPECIAL, *self.names):
             before = self.before[name]
-            row = [name, before.count, before.mean.mean(), _top(before)]
+            row = [name, before.count, before.mean.mean(), top_as_text(before)]
             if self.runs:
                 moved = [significant_change(run[change(name)]) for run in self.runs.values()]
-                rise, fall = (
-                    np.nan
-                    if moved[0] is None
-                    else int(np.all([each * sign > 0 for each in moved], axis=0).sum())
-                    for sign in (1, -1)
-                )
-                row += [after[name].mean.mean(), _top(after[name]), rise, fall]
+                counts = [np.nan, np.nan]
+                if moved[0] is not None:
+                    counts = [
+                        int(np.all(sign * np.array(moved) > 0, axis=0).sum()) for sign in (1, -1)
+                    ]
+                row += [after[name].mean.mean(), top_as_text(after[name]), *counts]
             rows.append(row)
         columns = ['feature', 'examples', 'pretrained', 'pretrained_top_head']
         caption = 'Means are over all heads.'
@@ -194,7 +192,7 @@ class Features(Result):
 
     def _readings(self):
         rows = [
-            (name, _top(self.before[name]), theirs.count, _top(theirs))
+            (name, top_as_text(self.before[name]), theirs.count, top_as_text(theirs))
             for name in self.names
             if name in FEATURES_OF_NOTEBOOK
             for theirs in [self.before[notebook(name)]]
@@ -204,10 +202,6 @@ class Features(Result):
             rows,
             'Both readings: the notebook finds words by spelling, and counts their absence as 0.',
         )
-
-
-def _top(table: HeadTable) -> str:
-    return with_error(table, top_head(table.mean))
 
 
 def feature_statistics() -> list[Described]:

@@ -10,8 +10,7 @@ from bert_secrets_jax.analyses.tables import (
     column_of,
     interval_of,
     notes_of,
-    top_head,
-    with_error,
+    top_as_text,
 )
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.colours import Colours
@@ -120,10 +119,10 @@ def summary_frame(tests: Tests, tables: Tables):
         offset, score = test.ideal
         rows.append(
             (
-                title, test.table.count, with_error(test.table, test.top),
+                title, test.table.count, top_as_text(test.table),
                 f'{score:.3f} (offset {offset:+d})', test.familywise[test.top],
                 int(test.real.sum()), beyond(test),
-                '–' if theirs is None else with_error(theirs, top_head(theirs.mean)),
+                '–' if theirs is None else top_as_text(theirs),
             )
         )  # fmt: skip
     return framed(

@@ -8,7 +8,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -565,9 +565,8 @@ def _beyond(
     return p_values, tuple(kinds)
 
 
-def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
+def _with_all(annotations: Sequence[Annotation]) -> list[Annotation]:
     """Return annotations that all have the same relations, empty where a text has none."""
-    annotations = list(annotations)
     names = sorted({name for each in annotations for name in each.relations})
     return [
         dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})

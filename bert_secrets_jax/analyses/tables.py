@@ -164,15 +164,11 @@ def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, 
     return mean, mean - half, mean + half
 
 
-def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
-    """Return a head's name, mean and standard error as text, 'L3-H8  0.512 ± 0.011'.
-
-    Below two examples, the text has no standard error.
-    """
-    text = f'{head_name(*head)}  {table.mean[head]:.{digits}f}'
-    if table.count > 1:
-        text += f' ± {table.standard_error[head]:.{digits}f}'
-    return text
+def top_as_text(table: HeadTable) -> str:
+    """Return the head with the greatest mean, and its standard error: 'L3-H8  0.512 ± 0.011'."""
+    head = top_head(table.mean)
+    error = f' ± {table.standard_error[head]:.3f}' if table.count > 1 else ''
+    return f'{head_name(*head)}  {table.mean[head]:.3f}{error}'
 
 
 def significant_change(changed: HeadTable) -> np.ndarray | None:

@@ -50,7 +50,12 @@ def page_of(
         problem = f'A sentence has at most {_MOST:,} characters.'
     elif (first or second) and not first.strip():
         problem = 'There is no sentence to show: type some words into the first field.'
-    elif typed and not all(_reads(model, typed) for model in models.values()):
+    elif not all(
+        # A model without a tokenizer has a message of its own.
+        model.tokenizer is None or knows_words(model.tokenizer, typed)
+        for model in models.values()
+        if typed
+    ):
         problem = (
             f'{" and ".join(models)} can read next to nothing of this: it may be written in '
             'letters or in a language that the model has not learnt. Try another sentence.'
@@ -77,11 +82,6 @@ def page_of(
         cut=cut,
         explorer=explorer,
     )
-
-
-def _reads(model: Pretrained, texts: list[str]) -> bool:
-    # A model without a tokenizer has a message of its own.
-    return model.tokenizer is None or knows_words(model.tokenizer, texts)
 
 
 class _Handler(Handler):
