@@ -11,6 +11,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
@@ -115,12 +116,13 @@ class Finetuning(Result):
                 'source': SOURCE,
             }
             last, best = (
-                [100 * row[self.metrics[0]] for row in rows] for rows in (runs.last, runs.best)
+                np.mean([100 * row[self.metrics[0]] for row in rows])
+                for rows in (runs.last, runs.best)
             )
             findings += [
-                Finding(
-                    name=f'score from {name} weights',
-                    estimate=float(np.mean(last)),
+                measured(
+                    f'score from {name} weights',
+                    last,
                     template='Fine-tuned on {train:example|examples} from {start} weights, {model} '
                     'reaches {spread} ({titles} x {hundred}) on {dev} of {texts}.',
                     numbers={
@@ -135,10 +137,8 @@ class Finetuning(Result):
                     },
                     **fields,
                 ),
-                Finding(
-                    name=f'best epoch from {name} weights, chosen on the same examples',
-                    estimate=float(np.mean(best)),
-                    **fields,
+                measured(
+                    f'best epoch from {name} weights, chosen on the same examples', best, **fields
                 ),
             ]
         return findings
@@ -149,16 +149,9 @@ class Finetuning(Result):
             return []
         start, seed = self.starts['pretrained'], self.unlearnt[0]
         place = start.seeds.index(seed)
-        return [
-            not_learnt(
-                f'with seed {seed}, the fine-tuned model',
-                self.tested,
-                start.last[place][self.tested],
-                self.larger_class,
-                start.p_learnt[place],
-                self.dev_examples,
-            )
-        ]
+        score, p_value = start.last[place][self.tested], start.p_learnt[place]
+        whose, sample = f'with seed {seed}, the fine-tuned model', self.dev_examples
+        return [not_learnt(whose, self.tested, score, self.larger_class, p_value, sample)]
 
     def _table1(self):
         columns = {

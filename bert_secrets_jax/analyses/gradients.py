@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
@@ -107,15 +108,11 @@ def gradients_of(
 
 
 def gradients_or_why(
-    pretrained: Pretrained,
-    examples: Sequence[Example],
-    *,
-    masking: Masking | None = None,
-    settings: TextSettings = TextSettings(),
+    pretrained: Pretrained, examples: Sequence[Example], **options: Any
 ) -> tuple[Gradients | None, str]:
-    """Return what `gradients_of` does, or None and why it cannot."""
+    """Return what `gradients_of` does with these options, or None and why it cannot."""
     try:
-        return gradients_of(pretrained, examples, masking=masking, settings=settings), ''
+        return gradients_of(pretrained, examples, **options), ''
     except ValueError as error:
         # Such as of a model of tags, of texts without labels, or with nothing that can be hidden.
         return None, str(error)

@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     heads_frame,
     mean_finding,
     mean_over_runs,
-    notes_of,
+    notes_on,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
@@ -153,11 +153,7 @@ class LookAt(Result):
         return said
 
     def head_notes(self):
-        return {
-            each.title: notes_of([self.tables[each.name]])
-            for each in self.statistics
-            if self.tables[each.name].count and each.name != UNIFORM
-        }
+        return notes_on([each for each in self.statistics if each.name != UNIFORM], self.tables)
 
     def head_marks(self):
         if not self.tables[ENTROPY].count:

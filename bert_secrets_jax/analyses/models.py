@@ -97,16 +97,10 @@ def seeds_of(tuned: Models) -> tuple[int, ...]:
     return tuple(range(len(all_models(tuned))))
 
 
-def is_known_task(task: str | None) -> bool:
-    """Whether a task is one of GLUE's, by its name or its title."""
-    return task is not None and task.lower() in GLUE
-
-
 def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
     """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes."""
-    if is_known_task(task):
-        return GLUE[task.lower()].metrics
-    return metrics.metrics_for(classes)
+    known = GLUE.get((task or '').lower())
+    return known.metrics if known else metrics.metrics_for(classes)
 
 
 def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:

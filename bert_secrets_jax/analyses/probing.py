@@ -164,7 +164,7 @@ class Probing(Result):
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
                 uas,
                 'Unlabelled attachment score (share of the words whose head is found), with its '
-                f'95 % interval over sentences{self._and_seeds}.',
+                f'95 % interval over sentences{" and seeds" * (len(self.seeds) >= FEWEST_RUNS)}.',
             ),
             'differences': framed(
                 (
@@ -248,10 +248,6 @@ class Probing(Result):
         notes = np.char.mod(f'%+.2f {_DIRECTIONS[0]}, ', forth)
         notes = np.char.add(notes, np.char.mod(f'%+.2f {_DIRECTIONS[1]}', back))
         return {'weight in the attention probe': notes}
-
-    @property
-    def _and_seeds(self) -> str:
-        return ' and seeds' if len(self.seeds) >= FEWEST_RUNS else ''
 
     def _score_finding(self, name: str) -> Finding:
         return measured(

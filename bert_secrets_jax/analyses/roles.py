@@ -97,6 +97,10 @@ class Roles(Result):
         }
 
     @property
+    def _any_role(self) -> Bool[np.ndarray, 'L N']:
+        return np.logical_or.reduce(list(self.of_heads.values()))
+
+    @property
     def _beyond_chance(self) -> Bool[np.ndarray, 'L N']:
         """Whether a head points to the rarest token more often than chance, of all heads (Šidák).
 
@@ -196,10 +200,9 @@ class Roles(Result):
     def _role_findings(self) -> Iterator[Finding]:
         roles = self.of_heads
         of_texts = {'sample': int(self.tables[CONFIDENCE].count), 'source': SOURCE}
-        any_role = np.logical_or.reduce(list(roles.values()))
         yield how_many(
             'heads with a role',
-            any_role,
+            self._any_role,
             template='{estimate} {unit} {estimate:|has|have} a role.',
             **of_texts,
         )
@@ -227,8 +230,7 @@ class Roles(Result):
         yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
     def _survival_findings(self) -> Iterator[Finding]:
-        roles = self.of_heads
-        any_role = np.logical_or.reduce(list(roles.values()))
+        any_role = self._any_role
         for order, stays in self.stays.items():
             if not 0 < any_role.sum() < any_role.size:
                 return
@@ -259,9 +261,10 @@ class Roles(Result):
             rank, p_value = rank_within_layers(stays, self.heterogeneous, seed=self.seed)
             if np.isnan(rank):
                 continue
-            yield Finding(
-                name=f'survivors and heterogeneous maps: {ORDERS.get(order, order)}',
-                estimate=rank,
+            name, word = ORDERS.get(order, order), 'longer' if rank > 0 else 'less long'
+            yield measured(
+                f'survivors and heterogeneous maps: {name}',
+                rank,
                 unit='rank correlation',
                 sample=stays.size,
                 sample_of='heads',
@@ -269,11 +272,7 @@ class Roles(Result):
                 p=p_value,
                 template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
                 '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
-                numbers={
-                    'order': ORDERS.get(order, order),
-                    'maps_of': self.maps_of,
-                    'word': 'longer' if rank > 0 else 'less long',
-                },
+                numbers={'order': name, 'maps_of': self.maps_of, 'word': word},
             )
 
 

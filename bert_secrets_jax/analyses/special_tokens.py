@@ -20,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     grids_frame,
     heads_frame,
     interval_of,
-    notes_of,
+    notes_on,
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -116,11 +116,7 @@ class SpecialTokens(Result):
         return found
 
     def head_notes(self):
-        return {
-            each.title: notes_of([self.tables[each.name]])
-            for each in self.statistics
-            if self.tables[each.name].count
-        }
+        return notes_on(self.statistics, self.tables)
 
     def head_marks(self):
         return marks.mark_shares(self.tables, _MARKED)

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
@@ -47,8 +48,8 @@ class TextSettings(Compute):
         self, pretrained: Pretrained, texts: Sequence[Text], statistics: Sequence[Described]
     ) -> dict[str, HeadTable]:
         """Return the tables of statistics of a model, by their names, from one pass over texts."""
-        shown = _shown(self._batches(pretrained, texts, statistics), 'Attention')
-        return measure(pretrained, shown, statistics, mesh=self.mesh)
+        encoded = encoded_of(pretrained, texts, self, annotated=_need_words(statistics))
+        return in_one_pass(pretrained, encoded, statistics, self, 'Attention')
 
     def changes(
         self,
@@ -64,17 +65,14 @@ class TextSettings(Compute):
         """
         if tuned is None:
             return {}
-        batches = self._batches(pretrained, texts, statistics)
-        return {
-            str(seed): measure_change(
-                pretrained,
-                model,
-                _shown(batches, f'Change (seed {seed})'),
-                statistics,
-                mesh=self.mesh,
+        batches = batches_of(pretrained, texts, self, annotated=_need_words(statistics))
+        changed = {}
+        for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
+            shown = _shown(batches, f'Change (seed {seed})')
+            changed[str(seed)] = measure_change(
+                pretrained, model, shown, statistics, mesh=self.mesh
             )
-            for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True)
-        }
+        return changed
 
     def links(
         self,
@@ -103,10 +101,6 @@ class TextSettings(Compute):
         tables = in_one_pass(pretrained, with_random, wanted, self, 'Relations', also=random)
         return tables, link_scores(encoded, relations, tables)
 
-    def _batches(self, pretrained, texts, statistics) -> 'list[Batch]':
-        annotated = any(each.annotated for each in statistics)
-        return batches_of(pretrained, texts, self, annotated=annotated)
-
 
 def encoded_of(
     pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
@@ -127,11 +121,7 @@ def encoded_of(
 
 
 def batches_of(
-    pretrained: Pretrained,
-    texts: Sequence[Text],
-    settings: TextSettings,
-    *,
-    annotated: bool,
+    pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> list[Batch]:
     """Return the batches of similar length of what `encoded_of` returns."""
     encoded = encoded_of(pretrained, texts, settings, annotated=annotated)
@@ -145,20 +135,18 @@ def in_one_pass(
     settings: TextSettings,
     what: str,
     *,
-    also: Mapping[Hashable, Statistic | Reduction] | None = None,
+    also: Mapping[Hashable, Statistic | Reduction] = MappingProxyType({}),
 ) -> dict[Hashable, Any]:
     """Measure statistics of encoded texts, and show the progress of `what`.
 
-    Args:
-      also: Further statistics to measure in the same pass, by any keys; None adds none.
-
-    Returns:
-      The tables by the names of the statistics, and what is made of `also` by its keys.
+    Further statistics, `also`, may have any keys. Tables are by the names of the statistics.
     """
-    batches = bucket(encoded, **settings.bucketing)
-    return measure(
-        pretrained, _shown(batches, what), statistics, also=also or {}, mesh=settings.mesh
-    )
+    shown = _shown(bucket(encoded, **settings.bucketing), what)
+    return measure(pretrained, shown, statistics, also=also, mesh=settings.mesh)
+
+
+def _need_words(statistics: Sequence[Described]) -> bool:
+    return any(each.annotated for each in statistics)
 
 
 def _shown(batches: Sequence[Batch], what: str):
