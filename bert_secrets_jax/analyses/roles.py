@@ -403,8 +403,8 @@ def compare_within_layers(
 
     Returns:
       The mean of the chosen heads' values less those of their layers, weighted by how many there
-        are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
-        both kinds of heads.
+      are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
+      both kinds of heads.
     """
     centred = values - values.mean(axis=1, keepdims=True)
     share = chosen.mean(axis=1, keepdims=True)

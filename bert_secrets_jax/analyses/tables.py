@@ -176,7 +176,7 @@ def significant_change(changed: HeadTable) -> np.ndarray | None:
 
     Returns:
       For each head [L * N], 1 if it rises significantly, -1 if it falls significantly, else 0. None
-        below two examples.
+      below two examples.
     """
     if changed.count < 2:
         return None

@@ -39,10 +39,10 @@ def grids(
 
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
-        columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
-        [column][head] or [column][layer], with None for NaN, and `alike`, the name without the
-        seed. `about` has the places of the columns about heads; `beside` those of the columns that
-        tell how sure each is. `classes` has for each set its columns of words.
+      columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
+      [column][head] or [column][layer], with None for NaN, and `alike`, the name without the
+      seed. `about` has the places of the columns about heads; `beside` those of the columns that
+      tell how sure each is. `classes` has for each set its columns of words.
     """
     if heads is None:
         return []
@@ -102,8 +102,8 @@ def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
 
     Returns:
       The `kind` of what is drawn, what is said of all numbers, and `panels`, each with its title
-        and `sets`: the names of its rows of numbers, the numbers of heads, or of layers, and their
-        `source`: the file, the column, the set of rows, and what the column is multiplied by.
+      and `sets`: the names of its rows of numbers, the numbers of heads, or of layers, and their
+      `source`: the file, the column, the set of rows, and what the column is multiplied by.
     """
     drawn = figure.numbers
     if drawn is None:

@@ -168,11 +168,10 @@ class Contrasts:
 def contrasts(
     differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: float
 ) -> Contrasts:
-    """Combine the parts of a claim [R, P] over runs on the same examples, and bounds of their
-    errors.
+    """Combine the parts of a claim [R, P] and bounds of their errors over runs.
 
-    With FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
-    error of the examples, which all runs share. Otherwise the runs are taken as given. Degrees of
+    With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
+    between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
     """
     differences, bounds = np.asarray(differences, np.float64), np.asarray(bounds, np.float64)
