@@ -7,13 +7,14 @@ Where a claim has several parts, such as a difference for every pair of layers, 
 verdict is the part that is least in favour of the claim, in standard errors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
+    Runs,
     Verdict,
     as_runs,
     by_layer,
@@ -22,7 +23,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     over_runs,
     verdict_on,
 )
-from bert_secrets_jax.measure.collect import HeadTable
 
 # A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
 # bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
@@ -48,7 +48,7 @@ CLS_THEN_SEP = Claim(
 )
 
 
-def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verdict:
+def last_layers_change_most(similarity: Runs) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
     The estimate is the similarity of another layer minus that of one of the last two, above the
@@ -92,9 +92,7 @@ def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
     )
 
 
-def attention_moves_from_cls_to_sep(
-    cls: HeadTable | Sequence[HeadTable], sep: HeadTable | Sequence[HeadTable]
-) -> Verdict:
+def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     """Test CLS_THEN_SEP from the first half of the layers to the second.
 
     With an odd number of layers the middle one is in neither half. The estimate is the loss of

@@ -4,12 +4,13 @@ How much attention to [SEP] moves is also from Kobayashi et al. (2020). Layers o
 at the same depth. Errors are bounds, as those in `layers.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
+    Runs,
     Verdict,
     as_runs,
     between,
@@ -78,7 +79,7 @@ def layers_between(first: int, last: int, layers: int) -> slice:
     return slice(start, max(last * layers // 12, start + 1))
 
 
-def heads_look_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
+def heads_look_at_sep(sep: Runs) -> Verdict:
     """Test SEP_HALF: the mean attention to all [SEP] in layers 6 to 10 of 12 is above MOSTLY_SEP.
 
     The tables are of `statistics.to_all_sep`: one, or one for each fine-tuned model.
@@ -86,7 +87,7 @@ def heads_look_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
     return _above(SEP_HALF, sep, MOSTLY_SEP, 'attention to all [SEP] together')
 
 
-def sep_looks_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
+def sep_looks_at_sep(sep: Runs) -> Verdict:
     """Test SEP_TO_SEP: the mean attention of [SEP] to [SEP] there is above NEARLY_ALL_SEP.
 
     The tables are of `statistics.sep_to_sep`: one, or one for each fine-tuned model.
@@ -94,9 +95,7 @@ def sep_looks_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
     return _above(SEP_TO_SEP, sep, NEARLY_ALL_SEP, 'attention of [SEP] to all [SEP] together')
 
 
-def cls_looks_broadly(
-    entropy: HeadTable | Sequence[HeadTable], uniform: HeadTable | Sequence[HeadTable]
-) -> Verdict:
+def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
     """Test BROAD_CLS: the entropy of [CLS] in the last layer is at least BROADLY of the even one.
 
     The estimate is the entropy minus BROADLY times that of even attention, above 0 if it holds.
@@ -106,16 +105,14 @@ def cls_looks_broadly(
       uniform: That of even attention on the same texts (`statistics.uniform_entropy`), likewise.
     """
     pairs = list(zip(as_runs(entropy), as_runs(uniform), strict=True))
-    found = over_runs(
-        [
-            (
-                of_cls.mean[-1].mean(dtype=np.float64) - BROADLY * even.mean[-1, 0],
-                error_of(of_cls)[-1].mean() + BROADLY * error_of(even)[-1, 0],
-            )
-            for of_cls, even in pairs
-        ],
-        pairs[0][0].count,
-    )
+    per_run = [
+        (
+            of_cls.mean[-1].mean(dtype=np.float64) - BROADLY * even.mean[-1, 0],
+            error_of(of_cls)[-1].mean() + BROADLY * error_of(even)[-1, 0],
+        )
+        for of_cls, even in pairs
+    ]
+    found = over_runs(per_run, pairs[0][0].count)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
@@ -209,9 +206,7 @@ def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
     return mean / scale, error / scale
 
 
-def _above(
-    claim: Claim, tables: HeadTable | Sequence[HeadTable], threshold: float, what: str
-) -> Verdict:
+def _above(claim: Claim, tables: Runs, threshold: float, what: str) -> Verdict:
     """Test that a mean over layers 6 to 10 of 12 is above a threshold."""
     runs = as_runs(tables)
     where = layers_between(6, 10, len(runs[0].mean))

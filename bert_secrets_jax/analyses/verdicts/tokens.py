@@ -9,6 +9,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
     Claim,
     Contrasts,
+    Runs,
     Verdict,
     all_above,
     as_runs,
@@ -79,7 +80,7 @@ FEW_HETEROGENEOUS = Claim(
 
 
 def vertical_patterns_are_special(
-    vertical: np.ndarray | Sequence[np.ndarray], special: HeadTable | Sequence[HeadTable]
+    vertical: np.ndarray | Sequence[np.ndarray], special: Runs
 ) -> Verdict:
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
@@ -108,10 +109,8 @@ def vertical_patterns_are_special(
         return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
     found = over_runs([(run.mean[heads] - HALF, error_of(run)[heads]) for run in runs], count)
     needed = math.ceil(NEARLY_ALL * len(found.difference))
-    p_values = (
-        at_least(found.above, needed),
-        at_least(found.below, len(found.difference) - needed + 1),
-    )
+    others = len(found.difference) - needed + 1
+    p_values = at_least(found.above, needed), at_least(found.below, others)
     if count < FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
@@ -139,9 +138,9 @@ def vertical_patterns_are_special(
 
 
 def features_are_negligible(
-    cls: HeadTable | Sequence[HeadTable],
-    sep: HeadTable | Sequence[HeadTable],
-    features: Mapping[str, HeadTable | Sequence[HeadTable]],
+    cls: Runs,
+    sep: Runs,
+    features: Mapping[str, Runs],
 ) -> Verdict:
     """Test FEATURES: each type of word gets less than NEGLIGIBLE of [CLS] and [SEP] together.
 
@@ -156,9 +155,7 @@ def features_are_negligible(
     """
     features = {name: as_runs(tables) for name, tables in features.items()}
     features, rare, numbers = _frequent(features)
-    wholes = []
-    for each in zip(as_runs(cls), as_runs(sep), strict=True):
-        wholes.append(tuple(np.sum([whole_model(table) for table in each], axis=0)))
+    wholes = _sums(as_runs(cls), as_runs(sep))
     parts = np.array([[whole_model(table) for table in runs] for runs in features.values()])
     parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
     count = min(runs[0].count for runs in features.values())
@@ -188,7 +185,7 @@ def features_are_negligible(
 
 
 def few_are_heterogeneous(
-    classes: Mapping[str, HeadTable | Sequence[HeadTable]],
+    classes: Mapping[str, Runs],
     *,
     corrected: tuple[float, float, float] | None = None,
 ) -> Verdict:
@@ -201,11 +198,8 @@ def few_are_heterogeneous(
         (`Patterns.correct`), which decides; None takes the share as it is.
     """
     tables = [as_runs(each) for each in classes.values()]
-    per_run = [
-        tuple(np.sum([whole_model(table) for table in run], axis=0))
-        for run in zip(*tables, strict=True)
-    ]
-    found = over_runs([(MOST - share, error) for share, error in per_run], tables[0][0].count)
+    per_run = [(MOST - share, error) for share, error in _sums(*tables)]
+    found = over_runs(per_run, tables[0][0].count)
     estimate, low, high = found.interval(0, offset=-MOST)
     as_found = -estimate, -high, -low
     interval = as_found if corrected is None else corrected
@@ -227,7 +221,7 @@ def few_are_heterogeneous(
     )
 
 
-def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTable]]) -> Verdict:
+def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
     """Test LAST_CLS in the last layer.
 
     The estimate is the attention to [SEP] minus that to another type of token, above 0 for every
@@ -259,6 +253,12 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTabl
         threshold=0.0,
         numbers=numbers,
     )
+
+
+def _sums(*tables: list[HeadTable]) -> list[tuple[float, float]]:
+    """Return for each run the sum of the means of some tables, and a bound of its error."""
+    runs = zip(*tables, strict=True)
+    return [tuple(np.sum([whole_model(table) for table in run], axis=0)) for run in runs]
 
 
 def _frequent(

@@ -35,6 +35,9 @@ FEWEST_RUNS = 3
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
 
+# A table of one model, or one for each fine-tuned model.
+Runs = HeadTable | Sequence[HeadTable]
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -226,10 +229,8 @@ def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[flo
     corrected for their number (Bonferroni), or for that of those they were `chosen_among`.
     """
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    p_if_false = np.max(found.above)
-    return float(p_if_false), capped(
-        np.fmin.reduce(found.below) * (chosen_among or len(found.below))
-    )
+    count = chosen_among or len(found.below)
+    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * count)
 
 
 def at_least(p_values: np.ndarray, count: int) -> float:
@@ -256,16 +257,14 @@ def undecided(found: Contrasts) -> str:
 
 def not_measured(claim: Claim, needs: str) -> Verdict:
     """Return the verdict on a claim whose test lacks the data that it needs, as a noun phrase."""
-    return Verdict(
-        claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers={'needs': needs}
-    )
+    numbers = {'needs': needs}
+    return Verdict(claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers=numbers)
 
 
 def nothing_to_test(claim: Claim, why: str, examples: float, **numbers: int) -> Verdict:
     """Return the verdict on a claim that is about nothing in this model; the template says why."""
-    return Verdict(
-        claim=claim, verdict=UNDECIDED, template=why, sample=whole(examples), numbers=numbers
-    )
+    known = {'sample': whole(examples), 'numbers': numbers}
+    return Verdict(claim=claim, verdict=UNDECIDED, template=why, **known)
 
 
 def verdict_of(
@@ -366,7 +365,7 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
 # Tables of heads
 
 
-def as_runs(tables: HeadTable | Sequence[HeadTable]) -> list[HeadTable]:
+def as_runs(tables: Runs) -> list[HeadTable]:
     """Return the tables of each run; a single table is that of a single run."""
     return [tables] if isinstance(tables, HeadTable) else list(tables)
 
