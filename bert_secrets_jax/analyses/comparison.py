@@ -183,8 +183,8 @@ class Comparison(Result):
             for name, kind in (('overall', 'all heads'), ('within', 'within layers')):
                 title = kind if len(pairs) == 1 else f'{" and ".join(map(short.get, pair))}, {kind}'
                 drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
-                panels[title] = np.array([(each.rank, each.low, each.high) for each in drawn]).T
-                _, low, high = panels[title]
+                rank, low, high = np.array([(each.rank, each.low, each.high) for each in drawn]).T
+                panels[title] = rank, low, high
                 filled[title] = (low > 0) | (high < 0)
         about = ' of ' + ' and '.join(pairs[0])
         if len(pairs) > 1:
