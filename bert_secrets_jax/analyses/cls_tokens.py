@@ -142,17 +142,16 @@ class ClsTokens(Result):
         }
         if self.runs:
             means = [mean_over_runs(self._models, [from_cls(name)], -1) for name in self.names]
+            ends = zip(*(each.interval for each in means), strict=True)
+            columns |= dict(
+                zip(('finetuned', 'finetuned_low', 'finetuned_high'), ends, strict=True)
+            )
             after = self.after
             theirs = [after.get(notebook(from_cls(name))) for name in self.names]
-            columns |= {
-                'finetuned': [each.mean for each in means],
-                'finetuned_low': [each.low for each in means],
-                'finetuned_high': [each.high for each in means],
-                'finetuned_top_head': self.in_last_layer(after).max(axis=0),
-                'finetuned_notebook': [
-                    np.nan if each is None else each.mean[-1].mean() for each in theirs
-                ],
-            }
+            columns['finetuned_top_head'] = self.in_last_layer(after).max(axis=0)
+            columns['finetuned_notebook'] = [
+                np.nan if each is None else each.mean[-1].mean() for each in theirs
+            ]
         published = paper.cls_tokens(self.subject.task)
         if published:
             columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]

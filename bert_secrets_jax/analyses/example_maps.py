@@ -48,16 +48,11 @@ class ExampleMaps(Result):
         return next(iter(self.maps.values()))
 
     def figures(self):
-        numbered = list(enumerate(self.first, 1))
-        large = {
-            f'maps{number}_heads': functools.partial(_draw_heads, self, example)
-            for number, example in numbered
-            if self.telling
-        }
-        every = {
-            f'maps{number}_all': functools.partial(_draw_all, example)
-            for number, example in numbered
-        }
+        large, every = {}, {}
+        for number, example in enumerate(self.first, 1):
+            every[f'maps{number}_all'] = functools.partial(_draw_all, example)
+            if self.telling:
+                large[f'maps{number}_heads'] = functools.partial(_draw_heads, self, example)
         # On a page, the explorer stands in for the maps of all heads.
         return Figures(large | every, only_files=every)
 

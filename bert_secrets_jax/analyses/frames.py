@@ -210,28 +210,19 @@ def _maps(
     found = []
     for example, maps in zip(drawn, each_map(pretrained, encoded, drawn), strict=True):
         ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
-        pairs = marked[example]
-        found.append(
-            LinkedMap(
-                tokens=tuple(pretrained.tokenizer.convert_ids_to_tokens(ids)),
-                heads=best,
-                maps=np.stack([maps[tuple(head)] for head in best]),
-                links=pairs[pairs[:, 2] >= 0],
-            )
-        )
+        tokens, pairs = pretrained.tokenizer.convert_ids_to_tokens(ids), marked[example]
+        linked = pairs[pairs[:, 2] >= 0]
+        found.append(LinkedMap(tuple(tokens), best, maps[tuple(best.T)], linked))
     return tuple(found)
 
 
 def _draw_map(result: Frames, example: LinkedMap):
     score = next(iter(result.tests.values())).table.mean
-    return plots.head_maps(
-        {
-            f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
-            for head, values in zip(example.heads, example.maps, strict=True)
-        },
-        example.tokens,
-        sources=set(example.links[:, 0].tolist()),
-        targets=set(example.links[:, 1].tolist()),
-    ).captioned(
+    maps = {
+        f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
+        for head, values in zip(example.heads, example.maps, strict=True)
+    }
+    sources, targets = (set(ends.tolist()) for ends in example.links[:, :2].T)
+    return plots.head_maps(maps, example.tokens, sources=sources, targets=targets).captioned(
         'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
     )

@@ -58,9 +58,7 @@ class Drawn:
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     """Return how to draw the marks of several models, so that a mark is the same on all of them."""
-    counts: collections.Counter = collections.Counter()
-    rest: collections.Counter = collections.Counter()
-    rings = set()
+    counts, rest, rings = collections.Counter(), collections.Counter(), set()
     for results in models:
         marks = [each for result in results for each in result.head_marks()]
         if not marks:
@@ -71,7 +69,7 @@ def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
         for view in others:
             rest.update(filter(None, view.marks.ravel().tolist()))
         ring = _first(marks, 'ring')
-        rings |= set(_kinds(ring)) if ring is not None else set()
+        rings.update(() if ring is None else _kinds(ring))
     # Those that are seen first have the plain colours.
     order = sorted(counts | rest, key=lambda name: (-counts[name], -rest[name], name))
     fills = {name: number for number, name in enumerate(order)}
@@ -101,8 +99,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
             'and heads: give results of one model.'
         )
     views, ring, corner = _views(marks), _first(marks, 'ring'), _first(marks, 'corner')
-    drawn = drawn or drawn_alike([results])
-    said = _sentences(marks)
+    drawn, said = drawn or drawn_alike([results]), _sentences(marks)
     shown = [
         {
             'title': visible(view.title),

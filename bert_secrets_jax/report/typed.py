@@ -61,11 +61,10 @@ def page_of(
             'letters or in a language that the model has not learnt. Try another sentence.'
         )
     elif typed:
-        text = (first, second) if second.strip() else first
+        texts = [(first, second) if second.strip() else first]
         try:
             maps = {
-                name: maps_of(model, [text], max_length=max_length)
-                for name, model in models.items()
+                name: maps_of(each, texts, max_length=max_length) for name, each in models.items()
             }
             longest = max(len(each[0].tokens) for each in maps.values())
             cut = longest if longest >= max_length else 0
