@@ -95,41 +95,28 @@ def mark_classes(
 
     The shares are by the name of the model, first as it is and then, if there is one, fine-tuned.
     """
-    grids = list(shares.values())
-    names = [np.array(titles)[grid.argmax(axis=-1)] for grid in grids]
-    most = [grid.max(axis=-1) for grid in grids]
-    sentences = [
-        np.char.add(
-            np.char.add('Its maps are most often ', name), np.char.mod(' (%.0f %%).', 100 * top)
+    patterns = []
+    for grid in shares.values():
+        names, most = np.array(titles)[grid.argmax(axis=-1)], grid.max(axis=-1)
+        sentences = np.char.add('Its maps are most often ', names)
+        sentences = np.char.add(sentences, np.char.mod(' (%.0f %%).', 100 * most))
+        patterns.append((names, sentences, most))
+    as_it_is = {'rank': PATTERN, 'phrase': 'with mostly {mark} maps'}
+    found = [made('pattern', 'colour', *patterns[0], **as_it_is)]
+    if len(patterns) > 1:
+        (names, _, _), (after, sentences, _) = patterns
+        (_, model), (before, grid) = shares, shares.values()
+        said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
+        corner = made(
+            'pattern changed by fine-tuning',
+            'corner',
+            np.where(names != after, 'pattern changed', ''),
+            np.where(names != after, said, ''),
+            np.abs(grid - before).sum(axis=-1) / 2,
+            phrase='with another most frequent pattern',
+            none='Fine-tuning changes the most frequent pattern of no head.',
         )
-        for name, top in zip(names, most, strict=True)
-    ]
-    found = [
-        made(
-            'pattern', 'colour', names[0], sentences[0], most[0], rank=PATTERN,
-            phrase='with mostly {mark} maps',
-        )
-    ]  # fmt: skip
-    if len(grids) > 1:
-        changed = names[0] != names[1]
-        after = np.char.replace(sentences[1], 'Its maps are', 'After fine-tuning they are')
-        found.append(
-            made(
-                'pattern changed by fine-tuning',
-                'corner',
-                np.where(changed, 'pattern changed', ''),
-                np.where(changed, after, ''),
-                np.abs(grids[1] - grids[0]).sum(axis=-1) / 2,
-                phrase='with another most frequent pattern',
-                none='Fine-tuning changes the most frequent pattern of no head.',
-            )
-        )
-        found.append(
-            made(
-                'pattern', 'colour', names[1], sentences[1], most[1], rank=PATTERN,
-                model=list(shares)[1],
-            )
-        )  # fmt: skip
+        found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
     return found
 
 

@@ -124,9 +124,8 @@ class Probing(Result):
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
         """Return the UAS of a probe or baseline in points, or its lead over another one."""
-        return verdicts.uas_contrasts(
-            self.words, self.right[name], None if other is None else self.right[other]
-        )
+        minus = None if other is None else self.right[other]
+        return verdicts.uas_contrasts(self.words, self.right[name], minus)
 
     @property
     def unlearnt(self) -> list[str]:

@@ -60,6 +60,8 @@ _SHOWN = 6
 _STATED = 5
 # From which share of common texts on, two parts are not two.
 _MOSTLY_SHARED = 0.5
+# The published head, share and baseline of a relation without any.
+_UNPUBLISHED = ('–', np.nan, np.nan)
 
 Annotated = tuple[Sequence[Example], Sequence[Annotation]]
 
@@ -117,11 +119,6 @@ class SyntaxHeads(Result):
         """The same, corrected for the number of relations (Holm); 'all' is not one of them."""
         *single, of_all = self.p_values
         return np.append(holm(np.array(single)), of_all)
-
-    @property
-    def intervals(self) -> Float[np.ndarray, '2 R']:
-        """The ends of the 95 % intervals of what the best heads find."""
-        return shares_found(self.dev, self.best)[1:]
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
@@ -264,38 +261,24 @@ class SyntaxHeads(Result):
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
-        layer, head, way = self.best[place]
-        low, high = self.intervals
+        *head, way = self.best[place]
         dev, name = self.dev, self.relations[place]
-        fields = {
-            'unit': 'share of links',
-            'sample': int(dev.links[place]),
-            'sample_of': 'links',
-            'source': SOURCE,
-        }
+        fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
+        fields['source'] = SOURCE
+        offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
+        words = 'All relations' if name == ALL else f'Relation {name}'
+        p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
         found = [
             extreme(
                 f'{name}: best head',
-                (layer, head),
-                (dev.right[place, layer, head, way], low[place], high[place]),
+                tuple(head),
+                shares_found(dev, self.best)[:, place],
                 template='{Relation}: {where} ({way}) finds {estimate:.0%} of the links; always '
                 'guessing offset {offset:+d} finds {baseline:.0%}.',
-                numbers={
-                    'Relation': 'All relations' if name == ALL else f'Relation {name}',
-                    'way': WAYS[way],
-                    'offset': int(self.offsets[place]),
-                    'baseline': float(dev.baseline[place]),
-                },
+                numbers={'Relation': words, 'way': WAYS[way], **offset},
                 **fields,
             ),
-            extreme(
-                f'{name}: gain over the offset',
-                (layer, head),
-                self._gain(place),
-                null=0.0,
-                p=float(self.corrected[place]),
-                **fields,
-            ),
+            extreme(gain, tuple(head), self._gain(place), null=0.0, p=p_value, **fields),
         ]
         if not np.isnan(self.random[place, 0]):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))
@@ -313,22 +296,19 @@ class SyntaxHeads(Result):
         return gain, gain - half, gain + half
 
     def _relations(self):
-        low, high = self.intervals
-        p_values, corrected, dev = self.p_values, self.corrected, self.dev
+        shares, dev = shares_found(self.dev, self.best), self.dev
+        p_values, corrected = self.p_values, self.corrected
         rows = []
         for place, name in enumerate(self.relations):
-            layer, head, way = self.best[place]
-            published = self._published(place)
+            layer, head, way = best = self.best[place]
+            theirs = self._published(place)
+            published = (theirs.head, theirs.accuracy, theirs.baseline) if theirs else _UNPUBLISHED
             rows.append(
                 (
                     name, dev.links[place], dev.sentences[place], head_name(layer, head),
-                    WAYS[way], dev.right[place, layer, head, way], low[place], high[place],
-                    self.offsets[place], dev.baseline[place], *self._gain(place),
-                    p_values[place], corrected[place], *self.random[place],
-                    self.beyond[place, layer, head, way],
-                    published.head if published else '–',
-                    published.accuracy if published else np.nan,
-                    published.baseline if published else np.nan,
+                    WAYS[way], *shares[:, place], self.offsets[place], dev.baseline[place],
+                    *self._gain(place), p_values[place], corrected[place], *self.random[place],
+                    self.beyond[place, *best], *published,
                 )
             )  # fmt: skip
         return framed(
@@ -343,15 +323,12 @@ class SyntaxHeads(Result):
         )  # fmt: skip
 
     def _heads(self):
+        dev = self.dev
+        grids = np.stack([dev.right, dev.error, dev.gain, dev.gain_error], axis=-1)
         rows = [
-            (
-                name, layer + 1, head + 1, WAYS[way], self.dev.right[place, layer, head, way],
-                self.dev.error[place, layer, head, way], self.dev.gain[place, layer, head, way],
-                self.dev.gain_error[place, layer, head, way],
-            )
-            for place, name in enumerate(self.relations)
-            for layer, head, way in np.ndindex(self.dev.right.shape[1:])
-        ]  # fmt: skip
+            (self.relations[place], layer + 1, head + 1, WAYS[way], *grids[place, layer, head, way])
+            for place, layer, head, way in np.ndindex(dev.right.shape)
+        ]
         return framed(
             (
                 'relation', 'layer', 'head', 'way', 'share_of_links', 'standard_error', 'gain',
