@@ -96,12 +96,15 @@ class Comparison(Result):
             else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
             for claim, run, verdict, p_value, adjusted, after, _ in corrected
         }
-        sources = {
-            each.claim.text: each.claim.source
-            for found in self.claims.values()
-            for each in found.decided
-        }
-        unknown = verdicts.NOT_MEASURED
+        decided = [each.claim for found in self.claims.values() for each in found.decided]
+        rows = [
+            (
+                claim,
+                source,
+                *(shown.get((claim, run), verdicts.NOT_MEASURED) for run in self.claims),
+            )
+            for claim, source in dict.fromkeys((each.text, each.source) for each in decided)
+        ]
         by_model = [(model, each) for model, found in self.over_tasks.items() for each in found]
         over_tasks = verdicts_frame([each for _, each in by_model])
         over_tasks.insert(0, 'model', [model for model, _ in by_model])
@@ -111,10 +114,7 @@ class Comparison(Result):
             'runs': framed(('run', *_headlines('', [])), self.rows),
             'claims': framed(
                 ('claim', 'source', *self.claims),
-                [
-                    (claim, source, *(shown.get((claim, run), unknown) for run in self.claims))
-                    for claim, source in sources.items()
-                ],
+                rows,
                 'Which claims hold after correction for all claims and runs (in brackets p, alone '
                 'and corrected).',
             ),
@@ -284,27 +284,20 @@ class Comparison(Result):
         The tests are in the order of the claims. Those about several tasks are the last, with the
         model in place of the run.
         """
+        tests = [(name, each) for name, found in self.claims.items() for each in found.decided]
         # Those of Clark et al. are only tested where their measurements are.
-        each_claim = dict.fromkeys(
-            verdict.claim for found in self.claims.values() for verdict in found.decided
-        )
-        tests = [
-            (name, verdict)
-            for claim in each_claim
-            for name, found in self.claims.items()
-            for verdict in found.decided
-            if verdict.claim == claim
-        ]
+        order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
+        tests.sort(key=lambda test: order.index(test[1].claim))
         tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
         adjusted = verdicts.corrected(
             [verdict.claim for _, verdict in tests], [verdict.p for _, verdict in tests]
         )
         return [
             (
-                verdict.claim.text, name, verdict.verdict, verdict.p, float(p_value),
-                verdict.after(float(p_value)), verdict.population,
+                each.claim.text, name, each.verdict, each.p, p_value, each.after(p_value),
+                each.population,
             )
-            for (name, verdict), p_value in zip(tests, adjusted, strict=True)
+            for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True)
         ]  # fmt: skip
 
     def notes(self):

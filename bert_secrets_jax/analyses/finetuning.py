@@ -109,15 +109,11 @@ class Finetuning(Result):
     def findings(self):
         findings = self._warnings()
         for name, runs in self.starts.items():
-            fields = {
-                'unit': f'{TITLES[self.metrics[0]]} x 100',
-                'sample': len(runs.seeds),
-                'sample_of': 'runs',
-                'source': SOURCE,
-            }
+            metric, count = self.metrics[0], len(runs.seeds)
+            fields = {'unit': f'{TITLES[metric]} x 100', 'sample': count, 'sample_of': 'runs'}
+            fields['source'] = SOURCE
             last, best = (
-                np.mean([100 * row[self.metrics[0]] for row in rows])
-                for rows in (runs.last, runs.best)
+                np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
             findings += [
                 measured(

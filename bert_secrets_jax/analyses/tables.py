@@ -281,5 +281,5 @@ def models_frames(
       runs: The tables of each fine-tuned model, by its seed; empty if there are none.
       caption, tuned: The captions of the two frames.
     """
-    frames = {'heads': heads_frame(before, unit, caption)}
-    return frames | ({'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {})
+    after = {'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {}
+    return {'heads': heads_frame(before, unit, caption), **after}

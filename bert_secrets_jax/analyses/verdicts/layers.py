@@ -112,24 +112,15 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     early[:half], late[-half:] = 1 / half, 1 / half
     # Weights of the layers of [CLS], then of those of [SEP].
     none = np.zeros(layers)
-    weights = np.stack(
-        [
-            np.concatenate([early - late, none]),
-            np.concatenate([none, late - early]),
-            np.concatenate([-late, late]),
-        ]
-    )
-    per_run = []
-    for of_cls, of_sep in runs:
-        mean, error = np.concatenate([by_layer(of_cls), by_layer(of_sep)], axis=1)
-        value, bound = combined(weights, mean, error)
-        per_run.append((value - PRACTICAL_TREND, bound))
-    found = over_runs(per_run, count)
-    parts = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
+    weights = np.block([[early - late, none], [none, late - early], [-late, late]])
+    tables = [np.concatenate([by_layer(each) for each in run], axis=1) for run in runs]
+    parts = [combined(weights, *table) for table in tables]
+    found = over_runs([(value - PRACTICAL_TREND, bound) for value, bound in parts], count)
+    names = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
     return verdict_on(
         CLS_THEN_SEP,
         found,
-        what=parts[found.least],
+        what=names[found.least],
         unit='share of attention',
         threshold=PRACTICAL_TREND,
     )

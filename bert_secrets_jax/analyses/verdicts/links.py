@@ -47,6 +47,13 @@ NOUN_PRONOUN = Claim(
 )
 
 
+_OF_LINKS = {
+    'unit': 'share of attention',
+    'threshold': PRACTICAL_SHARE,
+    'population': THIS_MODEL,
+}
+
+
 def heads_follow_links(test: LinkTest) -> Verdict:
     """Test FRAMES: whether a head is above all kinds of places by more than PRACTICAL_SHARE.
 
@@ -58,7 +65,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     least. The head is the one that is farthest above its places, among those significantly above
     all kinds if there are any. The interval is of this head alone, although it is chosen.
     """
-    real, score, nulls = test.real, test.table, test.nulls
+    real, nulls = test.real, test.nulls
     means = np.stack([null.excess.mean for null in nulls.values()])
     parts = [_beyond(null.excess) for null in nulls.values()]
     p_of_more = len(parts) * np.fmin.reduce([part.below for part in parts], axis=0)
@@ -85,10 +92,8 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         template,
         interval,
         what=f'attention of {head_name(*best)} along the links minus that {PLACES[kind]}',
-        unit='share of attention',
-        threshold=PRACTICAL_SHARE,
-        population=THIS_MODEL,
-        sample=score.count,
+        sample=test.table.count,
+        **_OF_LINKS,
     )
 
 
@@ -104,7 +109,7 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
       claim: One of the two claims.
       tests: The attention along the links compared with places, by direction.
     """
-    p_holds, p_fails, intervals, names, counts, heads = [], [], [], [], [], 0
+    rows = []
     for direction, test in tests.items():
         top = test.top
         # One kind of places that is as good is enough for the claim; the data choose which.
@@ -113,16 +118,15 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
             for kind in (MOVED, POSITIONS)
             if kind in test.nulls and not np.isnan(test.nulls[kind].mean[top])
         ]
-        heads += test.table.mean.size
-        counts.append(test.table.count)
-        names.append(f'{head_name(*top)} from {direction}')
-        p_holds.append(len(parts) * np.min([part.below[top] for part in parts] or np.nan))
-        p_fails.append(np.max([part.above[top] for part in parts] or np.nan))
-        nearest = min(parts, key=lambda part, top=top: part.difference[top], default=None)
-        intervals.append(
-            (np.nan,) * 3 if nearest is None else nearest.interval(top, offset=PRACTICAL_SHARE)
-        )
-    count = min(counts)
+        p_holds = len(parts) * np.min([part.below[top] for part in parts] or np.nan)
+        p_fails = np.max([part.above[top] for part in parts] or np.nan)
+        interval = (np.nan,) * 3
+        if parts:
+            nearest = min(parts, key=lambda part, top=top: part.difference[top])
+            interval = nearest.interval(top, offset=PRACTICAL_SHARE)
+        rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
+    p_holds, p_fails, intervals, names = zip(*rows, strict=True)
+    heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = capped(np.max(p_holds)), capped(np.fmin.reduce(p_fails) * heads)
     least = _least_in_favour(intervals)
@@ -136,10 +140,8 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         template,
         interval,
         what=f'attention of {names[least]} along the links minus that elsewhere',
-        unit='share of attention',
-        threshold=PRACTICAL_SHARE,
-        population=THIS_MODEL,
-        sample=count,
+        **_OF_LINKS,
+        sample=min(test.table.count for test in tests.values()),
     )
 
 
