@@ -270,12 +270,13 @@ class Comparison(Result):
             equal = sum(_is_same(self.grids[one][name], self.grids[other][name]) for name in both)
             if equal:
                 yield Finding(
-                    name=f'equal: {one}, {other}', estimate=equal, unit='statistics',
-                    sample=len(both), sample_of='statistics', source=_SOURCE,
+                    name=f'equal: {one}, {other}',
+                    estimate=equal,
                     template='Of {sample} statistics of heads that {one} and {other} have, '
                     '{estimate} {estimate:|is|are} equal to the last digit and not compared.',
                     numbers={'one': one, 'other': other},
-                )  # fmt: skip
+                    **_OF_RANKS | {'unit': 'statistics', 'sample': len(both)},
+                )
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:

@@ -77,9 +77,8 @@ class Finetuning(Result):
         if 'pretrained' not in self.starts:
             return []
         start = self.starts['pretrained']
-        return [
-            seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if learnt_nothing(p)
-        ]
+        runs = zip(start.seeds, start.p_learnt, strict=True)
+        return [seed for seed, p_value in runs if learnt_nothing(p_value)]
 
     def verdicts(self):
         metric = self.metrics[0]

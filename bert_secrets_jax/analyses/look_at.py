@@ -164,9 +164,9 @@ class LookAt(Result):
         sentences = np.char.add(
             sentences, np.char.mod('%.0f%% of even attention.', 100 * share.astype(np.float64))
         )
-        broad, drawn_as = np.where(share >= BROADLY, 'broad', ''), {'rank': marks.SHARE}
-        drawn_as |= {'phrase': 'with broad attention'}
-        return [marks.made('attention is broad', 'colour', broad, sentences, share, **drawn_as)]
+        broad = np.where(share >= BROADLY, 'broad', '')
+        about = {'rank': marks.SHARE, 'phrase': 'with broad attention'}
+        return [marks.made('attention is broad', 'colour', broad, sentences, share, **about)]
 
     def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
         """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""

@@ -43,12 +43,8 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
-    return [
-        made(
-            'follows a link', 'colour', marks, sentences, strength, rank=LINK,
-            phrase='on links from {mark}',
-        )
-    ]  # fmt: skip
+    about = {'rank': LINK, 'phrase': 'on links from {mark}'}
+    return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
 def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
@@ -59,12 +55,11 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     grids = np.stack([tables[name].mean for name in names])
     index = np.nan_to_num(grids).argmax(axis=0)
     most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
-    sentences = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
-    marks = np.where(share >= MOSTLY, most, '')
-    drawn_as = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
-    strength = np.where(marks != '', share, 0)
-    sentences = np.char.add(sentences, '.')
-    return [made('attends mostly to', 'colour', marks, sentences, strength, **drawn_as)]
+    sentences = np.char.mod('Gives %.2f of its attention to ', share)
+    sentences = np.char.add(np.char.add(sentences, most), '.')
+    marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
+    about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
+    return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 
 def mark_effects(
@@ -79,13 +74,9 @@ def mark_effects(
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
     texts = notes_of(effects, shape).astype(str)
     sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
-    return [
-        made(
-            f'{what} without it', 'ring', marks, sentences, np.abs(gain), rank=rank,
-            phrase='significantly {mark}',
-            none=f'By {what}, no head is significantly needed, and none is better lost.',
-        )
-    ]  # fmt: skip
+    about = {'rank': rank, 'phrase': 'significantly {mark}'}
+    about['none'] = f'By {what}, no head is significantly needed, and none is better lost.'
+    return [made(f'{what} without it', 'ring', marks, sentences, np.abs(gain), **about)]
 
 
 def mark_classes(

@@ -116,12 +116,9 @@ class Patterns(Result):
         They are None where the confusion of the classifier is not known.
         """
         found = [mean_over_runs(runs, [name]) for name in NAMES]
+        wide = [(each.mean, each.high - each.mean) for each in found if each.high > each.mean]
         # As many independent maps vary as much as the shares do, at their widest.
-        sizes = [
-            each.mean * (1 - each.mean) * (REACH / (each.high - each.mean)) ** 2
-            for each in found
-            if each.high > each.mean
-        ]
+        sizes = [mean * (1 - mean) * (REACH / half) ** 2 for mean, half in wide]
         size = min(sizes, default=float(runs[0][NAMES[0]].count))
         return corrected(np.array([each.mean for each in found]), self.confusions, size=size)
 

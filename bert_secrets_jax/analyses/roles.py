@@ -90,11 +90,9 @@ class Roles(Result):
         neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
         above = np.nan_to_num(self.gains, nan=-1).min(axis=0) >= LEAST_GAIN
         rare = (np.nan_to_num(means[RAREST]) >= LEAST_RARE) & self._beyond_chance
-        return {
-            POSITIONAL: neighbour >= LEAST_POSITIONAL,
-            SYNTACTIC: above.any(axis=0) if len(above) else np.zeros_like(rare),
-            RARE: rare,
-        }
+        # Without relations, none is above.
+        positional, syntactic = neighbour >= LEAST_POSITIONAL, above.any(axis=0)
+        return {POSITIONAL: positional, SYNTACTIC: syntactic, RARE: rare}
 
     @property
     def _any_role(self) -> Bool[np.ndarray, 'L N']:

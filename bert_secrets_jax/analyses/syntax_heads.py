@@ -244,12 +244,8 @@ class SyntaxHeads(Result):
             gain = float(dev.gain[place, *head, way])
             if gain > strength[*head]:
                 shown[*head], strength[*head] = names[place], gain
-        return [
-            marks.made(
-                'finds a relation', 'colour', shown, sentences, strength, rank=marks.LINK,
-                phrase='on the relation {mark}',
-            )
-        ]  # fmt: skip
+        about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
+        return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
 
     def _above(self) -> np.ndarray:
         """Return whether each head finds each relation surely more often than the offset does."""

@@ -135,9 +135,9 @@ def mean_finding(
     name: str, runs: Sequence[Tables], statistics: Sequence[str], heads: Any = ..., **fields: Any
 ) -> Finding:
     """Return the finding of `mean_over_runs`, with its interval and its sample."""
-    found = mean_over_runs(runs, statistics, heads)
-    sample = {'sample': int(runs[0][statistics[0]].count), 'sample_of': found.sample_of}
-    return measured(name, found.interval, **sample, **fields)
+    mean = mean_over_runs(runs, statistics, heads)
+    sample = {'sample': int(runs[0][statistics[0]].count), 'sample_of': mean.sample_of}
+    return measured(name, mean.interval, **sample, **fields)
 
 
 def top_head(values: np.ndarray) -> tuple[int, int]:
