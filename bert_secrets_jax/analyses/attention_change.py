@@ -14,6 +14,8 @@ from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
     describe,
+    grids_frame,
+    mean_finding,
     mean_over_runs,
     notes_of,
     over_seeds,
@@ -23,10 +25,9 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, change, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.findings import agreement_of_grids, measured
+from bert_secrets_jax.runs.findings import agreement_of_grids
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
@@ -45,11 +46,10 @@ class AttentionChange(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       readings: The tables of the cosine similarity, by the reading and then by the seed of the
-        fine-tuned model. 'paper' compares real tokens only, 'notebook' maps padded to 200
-        wordpieces.
+        fine-tuned model. 'paper' compares real tokens, 'notebook' maps padded to 200 wordpieces.
       statistics: The descriptions of the statistics in `runs`.
       runs: The tables of each fine-tuned model by its seed: its statistics, and their changes
-        ('change of [SEP]'), which are taken example by example.
+        example by example ('change of [SEP]').
     """
 
     title: ClassVar[str] = 'What fine-tuning changes in attention'
@@ -63,7 +63,7 @@ class AttentionChange(Result):
     def grids(self) -> dict[str, np.ndarray]:
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
         return {
-            reading: np.mean([_table(reading, run).mean for run in runs.values()], axis=0)
+            reading: np.mean([run[READINGS[reading]].mean for run in runs.values()], axis=0)
             for reading, runs in self.readings.items()
         }
 
@@ -122,25 +122,21 @@ class AttentionChange(Result):
     def _finding(self, reading: str, grid: np.ndarray) -> Finding:
         layers = grid.mean(axis=1)
         order = np.argsort(layers)
-        runs = list(self.readings[reading].values())
-        found = mean_over_runs(runs, [READINGS[reading]], order[0])
-        template, numbers = (
-            '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})',
-            {},
-        )
+        numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
+        template = '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})'
         if len(layers) > 1:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
-            numbers = {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
-        return measured(
+            numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
+        return mean_finding(
             f'similarity of the layer that changes most, reading {reading}',
-            found.interval,
+            list(self.readings[reading].values()),
+            [READINGS[reading]],
+            order[0],
             where=f'layer {order[0] + 1}',
             unit=UNIT,
-            sample=int(_table(reading, runs[0]).count),
-            sample_of=found.sample_of,
             source=SOURCE,
             template=f'{template}.',
-            numbers=numbers | {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'},
+            numbers=numbers,
         )
 
     def _changes(self):
@@ -175,25 +171,12 @@ class AttentionChange(Result):
         published = paper.attention_change(self.subject.task)
         if published is not None and len(published) == depth:
             columns['paper_notebook'] = published
-        means = [grid.mean(axis=1) for grid in columns.values()]
-        rows = [(layer + 1, *values) for layer, values in enumerate(zip(*means, strict=True))]
-        return framed(
-            ('layer', *columns),
-            rows,
-            'Cosine similarity, mean over the heads of a layer.',
-            colours=Colours('layers', dict.fromkeys(columns, ())),
-        )
+        by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
+        return grids_frame(by_layer, 'Cosine similarity, mean over the heads of a layer.')
 
 
 def change_statistics(reading: str) -> list[Described]:
-    """Return the statistics that measure a reading.
-
-    Args:
-      reading: The name of the reading, 'paper' or 'notebook'.
-
-    Raises:
-      ValueError: There is no such reading.
-    """
+    """Return the statistics of a reading; ValueError unless it is 'paper' or 'notebook'."""
     if reading not in READINGS:
         raise ValueError(f'Readings are {", ".join(READINGS)}, not {reading!r}.')
     return [named(READINGS[reading])]
@@ -202,10 +185,7 @@ def change_statistics(reading: str) -> list[Described]:
 def for_reading(reading: str, settings: TextSettings) -> TextSettings:
     """Return the settings for encoding the texts of a reading.
 
-    Args:
-      reading: The name of the reading. 'paper' keeps the settings; 'notebook' pads all texts to 200
-        wordpieces, as the authors' notebook did.
-      settings: The settings for encoding the texts.
+    'paper' keeps the settings; 'notebook' pads all texts to 200 wordpieces, as the authors did.
     """
     if reading == 'paper':
         return settings
@@ -228,10 +208,10 @@ def attention_change(
       pretrained: The model before fine-tuning.
       tuned: The same model fine-tuned, or several of them.
       texts: The texts that the models read.
-      readings: The readings to measure: 'paper' (real tokens only), 'notebook' (padded to 200
-        wordpieces, with padding compared too, as published), or both.
-      statistics: Further statistics of one model, whose changes are measured head by head: names of
-        the catalogue, 'package.module:name' for your own, or `Described` objects.
+      readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, with padding
+        compared too, as published), or both.
+      statistics: Further statistics of one model, whose changes are measured: names of the
+        catalogue, 'package.module:name' for your own, or `Described` objects.
       settings: The settings for encoding the texts and finding words in them.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
@@ -254,10 +234,6 @@ def attention_change(
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
     return AttentionChange(subject or Subject(), found, describe(described), runs)
-
-
-def _table(reading: str, run: Tables):
-    return run[READINGS[reading]]
 
 
 def _sources(result: AttentionChange) -> dict[str, plots.Source]:

@@ -64,21 +64,18 @@ class Claims(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       decided: The verdict on each claim.
-      unlearnt: The seeds whose fine-tuned model has learnt nothing. If there are any, the verdicts
-        on fine-tuned models describe noise.
+      unlearnt: The seeds whose fine-tuned model has learnt nothing, so that verdicts on it are
+        noise.
       disabled_unlearnt: Whether the model whose heads were disabled has learnt nothing.
     """
 
+    title: ClassVar[str] = 'Which claims of the paper hold for this model'
     FORMAT: ClassVar[int] = 4
 
     subject: Subject
     decided: tuple[Verdict, ...]
     unlearnt: tuple[int, ...] = ()
     disabled_unlearnt: bool = False
-
-    @property
-    def title(self) -> str:
-        return 'Which claims of the paper hold for this model'
 
     def verdicts(self):
         return list(self.decided)
@@ -104,19 +101,17 @@ class Claims(Result):
 
     def _warning(self) -> str:
         """Return the sentence that verdicts describe noise, where models have learnt nothing."""
+        seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
         if self.unlearnt:
-            seeds = ' and '.join(map(str, self.unlearnt))
             return filled(
                 'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
                 '{seeds}. Verdicts on fine-tuned models describe noise. ',
-                {'count': len(self.unlearnt), 'seeds': seeds},
+                seeds,
             )
-        if self.disabled_unlearnt:
-            return (
-                'The model whose heads were disabled has not learnt its task: verdicts on that '
-                'describe noise. '
-            )
-        return ''
+        return self.disabled_unlearnt * (
+            'The model whose heads were disabled has not learnt its task: verdicts on that '
+            'describe noise. '
+        )
 
     def badges(self):
         return [
@@ -140,11 +135,7 @@ def _publication(verdict: Verdict) -> str:
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
-    """Return a frame of verdicts, of which a person reads some of the columns.
-
-    Args:
-      found: The verdicts.
-    """
+    """Return a frame of verdicts, of which a person reads some of the columns."""
     rows = [
         (
             each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
@@ -168,14 +159,11 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
 
 
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
-    """Test the claims of the paper on the results of other analyses.
-
-    Those of Clark et al. (2019) are tested if a result of `look_at` is among them.
+    """Test the claims of the papers on the results of other analyses.
 
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
-        from one analysis, the first is used. The verdict on a claim that none of them measured is
-        'not measured'.
+        from one analysis, the first is used. A claim that none of them measured is 'not measured'.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:

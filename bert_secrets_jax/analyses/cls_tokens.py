@@ -1,8 +1,8 @@
 """The types of token that [CLS] attends to in the last layer (section 4.5, Figure 7)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
-    OverRuns,
     Tables,
+    mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
@@ -28,8 +28,8 @@ from bert_secrets_jax.measure.catalogue import (
     plural,
 )
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import extreme, measured
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.findings import extreme
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -50,13 +50,11 @@ class ClsTokens(Result):
         ('change of from [CLS] to noun'). Empty if no fine-tuned model was measured.
     """
 
+    title: ClassVar[str] = '[CLS] in the last layer'
+
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
-
-    @property
-    def title(self) -> str:
-        return '[CLS] in the last layer'
 
     @property
     def names(self) -> list[str]:
@@ -71,18 +69,13 @@ class ClsTokens(Result):
         theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
         return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
 
-    def _mean(self, name: str) -> OverRuns:
-        """Return the attention to a type of token, mean over heads of the last layer and models."""
-        models = list(self.runs.values()) or [self.before]
-        return mean_over_runs(models, [from_cls(name)], -1)
+    @property
+    def _models(self) -> list[Tables]:
+        """The tables of the fine-tuned models; of the model before if there are none."""
+        return list(self.runs.values()) or [self.before]
 
     def in_last_layer(self, tables: Tables) -> np.ndarray:
-        """Return the attention of each head of the last layer to each type of token [N, types].
-
-        Args:
-          tables: The tables of a model, such as `before` or `after`. The types are those in
-            `names`.
-        """
+        """Return the attention of the last layer's heads to each type of token [N, types]."""
         return np.stack([tables[from_cls(name)].mean[-1] for name in self.names], axis=1)
 
     def verdicts(self):
@@ -106,7 +99,7 @@ class ClsTokens(Result):
         )
 
     def figures(self):
-        return Figures({'cls_tokens': functools.partial(_draw, self)})
+        return drawn(self, cls_tokens=_draw)
 
     def findings(self):
         matrix = self.in_last_layer(self.after or self.before)
@@ -115,15 +108,15 @@ class ClsTokens(Result):
             return []
         most, second, *_ = np.argsort(-means)
         head = int(matrix[:, most].argmax())
-        found = self._mean(self.names[most])
         table = self.before[from_cls(self.names[most])]
-        fields = {'unit': UNIT, 'sample': int(table.count), 'source': SOURCE}
+        last, fields = (len(table.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
         return [
-            measured(
+            mean_finding(
                 'type of token that [CLS] attends to most',
-                found.interval,
+                self._models,
+                [from_cls(self.names[most])],
+                -1,
                 where=plural(self.names[most]),
-                sample_of=found.sample_of,
                 template='In the last layer, [CLS] attends most to {where} ({estimate:.2f}), then '
                 'to {second} ({next:.2f}).',
                 numbers={'second': plural(self.names[second]), 'next': float(means[second])},
@@ -131,8 +124,9 @@ class ClsTokens(Result):
             ),
             extreme(
                 'head whose [CLS] does so most',
-                (len(table.mean) - 1, head),
+                last,
                 matrix[head, most],
+                sample=int(table.count),
                 **fields,
             ),
         ]
@@ -147,17 +141,17 @@ class ClsTokens(Result):
             'pretrained': self.in_last_layer(self.before).mean(axis=0),
         }
         if self.runs:
-            after, means = self.after, [self._mean(name) for name in self.names]
+            means = [mean_over_runs(self._models, [from_cls(name)], -1) for name in self.names]
+            ends = zip(*(each.interval for each in means), strict=True)
+            columns |= dict(
+                zip(('finetuned', 'finetuned_low', 'finetuned_high'), ends, strict=True)
+            )
+            after = self.after
             theirs = [after.get(notebook(from_cls(name))) for name in self.names]
-            columns |= {
-                'finetuned': [each.mean for each in means],
-                'finetuned_low': [each.low for each in means],
-                'finetuned_high': [each.high for each in means],
-                'finetuned_top_head': self.in_last_layer(after).max(axis=0),
-                'finetuned_notebook': [
-                    np.nan if each is None else each.mean[-1].mean() for each in theirs
-                ],
-            }
+            columns['finetuned_top_head'] = self.in_last_layer(after).max(axis=0)
+            columns['finetuned_notebook'] = [
+                np.nan if each is None else each.mean[-1].mean() for each in theirs
+            ]
         published = paper.cls_tokens(self.subject.task)
         if published:
             columns['paper_bert_base'] = [published.get(name, np.nan) for name in self.names]

@@ -1,7 +1,6 @@
 """Which heads do alike: divergences between all heads, and a plane of them (Clark et al. 2019)."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -18,7 +17,8 @@ from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -55,8 +55,7 @@ class Layers:
     """Whether heads of one layer are closer to each other than heads of different layers.
 
     Attributes:
-      within: The mean divergence of two heads of one layer.
-      between: The mean divergence of two heads of different layers.
+      within, between: The mean divergence of two heads of one layer, and of different layers.
       p_value: The share of random assignments of heads to layers in which the difference is at
         least as great (permutation test, one-sided).
     """
@@ -73,12 +72,13 @@ class Clusters(Result):
     Attributes:
       subject: The names of the model, the texts and the task.
       tables: The tables of the statistics, by their names.
-      positions: The place of each head on a plane [H, 2], where distances are about the
-        divergences (metric multidimensional scaling).
-      stress: How much of the divergences the plane misses, between 0 and 1 (Kruskal's stress-1).
+      positions: The place of each head on a plane [H, 2], where distances are about the divergences
+        (metric multidimensional scaling).
+      stress: How much of the divergences the plane misses, from 0 to 1 (Kruskal's stress-1).
       layers: The comparison of heads of one layer with others.
     """
 
+    title: ClassVar[str] = 'Which heads do alike'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -88,13 +88,13 @@ class Clusters(Result):
     layers: Layers
 
     @property
-    def title(self) -> str:
-        return 'Which heads do alike'
-
-    @property
     def divergences(self) -> Float[np.ndarray, 'H H']:
         """The mean divergence of each pair of heads per token, in nats; layer by layer."""
         return _symmetric(self.tables[DIVERGENCE].mean)
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.tables[DIVERGENCE].mean.shape[:2]
 
     @property
     def behaviours(self) -> Sequence[str]:
@@ -109,7 +109,7 @@ class Clusters(Result):
     @property
     def names(self) -> Sequence[str]:
         """The names of the heads [H], such as 'L1-H2'."""
-        return [head_name(*head) for head in np.ndindex(self.tables[DIVERGENCE].mean.shape[:2])]
+        return [head_name(*head) for head in np.ndindex(self._shape)]
 
     @property
     def _apart(self) -> Float[np.ndarray, 'H H']:
@@ -117,23 +117,17 @@ class Clusters(Result):
         return self.divergences + np.diag(np.full(len(self.positions), np.inf))
 
     def frames(self):
-        shape = self.tables[DIVERGENCE].mean.shape[:2]
         divergences, names, apart = self.divergences, self.names, self._apart
-        nearest, behaviours = apart.argmin(axis=1), self.behaviours
-        rows = [
-            (
-                layer + 1, head + 1, *self.positions[row], behaviours[row], names[nearest[row]],
-                apart[row].min(),
-            )
-            for row, (layer, head) in enumerate(np.ndindex(shape))
-        ]  # fmt: skip
+        nearest = [names[index] for index in apart.argmin(axis=1)]
+        each_head = [*self.positions.T, self.behaviours, nearest, apart.min(axis=1)]
+        places = 1 + np.indices(self._shape).reshape(2, -1)
         columns = ('layer', 'head', 'x', 'y', 'mostly', 'nearest_head', 'divergence_from_it')
         pairs = np.triu_indices(len(names), 1)
         closest = sorted(zip(divergences[pairs], *pairs, strict=True))
         return {
             'heads': framed(
                 columns,
-                rows,
+                zip(*places.tolist(), *each_head, strict=True),
                 'The place of each head on the plane, in nats.',
                 colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
             ),
@@ -150,7 +144,7 @@ class Clusters(Result):
         }
 
     def head_notes(self):
-        names, shape = self.names, self.tables[DIVERGENCE].mean.shape[:2]
+        names = self.names
         notes = [
             ', '.join(
                 f'{names[near]} ({row[near]:.3f})'
@@ -159,49 +153,47 @@ class Clusters(Result):
             )
             for row in self._apart
         ]
-        return {'most alike (nats apart)': np.reshape(notes, shape)}
+        return {'most alike (nats apart)': np.reshape(notes, self._shape)}
 
     def figures(self):
-        return Figures({'clusters': functools.partial(_draw, self)})
+        return drawn(self, clusters=_draw)
 
     def findings(self):
         layers, divergences = self.layers, self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
-        fields = {'unit': 'nats', 'sample': int(self.tables[DIVERGENCE].count), 'source': SOURCE}
-        alike = []
-        # A single layer, or single heads of layers, leave nothing to compare.
-        if np.isfinite(layers.between - layers.within):
-            verdict = 'more alike' if layers.p_value <= LEVEL else 'not clearly more alike'
-            alike.append(
-                Finding(
-                    name='heads of different layers less heads of one layer',
-                    estimate=layers.between - layers.within,
-                    p=layers.p_value,
-                    template='Heads of one layer are {verdict} than heads of different layers '
-                    '({within:.3f} nats apart against {between:.3f}).',
-                    numbers={
-                        'verdict': verdict,
-                        'within': layers.within,
-                        'between': layers.between,
-                    },
-                    **fields | {'sample': len(self.positions), 'sample_of': 'heads'},
-                )
-            )
         names = [self.names[place[first]] for place in pairs]
-        return [
-            *alike,
-            Finding(
-                name='most similar heads',
-                estimate=float(divergences[pairs][first]),
-                where=' and '.join(names),
-                sample_of='tokens',
-                template='Most alike are {where}, {estimate:.3f} nats apart; the median of all '
-                'pairs is {median:.3f}.',
-                numbers={'median': float(np.median(divergences[pairs]))},
-                **fields,
-            ),
-        ]
+        most_similar = measured(
+            'most similar heads',
+            divergences[pairs][first],
+            unit='nats',
+            where=' and '.join(names),
+            sample=int(self.tables[DIVERGENCE].count),
+            sample_of='tokens',
+            source=SOURCE,
+            template='Most alike are {where}, {estimate:.3f} nats apart; the median of all pairs '
+            'is {median:.3f}.',
+            numbers={'median': float(np.median(divergences[pairs]))},
+        )
+        difference = layers.between - layers.within
+        # A single layer, or single heads of layers, leave nothing to compare.
+        if not np.isfinite(difference):
+            return [most_similar]
+        numbers = {'within': layers.within, 'between': layers.between}
+        of_layers = measured(
+            'heads of different layers less heads of one layer',
+            difference,
+            unit='nats',
+            sample=len(self.positions),
+            sample_of='heads',
+            source=SOURCE,
+            p=layers.p_value,
+            template=f'Heads of one layer are {"" if layers.p_value <= LEVEL else "not clearly "}'
+            'more alike than heads of different layers ({within:.3f} nats apart against '
+            '{between:.3f}).',
+            numbers=numbers,
+        )
+        return [of_layers, most_similar]
 
 
 def clusters(
@@ -229,15 +221,7 @@ def clusters(
 
 
 def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
-    """Return the result from the tables of `cluster_statistics`.
-
-    Args:
-      tables: The tables, by the names of the statistics.
-      seed, subject: As in `clusters`.
-
-    Raises:
-      ValueError: The model has fewer than three heads.
-    """
+    """Return the result from the tables of `cluster_statistics`."""
     # Loaded where it is used, since it takes a second.
     from sklearn.manifold import MDS
 
@@ -270,11 +254,7 @@ def compare_layers(
 ) -> Layers:
     """Test whether heads of one layer are closer to each other than heads of different layers.
 
-    Args:
-      divergences: The distance of each pair of heads, layer by layer.
-      heads: The number of heads of a layer.
-      seed: The seed of the random assignments.
-      rounds: Their number.
+    Divergences are in the order of layers, each of so many heads.
     """
     count = len(divergences)
     of_layer = np.arange(count) // heads
@@ -310,9 +290,8 @@ def _symmetric(means: np.ndarray) -> Float[np.ndarray, 'H H']:
 
 
 def _draw(result: Clusters):
-    layers, heads = result.tables[DIVERGENCE].mean.shape[:2]
     return plots.planes(
-        result.positions.reshape(layers, heads, 2),
+        result.positions.reshape(*result._shape, 2),
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     ).captioned(

@@ -6,10 +6,9 @@ Shapes: L layer, N head.
 import collections
 import dataclasses
 import itertools
-import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -21,16 +20,14 @@ from bert_secrets_jax.analyses.attention_change import AttentionChange
 from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
-from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first
 from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
 
 if TYPE_CHECKING:
     import pandas
 
-T = TypeVar('T', bound=Result)
 _NONE = Agreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
@@ -46,14 +43,12 @@ class GridAgreement:
     """How far two runs agree in one statistic of their heads.
 
     Attributes:
-      one: The name of the first run.
-      other: The name of the second run.
-      statistic: The name of the statistic.
-      heads: The number of heads that both know the statistic of; 0 if the runs have different
-        numbers of layers or heads, so that no head has a counterpart.
+      one, other: The names of the runs.
+      heads: The number of heads that both know the statistic of; 0 if no head has a counterpart, as
+        the runs have different numbers of layers or heads.
       overall: The rank correlation over all heads; NaN without counterparts.
-      within: The same after the mean of its layer is removed from each head, so that two runs do
-        not agree only because both depend on depth.
+      within: The same without the mean of each layer, so that two runs do not agree only because
+        both depend on depth.
       profile: The rank correlation of the means of layers at the same relative depth.
     """
 
@@ -77,12 +72,14 @@ class Comparison(Result):
       rows: The row of each run: its name and headline numbers as texts. A dash stands for a number
         that was not measured.
       claims: The verdicts on the claims, by the name of the run.
-      over_tasks: The verdicts on the claims that are about several tasks, by the name of the model.
+      over_tasks: The verdicts on the claims about several tasks, by the name of the model.
       grids: The statistics of heads [L, N] that another run has, too: by the name of the run, and
         by that of the statistic.
       agreements: How far each two runs agree in each statistic that both have.
       missing: The results that a run once had and that are not compared, by the name of the run.
     """
+
+    title: ClassVar[str] = 'Side by side'
 
     rows: tuple[tuple[str, ...], ...]
     claims: Mapping[str, Claims]
@@ -90,10 +87,6 @@ class Comparison(Result):
     grids: Mapping[str, Mapping[str, np.ndarray]]
     agreements: tuple[GridAgreement, ...]
     missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return 'Side by side'
 
     def frames(self):
         corrected = self.corrected
@@ -103,27 +96,25 @@ class Comparison(Result):
             else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
             for claim, run, verdict, p_value, adjusted, after, _ in corrected
         }
-        sources = {
-            each.claim.text: each.claim.source
-            for found in self.claims.values()
-            for each in found.decided
-        }
-        unknown = verdicts.NOT_MEASURED
-        over_tasks = []
-        for model, found in self.over_tasks.items():
-            frame = verdicts_frame(found)
-            frame.insert(0, 'model', model)
-            frame.attrs['shown'] = ['model', *frame.attrs['shown']]
-            frame.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
-            over_tasks.append(frame)
+        decided = [each.claim for found in self.claims.values() for each in found.decided]
+        rows = [
+            (
+                claim,
+                source,
+                *(shown.get((claim, run), verdicts.NOT_MEASURED) for run in self.claims),
+            )
+            for claim, source in dict.fromkeys((each.text, each.source) for each in decided)
+        ]
+        by_model = [(model, each) for model, found in self.over_tasks.items() for each in found]
+        over_tasks = verdicts_frame([each for _, each in by_model])
+        over_tasks.insert(0, 'model', [model for model, _ in by_model])
+        over_tasks.attrs['shown'] = ['model', *over_tasks.attrs['shown']]
+        over_tasks.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
         return {
             'runs': framed(('run', *_headlines('', [])), self.rows),
             'claims': framed(
                 ('claim', 'source', *self.claims),
-                [
-                    (claim, source, *(shown.get((claim, run), unknown) for run in self.claims))
-                    for claim, source in sources.items()
-                ],
+                rows,
                 'Which claims hold after correction for all claims and runs (in brackets p, alone '
                 'and corrected).',
             ),
@@ -134,7 +125,7 @@ class Comparison(Result):
                 corrected,
                 'Every test of every claim, alone and corrected.',
             ),
-            'claims_over_tasks': _joined(over_tasks),
+            'claims_over_tasks': over_tasks,
         } | self._frames_of_heads()  # fmt: skip
 
     def _frames_of_heads(self) -> 'dict[str, pandas.DataFrame]':
@@ -171,14 +162,17 @@ class Comparison(Result):
 
     def figures(self):
         drawings = {}
-        pairs = list(self._pairs())[:_PAIRS]
+        # Those whose heads have counterparts.
+        pairs = list(
+            dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads)
+        )
         if pairs:
-            drawings['agreement'] = lambda: self._agreement(pairs)
+            drawings['agreement'] = lambda: self._agreement(pairs[:_PAIRS])
         if self.agreements:
             drawings['profiles'] = self._profiles
         return Figures(drawings)
 
-    def _agreement(self, pairs: 'Sequence[tuple[str, str]]') -> 'plots.Figure':
+    def _agreement(self, pairs: Sequence[tuple[str, str]]) -> 'plots.Figure':
         rows = _ends(self._statistics(by_heads=True), _DRAWN)
         found = {(each.one, each.other, each.statistic): each for each in self.agreements}
         panels, filled = {}, {}
@@ -186,18 +180,11 @@ class Comparison(Result):
         runs = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
         short = dict(zip(runs, string.ascii_uppercase, strict=False))
         for pair in pairs:
-            for name in ('overall', 'within'):
-                kind = 'all heads' if name == 'overall' else 'within layers'
+            for name, kind in (('overall', 'all heads'), ('within', 'within layers')):
                 title = kind if len(pairs) == 1 else f'{" and ".join(map(short.get, pair))}, {kind}'
-                drawn = [
-                    getattr(found[(*pair, row)], name) if (*pair, row) in found else _NONE
-                    for row in rows
-                ]
-                panels[title] = tuple(
-                    np.array([getattr(each, end) for each in drawn])
-                    for end in ('rank', 'low', 'high')
-                )
-                _, low, high = panels[title]
+                drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
+                rank, low, high = np.array([(each.rank, each.low, each.high) for each in drawn]).T
+                panels[title] = rank, low, high
                 filled[title] = (low > 0) | (high < 0)
         about = ' of ' + ' and '.join(pairs[0])
         if len(pairs) > 1:
@@ -208,23 +195,16 @@ class Comparison(Result):
         )
 
     def _profiles(self) -> 'plots.Figure':
-        shown = _ends(self._statistics(by_heads=False), _PANELS)
-        return plots.depth_profiles(
-            {
-                _wrapped(statistic): {
-                    run: _means(grids[statistic])
-                    for run, grids in self.grids.items()
-                    if statistic in grids
-                }
-                for statistic in shown
+        panels: dict[str, dict[str, np.ndarray]] = {}
+        for statistic in _ends(self._statistics(by_heads=False), _PANELS):
+            with_it = {run: grids for run, grids in self.grids.items() if statistic in grids}
+            # The analysis stands above its statistic.
+            panels[statistic.replace(': ', ':\n', 1)] = {
+                run: _means(grids[statistic]) for run, grids in with_it.items()
             }
-        ).captioned(
+        return plots.depth_profiles(panels).captioned(
             'Means of layers by relative depth, of the statistics that agree most and least.'
         )
-
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Return the pairs of runs whose heads have counterparts."""
-        return iter(dict.fromkeys((each.one, each.other) for each in self.agreements if each.heads))
 
     def _statistics(self, *, by_heads: bool) -> list[str]:
         """Return the statistics in the order of how far runs agree, the greatest first."""
@@ -245,10 +225,11 @@ class Comparison(Result):
             found = [*self._equal(), *self._pair_findings(pairs)]
         heads = [each for each in self.agreements if np.isfinite(each.within.rank)]
         if len(heads) > 1:
-            found += [
-                _extreme('most', max(heads, key=lambda each: _or(each.within.low, each.within))),
-                _extreme('least', min(heads, key=lambda each: _or(each.within.high, each.within))),
-            ]
+            # By the end of the interval; by the estimate if there is none.
+            low = [np.nan_to_num(each.within.low, nan=each.within.rank) for each in heads]
+            high = [np.nan_to_num(each.within.high, nan=each.within.rank) for each in heads]
+            found.append(_extreme('most', heads[int(np.argmax(low))]))
+            found.append(_extreme('least', heads[int(np.argmin(high))]))
         return found
 
     def _pair_findings(self, pairs: _Pairs) -> Iterator[Finding]:
@@ -256,18 +237,17 @@ class Comparison(Result):
         for (one, other), members in pairs.items():
             profiles = [each.profile for each in members if np.isfinite(each.profile)]
             if profiles and not any(each.heads for each in members):
+                shape, theirs = (
+                    '{} x {}'.format(*next(iter(self.grids[run].values())).shape)
+                    for run in (one, other)
+                )
                 yield measured(
                     f'profiles: {one}, {other}',
                     np.median(profiles),
                     template='{one} ({shape}) and {other} ({other_shape}) have different layers '
                     'or heads; layers at the same relative depth have the median rank correlation '
                     '{estimate:.2f}.',
-                    numbers={
-                        'one': one,
-                        'other': other,
-                        'shape': _shape(self.grids[one]),
-                        'other_shape': _shape(self.grids[other]),
-                    },
+                    numbers={'one': one, 'other': other, 'shape': shape, 'other_shape': theirs},
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
         for (one, other), members in pairs.items():
@@ -290,12 +270,13 @@ class Comparison(Result):
             equal = sum(_is_same(self.grids[one][name], self.grids[other][name]) for name in both)
             if equal:
                 yield Finding(
-                    name=f'equal: {one}, {other}', estimate=equal, unit='statistics',
-                    sample=len(both), sample_of='statistics', source=_SOURCE,
+                    name=f'equal: {one}, {other}',
+                    estimate=equal,
                     template='Of {sample} statistics of heads that {one} and {other} have, '
                     '{estimate} {estimate:|is|are} equal to the last digit and not compared.',
                     numbers={'one': one, 'other': other},
-                )  # fmt: skip
+                    **_OF_RANKS | {'unit': 'statistics', 'sample': len(both)},
+                )
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
@@ -304,51 +285,40 @@ class Comparison(Result):
         The tests are in the order of the claims. Those about several tasks are the last, with the
         model in place of the run.
         """
+        tests = [(name, each) for name, found in self.claims.items() for each in found.decided]
         # Those of Clark et al. are only tested where their measurements are.
-        each_claim = dict.fromkeys(
-            verdict.claim for found in self.claims.values() for verdict in found.decided
-        )
-        tests = [
-            (name, verdict)
-            for claim in each_claim
-            for name, found in self.claims.items()
-            for verdict in found.decided
-            if verdict.claim == claim
-        ]
+        order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
+        tests.sort(key=lambda test: order.index(test[1].claim))
         tests += [(name, each) for name, found in self.over_tasks.items() for each in found]
         adjusted = verdicts.corrected(
             [verdict.claim for _, verdict in tests], [verdict.p for _, verdict in tests]
         )
         return [
             (
-                verdict.claim.text, name, verdict.verdict, verdict.p, float(p_value),
-                verdict.after(float(p_value)), verdict.population,
+                each.claim.text, name, each.verdict, each.p, p_value, each.after(p_value),
+                each.population,
             )
-            for (name, verdict), p_value in zip(tests, adjusted, strict=True)
+            for (name, each), p_value in zip(tests, adjusted.tolist(), strict=True)
         ]  # fmt: skip
 
     def notes(self):
-        return [
+        notes = [
             'Scores are times a hundred. Effects are in points, on the examples that the best and '
             'the worst were chosen on.',
             'Claims are corrected for the number of claims and of tests of each (Benjamini and '
             'Bogomolov).',
-            *self._notes_on_heads(),
-            *(
-                f'Not compared, since it is of another version or other inputs: '
-                f'{", ".join(names)} of {run}. The command that made the run computes it again.'
-                for run, names in self.missing.items()
-                if names
-            ),
         ]
-
-    def _notes_on_heads(self) -> list[str]:
-        if not any(each.heads for each in self.agreements):
-            return []
-        return [
-            'Heads have counterparts only where two models come from one pre-training.',
-            'Errors of measurement lower every correlation, and extremes of many are so by chance, '
-            'too.',
+        if any(each.heads for each in self.agreements):
+            notes += [
+                'Heads have counterparts only where two models come from one pre-training.',
+                'Errors of measurement lower every correlation, and extremes of many are so by '
+                'chance, too.',
+            ]
+        return notes + [
+            f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '
+            f'{run}. The command that made the run computes it again.'
+            for run, names in self.missing.items()
+            if names
         ]
 
 
@@ -362,10 +332,8 @@ def comparison(
     All claims are corrected together. Statistics of heads are those of `Result.head_tables`.
 
     Args:
-      runs: The results of each run, by its name, such as 'MRPC', or 'MiniLM, MRPC' where models
-        are compared, too.
-      missing: The results that a run once had and that are not compared, by the name of the run; a
-        note tells them. None if there are none.
+      runs: The results of each run, by its name, such as 'MRPC' or 'MiniLM, MRPC'.
+      missing: The results, by run, that it once had and that are not compared; a note tells them.
 
     Raises:
       ValueError: There is no run.
@@ -394,9 +362,8 @@ def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
     """Return all grids [L, N] of a run by the name of the analysis, the frame and the statistic."""
     grids: dict[str, np.ndarray] = {}
     for result in results:
-        analysis = re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
         for name, grid in result.head_tables().items():
-            grids.setdefault(f'{analysis}, {name}', grid)
+            grids.setdefault(f'{class_title(result)}, {name}', grid)
     return grids
 
 
@@ -408,9 +375,9 @@ def _agreements(
 ) -> Iterator[GridAgreement]:
     """Return the agreement of two runs in each statistic that both have.
 
-    What orders the heads of both as another statistic does is that statistic once more, such as a
-    score and its difference from that of the whole model, and is left out. So is what is equal to
-    the last digit: then both have measured the same model on the same texts.
+    A statistic that orders the heads of both as another does is left out, such as a score and its
+    difference from that of the whole model. So is one that is equal to the last digit: then both
+    have measured the same model on the same texts.
     """
     known = set()
     for statistic, grid in grids.items():
@@ -441,11 +408,8 @@ def _agreements(
 def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> Agreement:
     """Return the rank correlation of two grids of heads, with an interval over layers.
 
-    The interval is that of the jackknife over layers, since heads of one layer may be alike.
-
-    Args:
-      one: [L, N] A statistic of one model; NaN where it is not known.
-      other: [L, N] The same of another model, NaN at the same heads.
+    The interval is that of the jackknife over layers, since heads of one layer may be alike. A head
+    of unknown value is NaN in both grids.
     """
     ours, theirs = _ranks(one), _ranks(other)
     with np.errstate(invalid='ignore'):
@@ -460,10 +424,9 @@ def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
-    """Return the ranks of all heads, about their mean: among all, and without each layer.
+    """Return the ranks of all heads about their mean [L N, 1 + L].
 
-    Returns:
-      [L N, 1 + L] At place 0 among all heads, at place l without layer l, whose heads have 0.
+    At place 0 they are among all, at place l without layer l, whose heads have 0.
     """
     layers, heads = grid.shape
     flat = grid.ravel()
@@ -487,67 +450,39 @@ def _depth(layers: int) -> np.ndarray:
     return np.linspace(0, 1, layers)
 
 
-def _shape(grids: Mapping[str, np.ndarray]) -> str:
-    return '{} x {}'.format(*next(iter(grids.values())).shape)
-
-
 def _ends(names: Sequence[str], count: int) -> list[str]:
     """Return the first and the last of some names, at most so many."""
     half = count // 2
     return list(names) if len(names) <= count else [*names[:half], *names[-half:]]
 
 
-def _wrapped(statistic: str) -> str:
-    """Return the name of a statistic in two lines, the analysis above."""
-    return statistic.replace(': ', ':\n', 1)
-
-
-def _or(end: float, found: Agreement) -> float:
-    """Return the end of an interval; the estimate if there is none."""
-    return found.rank if np.isnan(end) else end
-
-
 def _extreme(which: str, each: GridAgreement) -> Finding:
     """Return the finding on the statistic in which runs agree most or least."""
-    return Finding(
-        name=f'agree {which}', estimate=each.within.rank, unit='rank correlation',
-        where=each.statistic, low=each.within.low, high=each.within.high, sample=each.heads,
-        sample_of='heads', source=_SOURCE,
+    names = {'which': which, 'one': each.one, 'other': each.other}
+    return measured(
+        f'agree {which}',
+        (each.within.rank, each.within.low, each.within.high),
+        where=each.statistic,
         template='Within layers, heads of {one} and {other} agree {which} in {where}: rank '
         'correlation {estimate:.2f}, {overall:.2f} over all heads.',
-        numbers={
-            'which': which, 'one': each.one, 'other': each.other, 'overall': each.overall.rank,
-        },
-    )  # fmt: skip
-
-
-def _joined(frames: 'Sequence[pandas.DataFrame]') -> 'pandas.DataFrame':
-    """Return frames with the same columns as one; caption and shown columns are the first one's."""
-    import pandas
-
-    joined = pandas.concat(frames, ignore_index=True)
-    joined.attrs = frames[0].attrs
-    return joined
-
-
-def _first(results: Sequence[Result], kind: type[T]) -> T | None:
-    return next((each for each in results if isinstance(each, kind)), None)
+        numbers=names | {'overall': each.overall.rank},
+        **_OF_RANKS | {'sample': each.heads, 'sample_of': 'heads'},
+    )
 
 
 def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     """Return the headline numbers of a run as texts, by the names of their columns."""
-    tuned = _first(results, Finetuning)
-    change = _first(results, AttentionChange)
-    ablation = _first(results, Ablation)
+    tuned = first(results, Finetuning)
+    change = first(results, AttentionChange)
+    ablation = first(results, Ablation)
     metric = score = layers = '–'
     if tuned is not None and 'pretrained' in tuned.starts:
-        metric = '/'.join(TITLES[each] for each in tuned.metrics)
+        metric = tuned.titles
         score = spread(tuned.starts['pretrained'].last, tuned.metrics)
     if change is not None and 'paper' in change.readings:
         similar = change.grids['paper'].mean(axis=1)
-        layers = ', '.join(
-            f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2]
-        )
+        most = np.argsort(similar)[:2]
+        layers = ', '.join(f'L{layer + 1} ({similar[layer]:.3f})' for layer in most)
     # Runs may be named after their models, too.
     task = tuned.subject.task if tuned is not None and tuned.subject.task else name
     published = paper.finetuning(task)
@@ -556,15 +491,11 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     found = {
         'metric': metric,
         'fine-tuned': score,
-        'paper: BERT-base': '–'
-        if published is None
-        else shown(published.finetuned_from_pretrained),
+        'paper: BERT-base': shown(published.finetuned_from_pretrained) if published else '–',
         'two layers that change most (similarity)': layers,
     }
-    found |= _extremes('head', heads)
-    found['heads needed / better without (Holm)'] = (
-        '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
-    )
+    significant = '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
+    found |= _extremes('head', heads) | {'heads needed / better without (Holm)': significant}
     return found | _extremes('layer', sets.get('layers'))
 
 

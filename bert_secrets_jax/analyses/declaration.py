@@ -10,22 +10,19 @@ from bert_secrets_jax.runs.result import Result
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """A section of reports: an analysis, bound to inputs and settings.
-
-    A module of an analysis has one as `SECTION`. The section has the name of the function.
+    """A section of reports: an analysis, bound to inputs and settings, as `SECTION` of its module.
 
     Attributes:
-      analysis: The function; it takes `settings` and `subject`, and returns a `Result`.
+      analysis: The function, after which the section is named. It takes `settings` and `subject`.
       title: The question of the section, in a line.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
         'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.
-      needs: The inputs that a run must have: 'words' (a spaCy pipeline), 'trees', 'training' or
-        'classifier'.
-      passes: About how many forward passes over the texts it takes besides the shared one.
-      seconds: About how many seconds it takes besides.
+      needs: The inputs that a run must have. 'words' is a spaCy pipeline.
+      passes, seconds: About how many forward passes over the texts it takes besides the shared one,
+        and how many seconds besides.
       asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
     """
 

@@ -30,8 +30,7 @@ class ExampleMaps(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      maps: The maps of each sentence, by the name of the model. A second model is the fine-tuned
-        one.
+      maps: The maps of each sentence, by the name of the model. A second one is fine-tuned.
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').
     """
@@ -49,16 +48,11 @@ class ExampleMaps(Result):
         return next(iter(self.maps.values()))
 
     def figures(self):
-        numbered = list(enumerate(self.first, 1))
-        large = {
-            f'maps{number}_heads': functools.partial(_draw_heads, self, example)
-            for number, example in numbered
-            if self.telling
-        }
-        every = {
-            f'maps{number}_all': functools.partial(_draw_all, example)
-            for number, example in numbered
-        }
+        large, every = {}, {}
+        for number, example in enumerate(self.first, 1):
+            every[f'maps{number}_all'] = functools.partial(_draw_all, example)
+            if self.telling:
+                large[f'maps{number}_heads'] = functools.partial(_draw_heads, self, example)
         # On a page, the explorer stands in for the maps of all heads.
         return Figures(large | every, only_files=every)
 
@@ -96,8 +90,8 @@ def example_maps(
       tuned: The same model fine-tuned, whose maps are shown, too. Of several, the first is used.
       count: The number of texts to show. If there are fewer, all are shown.
       max_length: The greatest number of tokens. Longer inputs are cut.
-      tables: The statistics of the heads from `special_tokens`. Heads that are extreme in one of
-        these are drawn large; None draws no head large.
+      tables: The statistics of `special_tokens`, in which extreme heads are drawn large; None draws
+        no head large.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
@@ -115,13 +109,7 @@ def example_maps(
 
 
 def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) -> list[TokenMaps]:
-    """Return the maps of a few texts, of all kinds and with the scores of all methods that apply.
-
-    Args:
-      model: The model.
-      texts: The texts.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-    """
+    """Return the maps of a few texts, of all kinds and with the scores of all methods."""
     classifies = model.config.head == SEQUENCES and model.config.num_labels
     methods = _METHODS if classifies else ()
     return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
@@ -132,14 +120,7 @@ def choose(
 ) -> list[Example]:
     """Return examples that are short enough for a figure, spread evenly over the shortest fifth.
 
-    Args:
-      pretrained: The model whose tokenizer counts the wordpieces.
-      examples: The examples to choose from.
-      count: The number of examples to return. If there are fewer, all are returned.
-      max_length: The greatest number of tokens. Longer inputs are cut.
-
-    Raises:
-      ValueError: The count is below 1.
+    If there are fewer than `count`, all are returned.
     """
     if count < 1:
         raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
@@ -151,14 +132,7 @@ def choose(
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
-    """Return the heads that are extreme in a statistic.
-
-    Args:
-      tables: The tables of `special_tokens`. Statistics that are missing are left out.
-
-    Returns:
-      The layer and the head, from 0, by the reason for choosing them ('L3-H1: most to [SEP]').
-    """
+    """Return the heads, from 0, that are extreme in a statistic, by the reason."""
     extremes = {
         f'most to {name}': tables[name].mean
         for name in ('[CLS]', '[SEP]', 'previous token', 'next token')

@@ -1,8 +1,8 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,13 +11,13 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     Tables,
-    mean_over_runs,
+    mean_finding,
     models_frames,
     notes_of,
     over_seeds,
     significant_change,
+    top_as_text,
     top_head,
-    with_error,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
@@ -30,10 +30,9 @@ from bert_secrets_jax.measure.catalogue import (
     notebook,
     plural,
 )
-from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.findings import extreme, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
@@ -49,17 +48,14 @@ class Features(Result):
       before: The tables of the model before fine-tuning, by the name of the statistic: [CLS],
         [SEP], and the features in the readings of the paper and of the notebook.
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
-        ('change of noun'), which are taken example by example. Empty if no fine-tuned model was
-        measured.
+        example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
+
+    title: ClassVar[str] = 'Attention to linguistic features'
 
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
-
-    @property
-    def title(self) -> str:
-        return 'Attention to linguistic features'
 
     @property
     def names(self) -> list[str]:
@@ -73,10 +69,7 @@ class Features(Result):
 
     @property
     def changed(self) -> Tables:
-        """The tables of the changes by fine-tuning, mean over seeds; empty without such models.
-
-        Their names are [CLS], [SEP] and the features.
-        """
+        """The changes of [CLS], [SEP] and the features, mean over seeds; or empty."""
         names = (*SPECIAL, *self.names)
         tables = self._over_seeds(map(change, names))
         return {name: tables[change(name)] for name in names if tables}
@@ -110,17 +103,12 @@ class Features(Result):
     def figures(self):
         drawings = {}
         if self.runs:
-            drawings['special_tokens_finetuned'] = functools.partial(_draw_special, self)
+            drawings['special_tokens_finetuned'] = _draw_special
         if self.names:
-            drawings['features'] = functools.partial(
-                _draw_grids, self, self.before, 'the model as it is', 'heads'
-            )
+            drawings['features'] = _draw_before
         if self.names and self.runs:
-            drawings['features_finetuned'] = functools.partial(
-                _draw_grids, self, self.after, 'the fine-tuned model', 'heads_finetuned'
-            )
-            drawings['features_change'] = functools.partial(_draw_change, self)
-        return Figures(drawings)
+            drawings |= {'features_finetuned': _draw_after, 'features_change': _draw_change}
+        return drawn(self, **drawings)
 
     def findings(self):
         tables = self.after or self.before
@@ -160,29 +148,19 @@ class Features(Result):
 
     def _mean(self, name: str, which: str, **fields) -> Finding:
         """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
-        found = mean_over_runs(self._models, [which])
-        return measured(
-            name,
-            found.interval,
-            unit=UNIT,
-            sample=int(self.before[which].count),
-            sample_of=found.sample_of,
-            source=SOURCE,
-            **fields,
-        )
+        return mean_finding(name, self._models, [which], unit=UNIT, source=SOURCE, **fields)
 
     def _most_changed(self) -> Finding:
         size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
-        found = mean_over_runs(list(self.runs.values()), [change(moved)], head)
-        return extreme(
+        return mean_finding(
             'the feature that fine-tuning changes most',
+            self._models,
+            [change(moved)],
             head,
-            found.interval,
+            where=head_name(*head),
             unit=UNIT,
-            sample=int(self.changed[moved].count),
-            sample_of=found.sample_of,
             source=SOURCE,
             template='Fine-tuning changes attention to {feature} most: by {size:.4f} per head, and '
             'by {estimate:+.3f} in {where}.',
@@ -194,16 +172,15 @@ class Features(Result):
         after = self.after
         for name in (*SPECIAL, *self.names):
             before = self.before[name]
-            row = [name, before.count, before.mean.mean(), _top(before)]
+            row = [name, before.count, before.mean.mean(), top_as_text(before)]
             if self.runs:
                 moved = [significant_change(run[change(name)]) for run in self.runs.values()]
-                rise, fall = (
-                    np.nan
-                    if moved[0] is None
-                    else int(np.all([each * sign > 0 for each in moved], axis=0).sum())
-                    for sign in (1, -1)
-                )
-                row += [after[name].mean.mean(), _top(after[name]), rise, fall]
+                counts = [np.nan, np.nan]
+                if moved[0] is not None:
+                    counts = [
+                        int(np.all(sign * np.array(moved) > 0, axis=0).sum()) for sign in (1, -1)
+                    ]
+                row += [after[name].mean.mean(), top_as_text(after[name]), *counts]
             rows.append(row)
         columns = ['feature', 'examples', 'pretrained', 'pretrained_top_head']
         caption = 'Means are over all heads.'
@@ -215,7 +192,7 @@ class Features(Result):
 
     def _readings(self):
         rows = [
-            (name, _top(self.before[name]), theirs.count, _top(theirs))
+            (name, top_as_text(self.before[name]), theirs.count, top_as_text(theirs))
             for name in self.names
             if name in FEATURES_OF_NOTEBOOK
             for theirs in [self.before[notebook(name)]]
@@ -225,10 +202,6 @@ class Features(Result):
             rows,
             'Both readings: the notebook finds words by spelling, and counts their absence as 0.',
         )
-
-
-def _top(table: HeadTable) -> str:
-    return with_error(table, top_head(table.mean))
 
 
 def feature_statistics() -> list[Described]:
@@ -283,18 +256,24 @@ def _draw_special(result: Features):
     )
 
 
-def _draw_grids(result: Features, tables: Tables, model: str, frame: str):
-    return plots.head_grids(
-        {name: tables[name].mean for name in result.names}, label=UNIT
-    ).captioned(f'Attention to linguistic features in {model}.', plots.Source(frame, 'mean'))
+def _draw_before(result: Features):
+    return _grids(result, result.before, label=UNIT).captioned(
+        'Attention to linguistic features in the model as it is.', plots.Source('heads', 'mean')
+    )
+
+
+def _draw_after(result: Features):
+    return _grids(result, result.after, label=UNIT).captioned(
+        'Attention to linguistic features in the fine-tuned model.',
+        plots.Source('heads_finetuned', 'mean'),
+    )
+
+
+def _grids(result: Features, tables: Tables, **options: Any):
+    return plots.head_grids({name: tables[name].mean for name in result.names}, **options)
 
 
 def _draw_change(result: Features):
-    changed = result.changed
-    return plots.head_grids(
-        {name: changed[name].mean for name in result.names},
-        label='change (share)',
-        differences=True,
-    ).captioned(
+    return _grids(result, result.changed, label='change (share)', differences=True).captioned(
         'What fine-tuning changes of it.', plots.Source('heads_finetuned', 'mean', 'change of {}')
     )

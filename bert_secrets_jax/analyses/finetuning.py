@@ -1,7 +1,6 @@
 """The scores of fine-tuning from pre-trained and from random weights (section 4.3, Table 1)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -12,7 +11,8 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 
@@ -24,13 +24,11 @@ class Start:
     Attributes:
       seeds: The seed of each run.
       history: The rows of all training curves, as in `Finetuned.history`.
-      before: The row of each run on the dev examples before training.
-      last: The row of each run on the dev examples after the last epoch.
-      best: The row of each run on the dev examples after its best epoch, which was chosen on the
-        same examples.
-      p_learnt: The one-sided p-value of each run [runs] under the hypothesis that it has learnt
-        nothing: that it is no better than always answering the larger class (exact binomial test),
-        or, in a regression, that its correlation is zero.
+      before, last, best: The row of each run on the dev examples before training, after the last
+        epoch, and after its best epoch, which was chosen on the same examples.
+      p_learnt: The one-sided p-value of each run [runs] if it has learnt nothing: if it is no
+        better than always answering the larger class (exact binomial test), or, in a regression, if
+        its correlation is zero.
     """
 
     seeds: tuple[int, ...]
@@ -48,16 +46,15 @@ class Finetuning(Result):
     Attributes:
       subject: The names of the model, the dev texts and the task.
       train_texts: The name of the training texts.
-      train_examples: The number of training examples.
-      dev_examples: The number of dev examples that the models are evaluated on.
+      train_examples, dev_examples: The numbers of training and of dev examples.
       metrics: The names of the metrics, the task's own first.
       larger_class: The share of the most frequent class among the dev examples; NaN for a
         regression.
       tested: The metric by which it is tested whether a model has learnt anything.
-      starts: The runs from each start, 'pretrained' or 'random'; one from which there are none is
-        left out.
+      starts: The runs from each start, 'pretrained' or 'random'; one without runs is left out.
     """
 
+    title: ClassVar[str] = 'Fine-tuning'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -70,22 +67,18 @@ class Finetuning(Result):
     starts: Mapping[str, Start]
 
     @property
-    def title(self) -> str:
-        return 'Fine-tuning'
+    def titles(self) -> str:
+        """The names of the metrics for readers."""
+        return '/'.join(TITLES[name] for name in self.metrics)
 
     @property
     def unlearnt(self) -> list[int]:
-        """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %.
-
-        Such a model is not significantly above the larger class or, in a regression, a zero
-        correlation.
-        """
+        """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %."""
         if 'pretrained' not in self.starts:
             return []
         start = self.starts['pretrained']
-        return [
-            seed for seed, p in zip(start.seeds, start.p_learnt, strict=True) if learnt_nothing(p)
-        ]
+        runs = zip(start.seeds, start.p_learnt, strict=True)
+        return [seed for seed, p_value in runs if learnt_nothing(p_value)]
 
     def verdicts(self):
         metric = self.metrics[0]
@@ -110,24 +103,21 @@ class Finetuning(Result):
         }
 
     def figures(self):
-        return Figures({'learning_curves': functools.partial(_draw, self)})
+        return drawn(self, learning_curves=_draw)
 
     def findings(self):
-        findings, titles = self._warnings(), '/'.join(TITLES[name] for name in self.metrics)
+        findings = self._warnings()
         for name, runs in self.starts.items():
-            fields = {
-                'unit': f'{TITLES[self.metrics[0]]} x 100',
-                'sample': len(runs.seeds),
-                'sample_of': 'runs',
-                'source': SOURCE,
-            }
+            metric, count = self.metrics[0], len(runs.seeds)
+            fields = {'unit': f'{TITLES[metric]} x 100', 'sample': count, 'sample_of': 'runs'}
+            fields['source'] = SOURCE
             last, best = (
-                [100 * row[self.metrics[0]] for row in rows] for rows in (runs.last, runs.best)
+                np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
             findings += [
-                Finding(
-                    name=f'score from {name} weights',
-                    estimate=float(np.mean(last)),
+                measured(
+                    f'score from {name} weights',
+                    last,
                     template='Fine-tuned on {train:example|examples} from {start} weights, {model} '
                     'reaches {spread} ({titles} x {hundred}) on {dev} of {texts}.',
                     numbers={
@@ -135,17 +125,15 @@ class Finetuning(Result):
                         'start': {'pretrained': 'pre-trained'}.get(name, name),
                         'model': self.subject.model,
                         'spread': spread(runs.last, self.metrics),
-                        'titles': titles,
+                        'titles': self.titles,
                         'hundred': 100,
                         'dev': self.dev_examples,
                         'texts': self.subject.texts,
                     },
                     **fields,
                 ),
-                Finding(
-                    name=f'best epoch from {name} weights, chosen on the same examples',
-                    estimate=float(np.mean(best)),
-                    **fields,
+                measured(
+                    f'best epoch from {name} weights, chosen on the same examples', best, **fields
                 ),
             ]
         return findings
@@ -156,38 +144,27 @@ class Finetuning(Result):
             return []
         start, seed = self.starts['pretrained'], self.unlearnt[0]
         place = start.seeds.index(seed)
-        return [
-            not_learnt(
-                f'with seed {seed}, the fine-tuned model',
-                self.tested,
-                start.last[place][self.tested],
-                self.larger_class,
-                start.p_learnt[place],
-                self.dev_examples,
-            )
-        ]
+        score, p_value = start.last[place][self.tested], start.p_learnt[place]
+        whose, sample = f'with seed {seed}, the fine-tuned model', self.dev_examples
+        return [not_learnt(whose, self.tested, score, self.larger_class, p_value, sample)]
 
     def _table1(self):
-        pretrained, random = self.starts.get('pretrained'), self.starts.get('random')
-        ours = (
-            pretrained and pretrained.before,
-            random and random.last,
-            pretrained and pretrained.last,
-        )
-        rows = [('ours', *(spread(each or [], self.metrics) for each in ours))]
+        columns = {
+            'pre-trained, not fine-tuned': ('pretrained', 'before', 'pretrained_no_finetuning'),
+            'fine-tuned from random weights': ('random', 'last', 'finetuned_from_normal_init'),
+            'fine-tuned': ('pretrained', 'last', 'finetuned_from_pretrained'),
+        }
+        ours = [getattr(self.starts.get(start), which, []) for start, which, _ in columns.values()]
+        rows = [('ours', *(spread(each, self.metrics) for each in ours))]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
-            published = (
-                theirs.pretrained_no_finetuning,
-                theirs.finetuned_from_normal_init,
-                theirs.finetuned_from_pretrained,
-            )
+            published = [getattr(theirs, name) for _, _, name in columns.values()]
             rows.append(('paper: BERT-base', *map(shown, published)))
         return framed(
-            ('', 'pre-trained, not fine-tuned', 'fine-tuned from random weights', 'fine-tuned'),
+            ('', *columns),
             rows,
-            f'{"/".join(TITLES[name] for name in self.metrics)} x 100 (mean ± standard deviation '
-            f'over seeds; {self.subject.as_in("Table 1")}).',
+            f'{self.titles} x 100 (mean ± standard deviation over seeds; '
+            f'{self.subject.as_in("Table 1")}).',
         )
 
 
@@ -197,9 +174,8 @@ def finetuning(
     """Report the scores of fine-tuning beside the paper's Table 1.
 
     Args:
-      *tuned: The results of `bs.finetune` from pre-trained weights, from random weights, or both.
-        If two have the same start, the later one is reported; the numbers of examples are those of
-        the first.
+      *tuned: The results of `bs.finetune` from pre-trained weights, random weights, or both. Of two
+        with the same start, the later one is reported; numbers of examples are those of the first.
       subject: The names of the model, the dev texts and the task, for sentences and captions.
       train_texts: The name of the training texts.
 
@@ -234,12 +210,9 @@ def finetuning(
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
-    """Return means and standard deviations over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
+    """Return means and deviations of scores over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
 
-    Args:
-      rows: One row per run, with its score for each metric. Without rows the text is a dash; with a
-        single row it has no standard deviation.
-      metrics: The names of the metrics. Scores are shown times a hundred.
+    Scores are times a hundred. Without rows the text is a dash; a single row has no deviation.
     """
     if not rows:
         return '–'

@@ -13,9 +13,9 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import links, marks, verdicts
 from bert_secrets_jax.analyses.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings, in_one_pass
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, mark, tokenize
+from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
@@ -30,7 +30,8 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
@@ -40,8 +41,6 @@ FRAMES_DIRECTION = RELATION.replace('-', ' to ')
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinkedMap:
     """The maps of some heads on a text with links.
-
-    Shapes: H heads, T wordpieces, P pairs of linked wordpieces.
 
     Attributes:
       tokens: The T wordpieces.
@@ -64,8 +63,8 @@ class Frames(Result):
       subject: The names of the model, the sample (as texts) and the task.
       tests: The attention along the links compared with other places, by direction ('frame element
         to target').
-      tables: The tables of the same attention in the readings of the paper and of the notebook, by
-        direction ('frame element to target', 'frame element to target (notebook)').
+      tables: The tables of the same attention by direction in the readings of the paper and of the
+        notebook ('frame element to target (notebook)').
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
@@ -111,19 +110,18 @@ class Frames(Result):
 
     def findings(self):
         findings = links.findings_of(self.tests, SOURCE)
-        if FRAMES_DIRECTION in self.tests:
-            findings += [
-                Finding(
-                    name=f"published: BERT-base's {name} along frame links",
-                    estimate=score,
-                    unit=links.UNIT,
-                    sample=473,
-                    sample_of='sentences',
-                    source=f'{SOURCE}, Figure 3',
-                )
-                for name, score in paper.frame_heads().items()
-            ]
-        return findings
+        if FRAMES_DIRECTION not in self.tests:
+            return findings
+        fields = {'unit': links.UNIT, 'sample': 473, 'sample_of': 'sentences'}
+        return findings + [
+            measured(
+                f"published: BERT-base's {name} along frame links",
+                score,
+                source=f'{SOURCE}, Figure 3',
+                **fields,
+            )
+            for name, score in paper.frame_heads().items()
+        ]
 
     def notes(self):
         return ['The published scores are those of the notebook, which compares them with nothing.']
@@ -136,11 +134,7 @@ class Frames(Result):
 
 
 def link_statistics(relations: Sequence[str]) -> list[Described]:
-    """Return the statistics of attention along links in both directions and both readings.
-
-    Args:
-      relations: The names of the relations.
-    """
+    """Return the statistics of attention along links in both directions and both readings."""
     return [
         relation(each.relation, each.reverse, reading)
         for each in directions(relations).values()
@@ -160,21 +154,18 @@ def frames(
 ) -> Frames:
     """Measure attention along frame links, and at places where these could stand as well.
 
-    The places are those of `relations`. Parts of speech are those of the sample; where it has none,
-    spaCy finds them, if the pipeline is installed.
+    The places are those of `relations`. Where the sample has no parts of speech, spaCy finds them,
+    if the pipeline is installed.
 
     Args:
       pretrained: The model.
-      sample: The texts with annotated relations: FrameNet (`bs.read_framenet`), a prepared sample
-        (`bs.read_framenet_sample`), or your own (`bs.read_annotations`). None takes the 253
-        sentences that come with the package.
+      sample: Texts with annotated relations from `bs.read_framenet`, `bs.read_framenet_sample` or
+        `bs.read_annotations`. None takes the 253 sentences that come with the package.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
-      settings: The settings for encoding the texts. Its annotations are
-        not used, since the sample has its own.
-      subject: The names of the model, the sample (as texts) and the task. None calls the
-        sample 'the embedded sample' or 'the sample'.
+      settings: The settings for encoding the texts. Its annotations are not used.
+      subject: The names of the model, the sample (as texts) and the task.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of
@@ -192,9 +183,8 @@ def frames(
     annotations = with_word_classes(
         examples, annotations, pipeline=settings.pipeline, cache=settings.cache
     )
-    encoded = mark(
-        tokenize(pretrained.tokenizer, examples, max_length=settings.max_length), annotations
-    )
+    settings = dataclasses.replace(settings, annotations=annotations)
+    encoded = encoded_of(pretrained, examples, settings, annotated=True)
     with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
     wanted = link_statistics(names)
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
@@ -220,28 +210,19 @@ def _maps(
     found = []
     for example, maps in zip(drawn, each_map(pretrained, encoded, drawn), strict=True):
         ids = encoded.input_ids[example, : maps.shape[-1]].tolist()
-        pairs = marked[example]
-        found.append(
-            LinkedMap(
-                tokens=tuple(pretrained.tokenizer.convert_ids_to_tokens(ids)),
-                heads=best,
-                maps=np.stack([maps[tuple(head)] for head in best]),
-                links=pairs[pairs[:, 2] >= 0],
-            )
-        )
+        tokens, pairs = pretrained.tokenizer.convert_ids_to_tokens(ids), marked[example]
+        linked = pairs[pairs[:, 2] >= 0]
+        found.append(LinkedMap(tuple(tokens), best, maps[tuple(best.T)], linked))
     return tuple(found)
 
 
 def _draw_map(result: Frames, example: LinkedMap):
     score = next(iter(result.tests.values())).table.mean
-    return plots.head_maps(
-        {
-            f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
-            for head, values in zip(example.heads, example.maps, strict=True)
-        },
-        example.tokens,
-        sources=set(example.links[:, 0].tolist()),
-        targets=set(example.links[:, 1].tolist()),
-    ).captioned(
+    maps = {
+        f'{head_name(*head)} ({score[tuple(head)]:.2f} on average)': values
+        for head, values in zip(example.heads, example.maps, strict=True)
+    }
+    sources, targets = (set(ends.tolist()) for ends in example.links[:, :2].T)
+    return plots.head_maps(maps, example.tokens, sources=sources, targets=targets).captioned(
         'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
     )

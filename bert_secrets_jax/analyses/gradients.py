@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
@@ -52,10 +53,6 @@ class Gradients:
 def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
     """Return the name of the loss that a model has on texts.
 
-    Args:
-      pretrained: The model.
-      examples: The texts.
-
     Raises:
       ValueError: It has none: neither the head of a masked LM, nor a classifier and labels for it.
         The error says how to get one.
@@ -87,12 +84,6 @@ def gradients_of(
     it is that of the task on labelled texts. `measure.gradients.gradient_importance` says what is
     averaged.
 
-    Args:
-      pretrained: The model.
-      examples: The texts, with labels if the model has a classifier.
-      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      settings: The settings for encoding the texts.
-
     Raises:
       ValueError: The model has no such loss; or as `mask_words` and `encode`.
     """
@@ -117,19 +108,11 @@ def gradients_of(
 
 
 def gradients_or_why(
-    pretrained: Pretrained,
-    examples: Sequence[Example],
-    *,
-    masking: Masking | None = None,
-    settings: TextSettings = TextSettings(),
+    pretrained: Pretrained, examples: Sequence[Example], **options: Any
 ) -> tuple[Gradients | None, str]:
-    """Return what `gradients_of` does, or None and why it cannot.
-
-    Args:
-      pretrained, examples, masking, settings: As in `gradients_of`.
-    """
+    """Return what `gradients_of` does with these options, or None and why it cannot."""
     try:
-        return gradients_of(pretrained, examples, masking=masking, settings=settings), ''
+        return gradients_of(pretrained, examples, **options), ''
     except ValueError as error:
         # Such as of a model of tags, of texts without labels, or with nothing that can be hidden.
         return None, str(error)

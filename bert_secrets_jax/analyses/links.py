@@ -10,8 +10,7 @@ from bert_secrets_jax.analyses.tables import (
     column_of,
     interval_of,
     notes_of,
-    top_head,
-    with_error,
+    top_as_text,
 )
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.colours import Colours
@@ -59,19 +58,16 @@ def beyond(test: LinkTest) -> str:
 def tests_frame(tests: Tests):
     """Return the scores and tests of all heads, with a row per direction, layer and head.
 
-    Layers and heads count from 1.
-
-    Args:
-      tests: The tests, by direction. All have the same kinds of places.
+    Layers and heads count from 1. All tests have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column_of(column)}_{kind}' for kind in kinds for column in _COLUMNS]
+    columns = [f'{column_of(field)}_{kind}' for kind in kinds for field in _COLUMNS]
     p_values = [f'{name}_{kind}' for kind in kinds for name in ('p', 'p_familywise')]
     sure = ('examples', *p_values, 'p_familywise_all')
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
-            *(getattr(test.nulls[kind], column)[head] for kind in kinds for column in _COLUMNS),
+            *(getattr(test.nulls[kind], field)[head] for kind in kinds for field in _COLUMNS),
             test.familywise[head], int(test.real[head]),
         )
         for title, test in tests.items()
@@ -90,11 +86,7 @@ def tests_frame(tests: Tests):
 
 
 def nulls_frame(tests: Tests):
-    """Return what links were compared with: a row per direction and kind of places.
-
-    Args:
-      tests: The tests, by direction.
-    """
+    """Return what links were compared with: a row per direction and kind of places."""
     rows = []
     for title, test in tests.items():
         total, top = int(offset_histogram(test.links)[1].sum()), test.top
@@ -119,10 +111,7 @@ def nulls_frame(tests: Tests):
 def summary_frame(tests: Tests, tables: Tables):
     """Return the best head of each direction, beside an ideal one and that of the notebook.
 
-    Args:
-      tests: The tests, by direction.
-      tables: The tables of the same attention, also in the reading of the notebook, where there is
-        one.
+    The tables are of the same attention, also in the reading of the notebook where there is one.
     """
     rows = []
     for title, test in tests.items():
@@ -130,10 +119,10 @@ def summary_frame(tests: Tests, tables: Tables):
         offset, score = test.ideal
         rows.append(
             (
-                title, test.table.count, with_error(test.table, test.top),
+                title, test.table.count, top_as_text(test.table),
                 f'{score:.3f} (offset {offset:+d})', test.familywise[test.top],
                 int(test.real.sum()), beyond(test),
-                '–' if theirs is None else with_error(theirs, top_head(theirs.mean)),
+                '–' if theirs is None else top_as_text(theirs),
             )
         )  # fmt: skip
     return framed(
@@ -147,12 +136,7 @@ def summary_frame(tests: Tests, tables: Tables):
 
 
 def findings_of(tests: Tests, source: str) -> list[Finding]:
-    """Return the head with the most attention along the links, and how many heads follow them.
-
-    Args:
-      tests: The attention along the links compared with random links, by direction.
-      source: The publication and section that the question comes from.
-    """
+    """Return the head with the most attention along the links, and how many heads follow them."""
     found = []
     for title, test in tests.items():
         top = test.top
@@ -191,14 +175,7 @@ def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
 
 
 def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
-    """Return a text about each head for the explorer: its score beside those on random links.
-
-    Args:
-      tests: The tests, by direction.
-
-    Returns:
-      The texts [L, N], by their title.
-    """
+    """Return the score of each head beside those on random links, as texts [L, N] by title."""
     notes = {}
     for title, test in tests.items():
         texts = notes_of([test.table])

@@ -1,8 +1,8 @@
 """Attention: where it goes, how evenly, and how much it matters (Clark et al. 2019, section 3)."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import scipy.stats
@@ -18,8 +18,9 @@ from bert_secrets_jax.analyses.tables import (
     describe,
     grids_frame,
     heads_frame,
+    mean_finding,
     mean_over_runs,
-    notes_of,
+    notes_on,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
@@ -33,7 +34,7 @@ from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
 ENTROPY, OF_CLS = 'entropy (nats)', 'entropy of [CLS] (nats)'
@@ -87,20 +88,17 @@ class LookAt(Result):
       subject: The names of the model and the texts.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
-      gradients: How much a loss depends on attention to each type of token; None if it was not
-        measured.
+      gradients: How much a loss depends on attention to each type of token; None if not measured.
       no_gradients: Why it was not measured, in a sentence; empty if it was.
     """
+
+    title: ClassVar[str] = 'What heads look at'
 
     subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
     gradients: Gradients | None = None
     no_gradients: str = ''
-
-    @property
-    def title(self) -> str:
-        return 'What heads look at'
 
     @property
     def layers(self) -> int:
@@ -120,24 +118,19 @@ class LookAt(Result):
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
-        tables, gradients = dict(self.tables), {}
+        frames, tables = {'layers': self._layers(), 'counts': self._counts()}, dict(self.tables)
         if self.gradients is not None:
-            named_so = {f'gradient at {name}': name for name in self.gradients.tables}
-            tables |= {title: self.gradients.tables[name] for title, name in named_so.items()}
-            units |= dict.fromkeys(named_so, self.gradients.unit)
-            gradients = {'gradients': self._gradients()}
-        return {
-            'layers': self._layers(),
-            'counts': self._counts(),
-            **gradients,
-            'heads': heads_frame(tables, units, 'Every statistic of every head.'),
-        }
+            theirs = {f'gradient at {name}': each for name, each in self.gradients.tables.items()}
+            tables |= theirs
+            units |= dict.fromkeys(theirs, self.gradients.unit)
+            frames['gradients'] = self._gradients()
+        return frames | {'heads': heads_frame(tables, units, 'Every statistic of every head.')}
 
     def figures(self):
         drawings = {'attention': _draw_attention, 'entropies': _draw_entropies}
         if self.gradients is not None:
             drawings['gradients'] = _draw_gradients
-        return Figures({name: functools.partial(draw, self) for name, draw in drawings.items()})
+        return drawn(self, **drawings)
 
     def findings(self):
         found = [
@@ -160,53 +153,44 @@ class LookAt(Result):
         return said
 
     def head_notes(self):
-        return {
-            each.title: notes_of([self.tables[each.name]])
-            for each in self.statistics
-            if self.tables[each.name].count and each.name != UNIFORM
-        }
+        return notes_on([each for each in self.statistics if each.name != UNIFORM], self.tables)
 
     def head_marks(self):
         if not self.tables[ENTROPY].count:
             return []
         entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
         share = entropy / np.maximum(even, 1e-9)
-        texts = [
-            f'The entropy of its attention is {value:.2f} nats, {part:.0%} of even attention.'
-            for value, part in zip(entropy.ravel(), share.ravel(), strict=True)
-        ]
-        return [
-            marks.made(
-                'attention is broad',
-                'colour',
-                np.where(share >= BROADLY, 'broad', ''),
-                np.reshape(texts, share.shape),
-                share,
-                rank=marks.SHARE,
-                phrase='with broad attention',
-            )
-        ]
+        sentences = np.char.mod('The entropy of its attention is %.2f nats, ', entropy)
+        sentences = np.char.add(
+            sentences, np.char.mod('%.0f%% of even attention.', 100 * share.astype(np.float64))
+        )
+        broad = np.where(share >= BROADLY, 'broad', '')
+        about = {'rank': marks.SHARE, 'phrase': 'with broad attention'}
+        return [marks.made('attention is broad', 'colour', broad, sentences, share, **about)]
 
     def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
         """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""
         table, where = self.tables[statistic], layers_between(6, 10, self.layers)
         by_layer = table.mean.mean(axis=1)
         name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
-        fields = {'unit': SHARE, 'sample': int(table.count), 'source': f'{SOURCE}.2'}
+        fields = {'unit': SHARE, 'source': f'{SOURCE}.2'}
         return [
-            measured(
+            mean_finding(
                 name,
-                mean_over_runs([self.tables], [statistic], where).interval,
+                [self.tables],
+                [statistic],
+                where,
                 where=layers_named(where.start + 1, where.stop),
                 template='In {where}, {give} {estimate:.2f} of the attention to [SEP]; BERT-base '
                 f'gives more than {published} in {{their_layers}}.',
                 numbers={'their_layers': layers_named(6, 10), 'give': give},
                 **fields,
             ),
-            Finding(
-                name=f'{name}, most of layers',
-                estimate=float(by_layer.max()),
+            measured(
+                f'{name}, most of layers',
+                by_layer.max(),
                 where=f'layer {by_layer.argmax() + 1}',
+                sample=int(table.count),
                 **fields,
             ),
         ]
@@ -229,17 +213,18 @@ class LookAt(Result):
         )
 
     def _entropy(self) -> Finding:
-        mean = mean_over_runs([self.tables], [OF_CLS], -1)
-        return measured(
+        share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
+        return mean_finding(
             'entropy of [CLS]',
-            mean.interval,
+            [self.tables],
+            [OF_CLS],
+            -1,
             unit='nats',
-            sample=int(self.tables[OF_CLS].count),
             source=f'{SOURCE}.3',
             template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
             'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
             numbers={
-                'share': mean.mean / float(self.tables[UNIFORM].mean.mean()),
+                'share': float(share),
                 'published': paper.what_bert_looks_at().entropy_of_last_cls,
             },
         )
@@ -269,12 +254,12 @@ class LookAt(Result):
 
     def _layers(self):
         columns = {name: table.mean.mean(axis=1) for name, table in self.tables.items()}
-        published = _published(self.layers)
-        columns |= {f'Clark et al.: {name}': means for name, means in published.items()}
+        theirs = _published(self.layers)
+        columns |= {f'Clark et al.: {name}': means for name, means in theirs.items()}
         return grids_frame(
             columns,
             'Mean over the heads of a layer; attention as a share, entropies in nats.'
-            + (_read_from_figures() if published else ''),
+            + _read_from_figures(self.layers),
         )
 
     def _counts(self):
@@ -310,11 +295,7 @@ class LookAt(Result):
 
 
 def count_over_half(table: HeadTable) -> Count:
-    """Count the heads with a mean above half, with an interval over examples.
-
-    Args:
-      table: A share of attention of all heads.
-    """
+    """Count the heads with a mean share of attention above half, with an interval over examples."""
     above = table.mean > MOSTLY_SEP
     low, high = 0, above.size
     if table.count > 1:
@@ -343,11 +324,10 @@ def look_at(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      tuned: The model fine-tuned, or several of them: gradients are of the loss of the first one,
-        if the model as it is has none on these texts.
-      gradients: Whether to measure how much a loss depends on attention to each type of token, as
-        `analyses.gradients.gradients_of` does. It takes about three times as long as all else. None
-        measures it if the model has such a loss on these texts, and otherwise says why not.
+      tuned: The model fine-tuned: gradients are of its loss, or of the first of several, if the
+        model as it is has none on these texts.
+      gradients: Whether to measure how much a loss depends on attention, in about three times the
+        time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
       settings: The settings for encoding the texts.
       subject: The names of the model and the texts, for sentences and captions.
@@ -379,8 +359,11 @@ def _published(layers: int) -> dict[str, np.ndarray]:
     return {name: values for name, values in means.items() if len(values) == layers}
 
 
-def _read_from_figures() -> str:
+def _read_from_figures(layers: int) -> str:
+    """Return a sentence on the errors of what is published, if it is of as many layers."""
     published = paper.what_bert_looks_at()
+    if not _published(layers):
+        return ''
     return (
         ' Published: BERT-base on Wikipedia, read from the figures to about '
         f'{published.error:g} (entropies: {published.entropy_error:g}).'
@@ -388,19 +371,16 @@ def _read_from_figures() -> str:
 
 
 def _draw_attention(result: LookAt):
-    published = _published(result.layers)
-    return plots.head_points(
-        {
-            # A tokenizer may have neither a full stop nor a comma.
-            title: {name: result.tables[name].mean for name in names if result.tables[name].count}
-            for title, names in _PANELS.items()
-        },
-        label=SHARE,
-        published=published,
-        published_name=_PUBLISHED,
-    ).captioned(
+    # A tokenizer may have neither a full stop nor a comma.
+    known = {name: table.mean for name, table in result.tables.items() if table.count}
+    panels = {
+        title: {name: known[name] for name in names if name in known}
+        for title, names in _PANELS.items()
+    }
+    published = {'published': _published(result.layers), 'published_name': _PUBLISHED}
+    return plots.head_points(panels, label=SHARE, **published).captioned(
         f'Attention to all tokens of a kind, by layer ({SOURCE}, Figure 2). {_POINTS}'
-        f'{_read_from_figures() if published else ""}',
+        f'{_read_from_figures(result.layers)}',
         plots.Source('heads', 'mean'),
     )
 
@@ -420,22 +400,17 @@ def _draw_entropies(result: LookAt):
         published_name=_PUBLISHED,
     ).captioned(
         f'Entropy of attention by layer ({SOURCE}, Figure 4). {_POINTS} Dashed: even attention.'
-        f'{_read_from_figures() if published else ""}',
+        f'{_read_from_figures(result.layers)}',
         plots.Source('heads', 'mean'),
     )
 
 
 def _draw_gradients(result: LookAt):
     gradients = result.gradients
-    return plots.head_points(
-        {
-            # The caption names the loss, which may be too long for a title.
-            'gradient of the loss': {
-                name: table.mean for name, table in gradients.tables.items() if table.count
-            }
-        },
-        label=gradients.unit,
-    ).captioned(
+    known = {name: table.mean for name, table in gradients.tables.items() if table.count}
+    # The caption names the loss, which may be too long for a title.
+    panels = {'gradient of the loss': known}
+    return plots.head_points(panels, label=gradients.unit).captioned(
         f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
         f'Figure 3). {_POINTS}',
         plots.Source('heads', 'mean', 'gradient at {}'),

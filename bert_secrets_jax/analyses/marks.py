@@ -29,9 +29,6 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
     """Mark heads that attend along links clearly more than at places of all kinds.
 
     Significantly is not enough: the difference must be one that the claims on links ask for.
-
-    Args:
-      tests: The tests, by direction.
     """
     if not tests:
         return []
@@ -46,38 +43,23 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
-    return [
-        made(
-            'follows a link', 'colour', marks, sentences, strength, rank=LINK,
-            phrase='on links from {mark}',
-        )
-    ]  # fmt: skip
+    about = {'rank': LINK, 'phrase': 'on links from {mark}'}
+    return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
 def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
-    """Mark heads that give half of their attention or more to tokens of one kind.
-
-    Args:
-      tables: The tables of shares of attention, by the name of the kind of tokens.
-      names: The names to look at; those without a table are left out.
-    """
+    """Mark heads that give half of their attention or more to tokens of one kind."""
     names = [name for name in names if name in tables and tables[name].count]
     if not names:
         return []
     grids = np.stack([tables[name].mean for name in names])
-    marks, sentences, strength = empty(grids.shape[1:])
-    for head in np.ndindex(marks.shape):
-        most = int(np.argmax(np.nan_to_num(grids[:, *head])))
-        share = float(grids[most, *head])
-        sentences[head] = f'Gives {share:.2f} of its attention to {names[most]}.'
-        if share >= MOSTLY:
-            marks[head], strength[head] = names[most], share
-    return [
-        made(
-            'attends mostly to', 'colour', marks, sentences, strength, rank=SHARE,
-            phrase='mostly on {mark}',
-        )
-    ]  # fmt: skip
+    index = np.nan_to_num(grids).argmax(axis=0)
+    most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
+    sentences = np.char.mod('Gives %.2f of its attention to ', share)
+    sentences = np.char.add(np.char.add(sentences, most), '.')
+    marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
+    about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
+    return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 
 def mark_effects(
@@ -85,24 +67,16 @@ def mark_effects(
 ) -> list[HeadMarks]:
     """Mark heads without which a model is significantly worse or better.
 
-    Args:
-      effects: The effects of single heads.
-      shape: The numbers of layers and heads.
-      rank: The rank of the marks.
-      what: The name of the outcome, if it is not that of its metric, such as 'F1 over 5 seeds'.
+    The name of the outcome is `what`, such as 'F1 over 5 seeds', if it is not that of its metric.
     """
     what = what or title_of(effects)
     gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
     texts = notes_of(effects, shape).astype(str)
     sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
-    return [
-        made(
-            f'{what} without it', 'ring', marks, sentences, np.abs(gain), rank=rank,
-            phrase='significantly {mark}',
-            none=f'By {what}, no head is significantly needed, and none is better lost.',
-        )
-    ]  # fmt: skip
+    about = {'rank': rank, 'phrase': 'significantly {mark}'}
+    about['none'] = f'By {what}, no head is significantly needed, and none is better lost.'
+    return [made(f'{what} without it', 'ring', marks, sentences, np.abs(gain), **about)]
 
 
 def mark_classes(
@@ -110,55 +84,35 @@ def mark_classes(
 ) -> list[HeadMarks]:
     """Mark the most frequent class of each head, and where fine-tuning made it another one.
 
-    Args:
-      shares: The share of each head's maps in each class, by the name of the model; the first is
-        the model as it is, and the second, if there is one, the fine-tuned one.
-      titles: The titles of the classes.
+    The shares are by the name of the model, first as it is and then, if there is one, fine-tuned.
     """
-    grids = list(shares.values())
-    names = [np.array(titles)[grid.argmax(axis=-1)] for grid in grids]
-    most = [grid.max(axis=-1) for grid in grids]
-    sentences = [
-        np.char.add(
-            np.char.add('Its maps are most often ', name), np.char.mod(' (%.0f %%).', 100 * top)
+    patterns = []
+    for grid in shares.values():
+        names, most = np.array(titles)[grid.argmax(axis=-1)], grid.max(axis=-1)
+        sentences = np.char.add('Its maps are most often ', names)
+        sentences = np.char.add(sentences, np.char.mod(' (%.0f %%).', 100 * most))
+        patterns.append((names, sentences, most))
+    as_it_is = {'rank': PATTERN, 'phrase': 'with mostly {mark} maps'}
+    found = [made('pattern', 'colour', *patterns[0], **as_it_is)]
+    if len(patterns) > 1:
+        (names, _, _), (after, sentences, _) = patterns
+        (_, model), (before, grid) = shares, shares.values()
+        said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
+        corner = made(
+            'pattern changed by fine-tuning',
+            'corner',
+            np.where(names != after, 'pattern changed', ''),
+            np.where(names != after, said, ''),
+            np.abs(grid - before).sum(axis=-1) / 2,
+            phrase='with another most frequent pattern',
+            none='Fine-tuning changes the most frequent pattern of no head.',
         )
-        for name, top in zip(names, most, strict=True)
-    ]
-    found = [
-        made(
-            'pattern', 'colour', names[0], sentences[0], most[0], rank=PATTERN,
-            phrase='with mostly {mark} maps',
-        )
-    ]  # fmt: skip
-    if len(grids) > 1:
-        changed = names[0] != names[1]
-        after = np.char.replace(sentences[1], 'Its maps are', 'After fine-tuning they are')
-        found.append(
-            made(
-                'pattern changed by fine-tuning',
-                'corner',
-                np.where(changed, 'pattern changed', ''),
-                np.where(changed, after, ''),
-                np.abs(grids[1] - grids[0]).sum(axis=-1) / 2,
-                phrase='with another most frequent pattern',
-                none='Fine-tuning changes the most frequent pattern of no head.',
-            )
-        )
-        found.append(
-            made(
-                'pattern', 'colour', names[1], sentences[1], most[1], rank=PATTERN,
-                model=list(shares)[1],
-            )
-        )  # fmt: skip
+        found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
     return found
 
 
 def empty(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return marks and sentences without anything, and a strength of 0.
-
-    Args:
-      shape: The numbers of layers and heads.
-    """
+    """Return marks and sentences [L, N] without anything, and a strength of 0."""
     return np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
 
 

@@ -17,12 +17,10 @@ Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 
 def all_models(tuned: Models) -> list[Pretrained]:
-    """Return all models of an argument that may be one model or several.
+    """Return all models of an argument that may be one model, several, or the result of
+    `bs.finetune`.
 
     A fine-tuning that has learnt nothing is told in the log: any analysis of it describes noise.
-
-    Args:
-      tuned: A model, a sequence of models, or the result of `bs.finetune`.
 
     Raises:
       TypeError: The argument or one of its items is not a model.
@@ -54,11 +52,7 @@ def one_model(tuned: Models) -> Pretrained:
 
 
 def check_alike(models: Sequence[Pretrained]) -> None:
-    """Raise ValueError if models differ in their layers, heads or classes.
-
-    Args:
-      models: The models, whose results are to be averaged.
-    """
+    """Raise ValueError if models that are averaged differ in layers, heads or classes."""
     configs = [each.config for each in models]
     shapes = {
         (each.num_hidden_layers, each.num_attention_heads, each.num_labels) for each in configs
@@ -70,11 +64,7 @@ def check_alike(models: Sequence[Pretrained]) -> None:
 
 
 def check_several(examples: Sequence[Example]) -> None:
-    """Raise ValueError for fewer examples than an interval needs.
-
-    Args:
-      examples: The examples that losses are measured on.
-    """
+    """Raise ValueError for fewer examples than an interval needs."""
     if len(examples) < 2:
         raise ValueError(
             f'Of {len(examples)} examples there is no interval: give at least two that losses are '
@@ -83,11 +73,7 @@ def check_several(examples: Sequence[Example]) -> None:
 
 
 def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
-    """Return how many of other examples have the text of one of the examples.
-
-    Args:
-      examples, others: The examples.
-    """
+    """Return how many of other examples have the text of one of the examples."""
     texts = {(each.text_a, each.text_b) for each in examples}
     return sum((each.text_a, each.text_b) in texts for each in others)
 
@@ -97,7 +83,7 @@ def elsewhere(count: str, both: str, shared: int) -> str:
 
     Args:
       count, both: The fields with their number, and with the number that is also here.
-      shared: The latter.
+      shared: The latter number.
     """
     if not shared:
         return f'{{{count}:other example|other examples}}'
@@ -111,34 +97,19 @@ def seeds_of(tuned: Models) -> tuple[int, ...]:
     return tuple(range(len(all_models(tuned))))
 
 
-def is_known_task(task: str | None) -> bool:
-    """Whether a task is one of GLUE's, by its name or its title."""
-    return task is not None and task.lower() in GLUE
-
-
 def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes.
-
-    Args:
-      classes: The number of classes; 1 means regression.
-      task: The name of the task; None if it has none.
-    """
-    if is_known_task(task):
-        return GLUE[task.lower()].metrics
-    return metrics.metrics_for(classes)
+    """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes."""
+    known = GLUE.get((task or '').lower())
+    return known.metrics if known else metrics.metrics_for(classes)
 
 
 def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
     """Return the labels of examples [E], checked against the classes of a model.
 
-    Args:
-      examples: The labelled examples.
-      config: The config of the model.
-
     Raises:
       TypeError: The examples are something else.
-      ValueError: The model has no classifier, an example has no label, or a label is none of the
-        model's classes (for a regression, not a finite number).
+      ValueError: The model has no classifier of inputs, an example has no label, or a label is none
+        of the model's classes (for a regression, not a finite number).
     """
     if not config.num_labels:
         raise ValueError(
@@ -167,13 +138,7 @@ def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
 
 
 def check_varied(metric: str, labels: np.ndarray, name: str) -> None:
-    """Raise ValueError if a correlation with labels is undefined, as all of them are the same.
-
-    Args:
-      metric: The name of the metric.
-      labels: [E] The labels.
-      name: Whose labels they are.
-    """
+    """Raise ValueError if a correlation is undefined, as all labels [E] are the same."""
     if metric in _CORRELATIONS and np.ptp(labels) == 0:
         raise ValueError(
             f'All labels of {name} are {labels[0]:g} ({len(labels)} examples), so that '

@@ -12,8 +12,8 @@ from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
-    OverRuns,
     Tables,
+    mean_finding,
     mean_over_runs,
     models_frames,
     over_seeds,
@@ -37,7 +37,7 @@ from bert_secrets_jax.patterns.classifier import (
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
@@ -55,12 +55,7 @@ _SHOWN = 4
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class ClassExample:
-    """A map that is clearly of a class.
-
-    Attributes:
-      head: The name of the head.
-      values: The map [T, T] of an example of T tokens. Rows are queries.
-    """
+    """A map [T, T] that is clearly of a class, with the name of its head. Rows are queries."""
 
     head: str
     values: np.ndarray
@@ -75,14 +70,14 @@ class Patterns(Result):
       before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
         and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
         'pattern: unlike' is the share on which its map is unlike all labelled ones.
-      runs: The tables of each fine-tuned model by its seed. 'pattern: changed' is the share of
-        examples whose map changes its class. Empty if no fine-tuned model was measured.
+      runs: The tables of each fine-tuned model by its seed; empty without any. 'pattern: changed'
+        is the share of examples whose map changes its class.
       confusions: The number of labelled maps of each model by label (rows) and by the class that
-        classifiers found which knew no map of the same model (columns) [G, C, C]; empty if they are
-        not known.
+        classifiers found which knew no map of the same model (columns) [G, C, C]; empty if unknown.
       examples: The maps that are most clearly of a class, by the title of the class (Figure 1).
     """
 
+    title: ClassVar[str] = 'Patterns of attention'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -92,24 +87,16 @@ class Patterns(Result):
     examples: Mapping[str, tuple[ClassExample, ...]]
 
     @property
-    def title(self) -> str:
-        return 'Patterns of attention'
-
-    @property
     def shares(self) -> dict[str, np.ndarray]:
         """The share of each head's maps in each class [L, N, C], by the name of the model."""
-        tables = {model: over_seeds(runs, NAMES) for model, runs in self._models.items()}
         return {
-            model: np.stack([each.mean for each in found.values()], axis=-1)
-            for model, found in tables.items()
+            model: np.stack([each.mean for each in over_seeds(runs, NAMES).values()], axis=-1)
+            for model, runs in self._models.items()
         }
 
     @functools.cached_property
     def corrected(self) -> dict[str, Corrected]:
-        """The shares of all maps by the name of the model, corrected for mistaken classes.
-
-        It is empty where the confusion of the classifier is not known.
-        """
+        """The shares of all maps by model, corrected for mistakes if the confusion is known."""
         found = {model: self.correct(runs) for model, runs in self._models.items()}
         return {model: each for model, each in found.items() if each is not None}
 
@@ -124,21 +111,14 @@ class Patterns(Result):
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
-        """Return the shares of all maps of some models, corrected for mistaken classes.
+        """Return the corrected shares of all maps of models fine-tuned by one recipe.
 
-        Args:
-          runs: The tables of one model, or of several that are fine-tuned by one recipe.
-
-        Returns:
-          The corrected shares; None where the confusion of the classifier is not known.
+        They are None where the confusion of the classifier is not known.
         """
         found = [mean_over_runs(runs, [name]) for name in NAMES]
+        wide = [(each.mean, each.high - each.mean) for each in found if each.high > each.mean]
         # As many independent maps vary as much as the shares do, at their widest.
-        sizes = [
-            each.mean * (1 - each.mean) * (REACH / (each.high - each.mean)) ** 2
-            for each in found
-            if each.high > each.mean
-        ]
+        sizes = [mean * (1 - mean) * (REACH / half) ** 2 for mean, half in wide]
         size = min(sizes, default=float(runs[0][NAMES[0]].count))
         return corrected(np.array([each.mean for each in found]), self.confusions, size=size)
 
@@ -175,11 +155,9 @@ class Patterns(Result):
     def frames(self):
         frames = {'patterns': self._summary()}
         if self.unlike:
-            frames['unlike'] = framed(
-                ['model', 'unlike_percent'],
-                [[model, 100 * share] for model, share in self.unlike.items()],
-                'Maps unlike every labelled one, whose classes are guesses.',
-            )
+            rows = [(model, 100 * share) for model, share in self.unlike.items()]
+            caption = 'Maps unlike every labelled one, whose classes are guesses.'
+            frames['unlike'] = framed(['model', 'unlike_percent'], rows, caption)
         names = (*NAMES, CHANGED)
         return frames | models_frames(
             {name: self.before[name] for name in NAMES},
@@ -190,33 +168,28 @@ class Patterns(Result):
         )
 
     def figures(self):
-        drawings = {
-            'patterns': functools.partial(_draw_shares, self),
-            'patterns_heads': functools.partial(_draw_heads, self),
-        }
+        drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
         if self.runs:
-            drawings['patterns_changed'] = functools.partial(_draw_changed, self)
+            drawings['patterns_changed'] = _draw_changed
         if self.examples:
-            drawings['patterns_examples'] = functools.partial(_draw_examples, self)
-        return Figures(drawings)
+            drawings['patterns_examples'] = _draw_examples
+        return drawn(self, **drawings)
 
     def findings(self):
         findings = []
         for model, grid in self.shares.items():
-            most = int(grid.mean(axis=(0, 1)).argmax())
-            findings.append(
+            most, settled = int(grid.mean(axis=(0, 1)).argmax()), grid.max(axis=-1) >= 0.9
+            findings += [
                 self._share(
                     f'most frequent pattern, {model}',
-                    mean_over_runs(self._models[model], [NAMES[most]]),
+                    self._models[model],
+                    [NAMES[most]],
                     where=TITLES[most],
                     template='{estimate:.0%} of the maps of the {model} model are {where}.',
                     numbers={'model': model},
-                )
-            )
-            settled = grid.max(axis=-1) >= 0.9
-            findings.append(
-                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of)
-            )
+                ),
+                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of),
+            ]
         if self.runs:
             findings += self._after_tuning()
         return [*findings, *self._vertical_findings(), *self._corrections(), self._trust()]
@@ -226,16 +199,14 @@ class Patterns(Result):
         """The sample and the source of most findings."""
         return {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
 
-    def _share(self, name: str, found: OverRuns, **fields) -> Finding:
+    @property
+    def _of_maps(self) -> dict[str, Any]:
+        """The same, with the unit of shares."""
+        return {'unit': 'share of maps', **self._of}
+
+    def _share(self, name: str, runs: Sequence[Tables], names: Sequence[str], **fields) -> Finding:
         """Return the finding of a share of all maps."""
-        return measured(
-            name,
-            found.interval,
-            unit='share of maps',
-            sample_of=found.sample_of,
-            **self._of,
-            **fields,
-        )
+        return mean_finding(name, runs, names, unit='share of maps', source=SOURCE, **fields)
 
     def _vertical_findings(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
@@ -243,17 +214,14 @@ class Patterns(Result):
             return []
         special = self.before[ALL_SPECIAL].mean
         found = [how_many('heads with mostly vertical maps, pre-trained', vertical, **self._of)]
-        for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
-            if heads.any():
-                found.append(
-                    Finding(
-                        name=f'attention of {which} heads to special tokens',
-                        estimate=float(special[heads].mean()),
-                        unit='share of attention',
-                        **self._of,
-                    )
-                )
-        return found
+        of_heads = self._of | {'unit': 'share of attention'}
+        return found + [
+            measured(
+                f'attention of {which} heads to special tokens', special[heads].mean(), **of_heads
+            )
+            for which, heads in {'vertical': vertical, 'other': ~vertical}.items()
+            if heads.any()
+        ]
 
     def head_notes(self):
         texts = []
@@ -273,54 +241,46 @@ class Patterns(Result):
         found = [
             self._share(
                 'block and heterogeneous after fine-tuning',
-                mean_over_runs(runs, [NAMES[index] for index in UPPER]),
+                runs,
+                [NAMES[index] for index in UPPER],
                 template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
                 '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
                 numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
             )
         ]
-        of_heads = {'unit': 'share of maps'} | self._of
         if 'fine-tuned' in self.corrected:
             ends = self.corrected['fine-tuned'].together(UPPER)
             name = 'block and heterogeneous after fine-tuning, corrected'
-            found.append(measured(name, ends, **of_heads))
+            found.append(measured(name, ends, **self._of_maps))
+        of_layers = self._of_maps | {'where': f'layer {layers.argmax() + 1}'}
         return [
             *found,
-            self._share('maps that change class', mean_over_runs(runs, [CHANGED])),
-            extreme('maps that change class, most of heads', top, changed[top], **of_heads),
-            measured(
-                'maps that change class, most of layers',
-                layers.max(),
-                where=f'layer {layers.argmax() + 1}',
-                **of_heads,
-            ),
+            self._share('maps that change class', runs, [CHANGED]),
+            extreme('maps that change class, most of heads', top, changed[top], **self._of_maps),
+            measured('maps that change class, most of layers', layers.max(), **of_layers),
         ]
 
     def _corrections(self) -> list[Finding]:
-        of_maps = {'unit': 'share of maps'} | self._of
-        findings = []
-        for model, each in self.corrected.items():
-            most = int(each.shares.argmax())
-            findings.append(
-                measured(
-                    f'most frequent pattern, {model}, corrected',
-                    each.together([most]),
-                    where=TITLES[most],
-                    **of_maps | {'source': 'Rogan and Gladen 1978'},
-                )
+        corrected = [
+            measured(
+                f'most frequent pattern, {model}, corrected',
+                each.together([int(each.shares.argmax())]),
+                where=TITLES[int(each.shares.argmax())],
+                **self._of_maps | {'source': 'Rogan and Gladen 1978'},
             )
-        for model, share in self.unlike.items():
-            findings.append(
-                Finding(
-                    name=f'maps unlike all labelled ones, {model}',
-                    estimate=share,
-                    template='{estimate:.0%} of the maps of the {model} model are unlike all '
-                    'labelled ones; of labelled maps, {expected:.0%} are.',
-                    numbers={'model': model, 'expected': FAR},
-                    **of_maps | {'source': 'distance to the nearest labelled map'},
-                )
+            for model, each in self.corrected.items()
+        ]
+        return corrected + [
+            measured(
+                f'maps unlike all labelled ones, {model}',
+                share,
+                template='{estimate:.0%} of the maps of the {model} model are unlike all labelled '
+                'ones; of labelled maps, {expected:.0%} are.',
+                numbers={'model': model, 'expected': FAR},
+                **self._of_maps | {'source': 'distance to the nearest labelled map'},
             )
-        return findings
+            for model, share in self.unlike.items()
+        ]
 
     def _trust(self) -> Finding:
         fields = {
@@ -345,11 +305,9 @@ class Patterns(Result):
         columns = {}
         for model, runs in self._models.items():
             found = [mean_over_runs(runs, [name]) for name in NAMES]
-            name = model.replace('-', '')
+            name, halves = model.replace('-', ''), [each.high - each.mean for each in found]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
-            columns[f'{name}_half_interval_percent'] = [
-                100 * (each.high - each.mean) for each in found
-            ]
+            columns[f'{name}_half_interval_percent'] = [100 * half for half in halves]
         for model, each in self.corrected.items():
             name = model.replace('-', '')
             ends = 100 * np.transpose([each.together([index]) for index in range(len(NAMES))])
@@ -393,8 +351,7 @@ def patterns(
     Args:
       pretrained: The model before fine-tuning.
       texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the model before
-        fine-tuning.
+      tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
       classifier: The classifier of maps; None takes the one that comes with the package.
       settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -405,25 +362,17 @@ def patterns(
     runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
-    return Patterns(
-        subject or Subject(), before, runs, classifier.confusions, clearest(classifier, maps)
-    )
+    shown = clearest(classifier, maps)
+    return Patterns(subject or Subject(), before, runs, classifier.confusions, shown)
 
 
 def clearest(
     classifier: Classifier, maps: Sequence[TokenMaps]
 ) -> dict[str, tuple[ClassExample, ...]]:
-    """Return the maps that are most clearly of each class, at most one per head (Figure 1).
+    """Return the maps most clearly of each class, at most one per head, by its title (Figure 1).
 
-    Args:
-      classifier: The classifier of maps.
-      maps: The maps of all heads on some examples. Those of fewer than 10 tokens are left out if
-        there are longer ones.
-
-    Returns:
-      At most four maps, the clearest first, by the title of the class.
+    Maps of fewer than 10 tokens are left out if there are longer ones.
     """
-    # In a map of few tokens, patterns look alike.
     shown = [each for each in maps if len(each.tokens) >= _LEGIBLE] or list(maps)
     every = as_maps(shown)
     logits = predict(classifier, every).astype(np.float64)
@@ -480,14 +429,13 @@ def _draw_shares(result: Patterns):
 
 
 def _draw_heads(result: Patterns):
-    return plots.class_grids(result.shares, TITLES).captioned(
-        'The most frequent class of every head, the paler the smaller its share.',
-        {
-            (model, title): plots.Source(frame, 'mean', name)
-            for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
-            for title, name in zip(TITLES, NAMES, strict=True)
-        },
-    )
+    sources = {
+        (model, title): plots.Source(frame, 'mean', name)
+        for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
+        for title, name in zip(TITLES, NAMES, strict=True)
+    }
+    caption = 'The most frequent class of every head, the paler the smaller its share.'
+    return plots.class_grids(result.shares, TITLES).captioned(caption, sources)
 
 
 def _draw_changed(result: Patterns):

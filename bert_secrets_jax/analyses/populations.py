@@ -14,11 +14,10 @@ THESE_PROBES = 'these probes of this model, on sentences like these'
 
 
 def population(models: int) -> str:
-    """Return the words for the population of a number with an interval over models and examples.
+    """Return for what a number speaks that has an interval over models and examples.
 
-    Args:
-      models: The number of models that were measured, fine-tuned by one recipe with seeds of their
-        own. A single one says nothing about others.
+    The models are fine-tuned by one recipe, with seeds of their own. A single one says nothing
+    about others.
     """
     if models < 2:
         return THIS_MODEL

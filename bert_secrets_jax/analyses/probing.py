@@ -69,6 +69,8 @@ _CLAIMS = {
     ),
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
+_COLUMNS = ('word_to_governor', 'governor_to_word')
+_OF_WEIGHTS = 'The weight of each head in the probe of attention alone, mean over seeds.'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -79,19 +81,14 @@ class Probing(Result):
       subject: The names of the model, the texts and the task.
       seeds: The R seeds of each probe.
       words: [E] The number of words of each dev sentence that count.
-      right: [R, E] The number of those whose head is found, by the name of the probe; of
-        'right-branching', R is 1.
-      asked: How many words the dev sentences have, and why some do not count.
-      learnt: The same of the training sentences.
-      sentences: The number of training sentences.
-      epochs: The number of passes over them.
-      steps: The number of updates of each probe.
+      right: [R, E] The number of those whose head each probe finds; of 'right-branching', R is 1.
+      asked, learnt: How many words the dev and training sentences have, and why some do not count.
+      sentences, epochs, steps: The numbers of training sentences, passes over them, and updates.
       weights: [R, 2, L, N] The weights of the probe of attention alone: of the attention from the
         word to its governor, and of that from the governor to the word.
-      curves: [R, P] The loss per word in the course of training, in nats, by the name of the probe.
+      curves: [R, P] The loss of each probe per word in the course of training, in nats.
       seen: [P] The number of sentences that were read at each of these points.
-      unknown: The share of the words, training and dev, without a word vector; NaN if there are no
-        vectors.
+      unknown: The share of all words without a word vector; NaN if there are no vectors.
       reading: Which vectors candidates have: see `probes.forms.candidate_vectors`.
     """
 
@@ -126,22 +123,13 @@ class Probing(Result):
         ]
 
     def uas(self, name: str, other: str | None = None) -> Contrasts:
-        """Return the UAS of a probe in points, or what it has more than another one.
-
-        Args:
-          name: The name of the probe or baseline.
-          other: The name of the other one; None for the UAS itself.
-        """
-        return verdicts.uas_contrasts(
-            self.words, self.right[name], None if other is None else self.right[other]
-        )
+        """Return the UAS of a probe or baseline in points, or its lead over another one."""
+        minus = None if other is None else self.right[other]
+        return verdicts.uas_contrasts(self.words, self.right[name], minus)
 
     @property
     def unlearnt(self) -> list[str]:
-        """The trained probes that are not clearly above right-branching.
-
-        Those of random weights are not among them: they are a baseline.
-        """
+        """The trained probes, but random weights, that are not clearly above right-branching."""
         trained = [name for name in self.names if not name.startswith((RIGHT_BRANCHING, RANDOM))]
         return [name for name in trained if self.uas(name, RIGHT_BRANCHING).interval(0)[1] <= 0]
 
@@ -160,14 +148,22 @@ class Probing(Result):
             if name in self.curves
             for seed, value in zip(self.seeds, scores(self.right[name], self.words)[0], strict=True)
         ]
-        counts = [(asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
-                  for asked in (self.learnt, self.asked)]  # fmt: skip
+        counts = [
+            (which, asked.words, asked.cut, asked.headless, asked.punctuation, asked.counted)
+            for which, asked in (('training', self.learnt), ('dev', self.asked))
+        ]
+        curves = [
+            (name, seed, count, value)
+            for name, curve in self.curves.items()
+            for seed, of_seed in zip(self.seeds, curve, strict=True)
+            for count, value in zip(self.seen, of_seed, strict=True)
+        ]
         return {
             'uas': framed(
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
                 uas,
                 'Unlabelled attachment score (share of the words whose head is found), with its '
-                f'95 % interval over sentences{self._and_seeds}.',
+                f'95 % interval over sentences{" and seeds" * (len(self.seeds) >= FEWEST_RUNS)}.',
             ),
             'differences': framed(
                 (
@@ -185,21 +181,13 @@ class Probing(Result):
                     'sentences', 'words', 'without_wordpiece', 'head_without_wordpiece',
                     'punctuation', 'counted',
                 ),
-                [
-                    (which, *count)
-                    for which, count in zip(('training', 'dev'), counts, strict=True)
-                ],
+                counts,
                 'Which words are left out, and why. Punctuation counts in training.',
             ),
             'weights': self._weights(),
             'curves': framed(
                 ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
-                [
-                    (name, seed, count, value)
-                    for name, curve in self.curves.items()
-                    for seed, of_seed in zip(self.seeds, curve, strict=True)
-                    for count, value in zip(self.seen, of_seed, strict=True)
-                ],
+                curves,
                 'The loss before the update that learns from a sentence, as means.',
             ),
         }  # fmt: skip
@@ -212,20 +200,16 @@ class Probing(Result):
     def findings(self):
         found = []
         if self.unlearnt:
-            found.append(
-                Finding(
-                    name='not above right-branching',
-                    estimate=len(self.unlearnt),
-                    unit='probes',
-                    sample=len(self.words),
-                    sample_of='sentences',
-                    source=SOURCE,
-                    template='Nothing is learnt beyond taking the next word by '
-                    '{estimate:probe|probes} after {steps:,} updates: {which}.',
-                    numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
-                    warning=True,
-                )
+            warning = Finding(
+                name='not above right-branching',
+                estimate=len(self.unlearnt),
+                template='Nothing is learnt beyond taking the next word by '
+                '{estimate:probe|probes} after {steps:,} updates: {which}.',
+                numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
+                warning=True,
+                **self._fields | {'unit': 'probes', 'sample_of': 'sentences'},
             )
+            found.append(warning)
         told = (ATTENTION.name, ATTENTION_WORDS.name)
         found += [self._score_finding(name) for name in told if name in self.right]
         leads = (
@@ -259,16 +243,10 @@ class Probing(Result):
         return notes
 
     def head_notes(self):
-        mean = self.weights.mean(axis=0)
-        notes = [
-            f'{forth:+.2f} {_DIRECTIONS[0]}, {back:+.2f} {_DIRECTIONS[1]}'
-            for forth, back in mean.reshape(2, -1).T
-        ]
-        return {'weight in the attention probe': np.reshape(notes, mean.shape[1:])}
-
-    @property
-    def _and_seeds(self) -> str:
-        return ' and seeds' if len(self.seeds) >= FEWEST_RUNS else ''
+        forth, back = self.weights.mean(axis=0)
+        notes = np.char.mod(f'%+.2f {_DIRECTIONS[0]}, ', forth)
+        notes = np.char.add(notes, np.char.mod(f'%+.2f {_DIRECTIONS[1]}', back))
+        return {'weight in the attention probe': notes}
 
     def _score_finding(self, name: str) -> Finding:
         return measured(
@@ -312,20 +290,12 @@ class Probing(Result):
     def _weights(self):
         mean = self.weights.mean(axis=0)
         spread = self.weights.std(axis=0, ddof=1) if len(self.weights) > 1 else mean * math.nan
-        grids = {
-            'word_to_governor': mean[0],
-            'deviation_over_seeds': spread[0],
-            'governor_to_word': mean[1],
-            'deviation_over_seeds_of_it': spread[1],
-        }
-        return grids_frame(
-            grids,
-            'The weight of each head in the probe of attention alone, mean over seeds.',
-            sure={
-                'word_to_governor': ('deviation_over_seeds',),
-                'governor_to_word': ('deviation_over_seeds_of_it',),
-            },
-        )
+        columns = zip(_COLUMNS, ('', '_of_it'), mean, spread, strict=True)
+        grids, sure = {}, {}
+        for name, suffix, grid, deviation in columns:
+            sure[name] = (f'deviation_over_seeds{suffix}',)
+            grids |= {name: grid, sure[name][0]: deviation}
+        return grids_frame(grids, _OF_WEIGHTS, sure=sure)
 
 
 def probing(
@@ -343,24 +313,21 @@ def probing(
 ) -> Probing:
     """Train the probes of Clark et al. 2019 on a frozen model, and count the heads they find.
 
-    Beside the probe of attention alone and that of attention and words, there are three baselines:
-    the next word as head, a network that reads distances and words, and the probes on the same
-    encoder with random weights. Those that read words need vectors.
+    There are probes of attention alone and of attention and words, and three baselines: the next
+    word as head, a network that reads distances and words, and the probes on random weights.
 
     Args:
       pretrained: The model.
       train: The sentences to learn from, with their trees (`data.treebank.read_treebank`).
       dev: The sentences to find heads in.
-      vectors: The word vectors (`probes.vectors.read_vectors`); None trains only probes without
-        words.
-      random_weights: Whether the same encoder with random weights is probed, too. It takes as long
-        again as the rest.
+      vectors: The word vectors (`probes.vectors.read_vectors`); None trains no probes of words.
+      random_weights: Whether random weights are probed, too, which takes as long again.
       max_length: The greatest number of tokens. Longer sentences are cut.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
       subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.
-      **training: The settings of the training, as in `train_probes`: `seeds`, `epochs`,
-        `batch_size`, `learning_rate`, `reading` and `cache_mb`.
+      **training: As in `train_probes`: `seeds`, `epochs`, `batch_size`, `learning_rate`, `reading`
+        and `cache_mb`.
 
     Raises:
       TypeError: The model or the sentences are something else.
@@ -374,19 +341,11 @@ def probing(
     found = attach(pretrained, probes, dev, **reads)
     right, curves = dict(found.right), dict(probes.curves)
     if random_weights:
-        drawn = Pretrained(
-            pretrained.bert, init_params(pretrained.bert, seed=0), pretrained.tokenizer
-        )
+        params = init_params(pretrained.bert, seed=0)
+        drawn = Pretrained(pretrained.bert, params, pretrained.tokenizer)
         of_maps = [form for form in forms if form.reads_maps]
-        others = train_probes(
-            drawn,
-            train,
-            forms=of_maps,
-            what='Probes (random weights)',
-            folder=folder,
-            **training,
-            **reads,
-        )
+        options = {'forms': of_maps, 'what': 'Probes (random weights)', 'folder': folder}
+        others = train_probes(drawn, train, **options, **training, **reads)
         beside = attach(drawn, others, dev, what='Heads (random weights)', **reads)
         for form in of_maps:
             right[RANDOM + form.name] = beside.right[form.name]
@@ -394,7 +353,7 @@ def probing(
     counting = found.words > 0
     if counting.sum() < 2:
         raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
-    config = pretrained.config
+    shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
     unknown = math.nan
     if vectors is not None:
@@ -410,9 +369,7 @@ def probing(
         sentences=len(train),
         epochs=training.get('epochs', 1),
         steps=probes.steps,
-        weights=weights.reshape(
-            len(weights), 2, config.num_hidden_layers, config.num_attention_heads
-        ),
+        weights=weights.reshape(len(weights), 2, *shape),
         curves=curves,
         seen=probes.seen,
         unknown=unknown,
@@ -443,13 +400,8 @@ def _draw_weights(result: Probing):
     figure = plots.head_grids(
         dict(zip(_DIRECTIONS, mean, strict=True)), label='weight', differences=True
     )
-    columns = 'word_to_governor', 'governor_to_word'
-    figure.source = {
-        title: plots.Source('weights', column)
-        for title, column in zip(_DIRECTIONS, columns, strict=True)
-    }
-    figure.caption = 'The weight of each head in the probe of attention alone, mean over seeds.'
-    return figure
+    sources = [plots.Source('weights', column) for column in _COLUMNS]
+    return figure.captioned(_OF_WEIGHTS, dict(zip(_DIRECTIONS, sources, strict=True)))
 
 
 def _draw_curves(result: Probing):

@@ -19,7 +19,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Result, Subject
+from bert_secrets_jax.runs.result import Figures, Result, Subject, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
@@ -32,19 +32,16 @@ class Relations(Result):
       subject: The names of the model, the texts and the task.
       tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
-      tables: The tables of the same attention in the reading of the paper and, where there is one,
-        of the notebook, by direction ('verb to subject', 'verb to subject (notebook)').
+      tables: The tables of the same attention by direction, in the readings of the paper and, where
+        there is one, of the notebook ('verb to subject (notebook)').
     """
 
+    title: ClassVar[str] = 'Token to token'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tests: links.Tests
     tables: Tables
-
-    @property
-    def title(self) -> str:
-        return 'Token to token'
 
     def verdicts(self):
         found = []
@@ -68,11 +65,10 @@ class Relations(Result):
         if not self.tests:
             return Figures({})
         caption = f'The attention along each link. {links.CIRCLES}'
-        return Figures(
-            {
-                'relations': functools.partial(links.draw_grids, self.tests, caption),
-                'relations_distances': functools.partial(links.draw_distances, self.tests),
-            }
+        return drawn(
+            self.tests,
+            relations=functools.partial(links.draw_grids, caption=caption),
+            relations_distances=links.draw_distances,
         )
 
     def findings(self):
@@ -96,9 +92,7 @@ class Relations(Result):
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
     """Return the statistics of attention along links in both directions.
 
-    Args:
-      relations: The names of the relations. 'verb-subject', which the authors' notebook had, is
-        also measured in its reading.
+    'verb-subject' is also measured in the reading of the authors' notebook, which had it.
     """
     titles = directions(relations)
     ours = [relation(each.relation, each.reverse) for each in titles.values()]
@@ -123,14 +117,13 @@ def relations(
     """Measure attention along relations, and at places where these links could stand as well.
 
     The places are random ones, the same distances elsewhere, the same positions of other inputs
-    and, if the annotations have word classes, the same parts of speech at the same distances
-    (`measure/places.py`).
+    and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
 
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      relations: The names of relations that spaCy finds ('verb-subject', 'noun-pronoun'), or that
-        annotations of your own have (`settings.annotations`).
+      relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of
+        `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
       settings: The settings for encoding the texts and finding words in them.

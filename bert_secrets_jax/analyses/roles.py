@@ -4,7 +4,6 @@ Shapes: L layers, N heads, R relations, E examples, T tokens.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
-from bert_secrets_jax.analyses.tables import Tables, grids_frame
+from bert_secrets_jax.analyses.tables import Tables, grids_frame, top_head
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
@@ -34,7 +33,7 @@ from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -55,22 +54,22 @@ class Roles(Result):
 
     Attributes:
       subject: The names of the model, the texts and the task.
-      tables: The tables of how often the greatest attention of a token is at the previous and the
-        next one, at the rarest one, at one of the two rarest; and of confidence.
-      chance: The share of ordinary tokens (not special ones) of an example that are the rarest, and
+      tables: The tables of how often the greatest attention of a token is at the previous, the
+        next, the rarest, or one of the two rarest tokens; and of confidence.
+      chance: The share of the ordinary (not special) tokens of an example that are the rarest, and
         among the two rarest.
       relations: The R relations between words, and the way along each; empty if none were measured.
       gains: [2, R, L, N] How much more often a head finds the other word than the best offset does,
         in the two parts of the treebank.
-      heterogeneous: [L, N] The share of maps that are heterogeneous; None if it was not measured.
-      stays: How long each head is left in pruning [L, N], by the name of the order, or in how many
-        runs its gate stays open ('gates'); empty if nothing was pruned.
+      heterogeneous: [L, N] The share of maps that are heterogeneous; None if not measured.
+      stays: [L, N] How long each head is left in pruning, by the name of the order, or in how many
+        runs its gate stays open ('gates').
       seed: The seed of random permutations.
       maps_of: Whose maps are heterogeneous: 'pre-trained' or 'fine-tuned'.
-      pruned_finetuned: Whether heads were pruned in fine-tunings of the model whose roles these
-        are, and not in that model.
+      pruned_finetuned: Whether heads were pruned in fine-tunings of the model with these roles.
     """
 
+    title: ClassVar[str] = 'Roles of heads'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -85,21 +84,19 @@ class Roles(Result):
     pruned_finetuned: bool = True
 
     @property
-    def title(self) -> str:
-        return 'Roles of heads'
-
-    @property
     def of_heads(self) -> dict[str, Bool[np.ndarray, 'L N']]:
         """Whether each head has a role, by the name of the role. It may have several."""
         means = {name: table.mean for name, table in self.tables.items()}
         neighbour = np.maximum(means[GREATEST_AT_PREVIOUS], means[GREATEST_AT_NEXT])
         above = np.nan_to_num(self.gains, nan=-1).min(axis=0) >= LEAST_GAIN
         rare = (np.nan_to_num(means[RAREST]) >= LEAST_RARE) & self._beyond_chance
-        return {
-            POSITIONAL: neighbour >= LEAST_POSITIONAL,
-            SYNTACTIC: above.any(axis=0) if len(above) else np.zeros_like(rare),
-            RARE: rare,
-        }
+        # Without relations, none is above.
+        positional, syntactic = neighbour >= LEAST_POSITIONAL, above.any(axis=0)
+        return {POSITIONAL: positional, SYNTACTIC: syntactic, RARE: rare}
+
+    @property
+    def _any_role(self) -> Bool[np.ndarray, 'L N']:
+        return np.logical_or.reduce(list(self.of_heads.values()))
 
     @property
     def _beyond_chance(self) -> Bool[np.ndarray, 'L N']:
@@ -118,16 +115,19 @@ class Roles(Result):
     def frames(self):
         roles = self.of_heads
         shape = self.tables[CONFIDENCE].mean.shape
-        best = {head: self._best_relation(*head) for head in np.ndindex(shape)}
+        names, points = zip(*map(self._best_relation, np.ndindex(shape)), strict=True)
+        unknown = np.full(shape, np.nan)
         columns = {
             'roles': self._named_roles('–'),
             **{column: self.tables[name].mean for name, column in _MEASURED.items()},
-            'relation': np.reshape([name for name, _ in best.values()], shape),
-            'points_above_offset': np.reshape([points for _, points in best.values()], shape),
-            'heterogeneous_share': np.full(shape, np.nan)
-            if self.heterogeneous is None
-            else self.heterogeneous,
+            'relation': np.reshape(names, shape),
+            'points_above_offset': np.reshape(points, shape),
+            'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{ORDERS.get(name, name)}': each for name, each in self.stays.items()},
+        }
+        which = {
+            role: [head_name(*place) for place in np.argwhere(those)]
+            for role, those in roles.items()
         }
         return {
             'heads': grids_frame(
@@ -137,20 +137,13 @@ class Roles(Result):
             ),
             'roles': framed(
                 ('role', 'heads', 'names'),
-                [
-                    (
-                        role,
-                        int(roles[role].sum()),
-                        ', '.join(head_name(*place) for place in np.argwhere(roles[role])) or '–',
-                    )
-                    for role in ROLES
-                ],
+                [(role, len(which[role]), ', '.join(which[role]) or '–') for role in ROLES],
                 'The heads that have each role.',
             ),
         }
 
     def figures(self):
-        return Figures({'roles': functools.partial(_draw, self)})
+        return drawn(self, roles=_draw)
 
     def findings(self):
         return [*self._role_findings(), *self._survival_findings(), *self._map_findings()]
@@ -188,33 +181,33 @@ class Roles(Result):
         def words(head: tuple[int, int]) -> str:
             own = {role: role for role in ROLES if roles[role][head]}
             if relations and SYNTACTIC in own:
-                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(*head)[0]})'
+                own[SYNTACTIC] = f'{SYNTACTIC} ({self._best_relation(head)[0]})'
             return ', '.join(own.values()) or none
 
         shape = roles[RARE].shape
         return np.reshape([words(head) for head in np.ndindex(shape)], shape)
 
-    def _best_relation(self, layer: int, head: int) -> tuple[str, float]:
+    def _best_relation(self, head: tuple[int, int]) -> tuple[str, float]:
+        """Return the relation that a head finds best, and how many points above the offset."""
         if not self.relations:
             return '–', np.nan
-        gains = np.nan_to_num(self.gains[..., layer, head], nan=-1).min(axis=0)
+        gains = np.nan_to_num(self.gains[..., *head], nan=-1).min(axis=0)
         best = int(gains.argmax())
         return self.relations[best], 100 * float(gains[best])
 
     def _role_findings(self) -> Iterator[Finding]:
         roles = self.of_heads
         of_texts = {'sample': int(self.tables[CONFIDENCE].count), 'source': SOURCE}
-        any_role = np.logical_or.reduce(list(roles.values()))
         yield how_many(
             'heads with a role',
-            any_role,
+            self._any_role,
             template='{estimate} {unit} {estimate:|has|have} a role.',
             **of_texts,
         )
         for role, those in roles.items():
             yield how_many(f'heads with a role: {role}', those, **of_texts)
         means = self.tables[RAREST].mean
-        place = np.unravel_index(int(np.nan_to_num(means, nan=-1).argmax()), means.shape)
+        head = top_head(np.nan_to_num(means, nan=-1))
         of_tokens = {
             'unit': '% of tokens',
             'sample': int(self.tables[RAREST].count),
@@ -222,25 +215,20 @@ class Roles(Result):
         }
         yield extreme(
             'rarest token',
-            tuple(map(int, place)),
-            100 * means[place],
+            head,
+            100 * means[head],
             template='{where} points to the rarest token of a text most often: {estimate:.0f} % of '
             'tokens attend to it most (chance: {chance:.0f} %).',
             numbers={'chance': 100 * self.chance[0]},
             **of_tokens,
         )
-        yield extreme(
-            'one of the two rarest tokens',
-            tuple(map(int, place)),
-            100 * self.tables[TWO_RAREST].mean[place],
-            **of_tokens,
-        )
+        of_two = 100 * self.tables[TWO_RAREST].mean[head]
+        yield extreme('one of the two rarest tokens', head, of_two, **of_tokens)
         yield measured('tokens that are the rarest', 100 * self.chance[0], **of_tokens)
         yield measured('tokens that are one of the two rarest', 100 * self.chance[1], **of_tokens)
 
     def _survival_findings(self) -> Iterator[Finding]:
-        roles = self.of_heads
-        any_role = np.logical_or.reduce(list(roles.values()))
+        any_role = self._any_role
         for order, stays in self.stays.items():
             if not 0 < any_role.sum() < any_role.size:
                 return
@@ -249,10 +237,11 @@ class Roles(Result):
                 return
             # Gates have no steps: a head is left in the runs in which its gate stays open.
             of = 'runs' if order == GATES else 'steps'
-            pruned = ' in fine-tunings' if self.pruned_finetuned else ''
-            yield Finding(
-                name=f'heads with a role stay: {ORDERS.get(order, order)}',
-                estimate=100 * difference,
+            pruned, name = ' in fine-tunings' * self.pruned_finetuned, ORDERS.get(order, order)
+            share, others = (100 * float(stays[those].mean()) for those in (any_role, ~any_role))
+            yield measured(
+                f'heads with a role stay: {name}',
+                100 * difference,
                 unit=f'points of the share of {of}',
                 sample=any_role.size,
                 sample_of='heads',
@@ -260,11 +249,7 @@ class Roles(Result):
                 p=p_value,
                 template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
                 f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
-                numbers={
-                    'order': ORDERS.get(order, order),
-                    'share': 100 * float(stays[any_role].mean()),
-                    'others': 100 * float(stays[~any_role].mean()),
-                },
+                numbers={'order': name, 'share': share, 'others': others},
             )
 
     def _map_findings(self) -> Iterator[Finding]:
@@ -274,9 +259,10 @@ class Roles(Result):
             rank, p_value = rank_within_layers(stays, self.heterogeneous, seed=self.seed)
             if np.isnan(rank):
                 continue
-            yield Finding(
-                name=f'survivors and heterogeneous maps: {ORDERS.get(order, order)}',
-                estimate=rank,
+            name, word = ORDERS.get(order, order), 'longer' if rank > 0 else 'less long'
+            yield measured(
+                f'survivors and heterogeneous maps: {name}',
+                rank,
                 unit='rank correlation',
                 sample=stays.size,
                 sample_of='heads',
@@ -284,14 +270,11 @@ class Roles(Result):
                 p=p_value,
                 template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
                 '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
-                numbers={
-                    'order': ORDERS.get(order, order),
-                    'maps_of': self.maps_of,
-                    'word': 'longer' if rank > 0 else 'less long',
-                },
+                numbers={'order': name, 'maps_of': self.maps_of, 'word': word},
             )
 
 
+_AT = 'greatest attention at'
 _MEASURED = {
     GREATEST_AT_PREVIOUS: 'greatest_at_previous',
     GREATEST_AT_NEXT: 'greatest_at_next',
@@ -315,10 +298,9 @@ def roles(
     Args:
       pretrained: The model.
       texts: The texts that the model reads.
-      results: Results of other analyses of the same model: `syntax_heads` (which heads are
-        syntactic), `patterns` (whose maps are heterogeneous), `pruning` and `gates` (which heads
-        stay). If the model has no classifier, the latter two are of its fine-tunings, and sentences
-        say so.
+      results: Results of the same model from `syntax_heads` (which heads are syntactic), `patterns`
+        (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
+        no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
       settings: The settings for encoding the texts.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -328,14 +310,9 @@ def roles(
     """
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
-    return from_results(
-        tables,
-        chance,
-        results,
-        pruned_finetuned=not pretrained.config.num_labels,
-        seed=seed,
-        subject=subject or Subject(),
-    )
+    of_model = {'seed': seed, 'subject': subject or Subject()}
+    finetuned = not pretrained.config.num_labels
+    return from_results(tables, chance, results, pruned_finetuned=finetuned, **of_model)
 
 
 def role_statistics() -> list[Described]:
@@ -343,12 +320,9 @@ def role_statistics() -> list[Described]:
     of_rare = {'unit': 'share of tokens', 'limits': (0.0, 1.0), 'source': SOURCE}
     return [
         *(named(name) for name in (GREATEST_AT_PREVIOUS, GREATEST_AT_NEXT, CONFIDENCE)),
-        Described(RAREST, 'greatest attention at the rarest token', greatest_at(RAREST), **of_rare),
+        Described(RAREST, f'{_AT} the rarest token', greatest_at(RAREST), **of_rare),
         Described(
-            TWO_RAREST,
-            'greatest attention at one of the two rarest tokens',
-            greatest_at(TWO_RAREST),
-            **of_rare,
+            TWO_RAREST, f'{_AT} one of the two rarest tokens', greatest_at(TWO_RAREST), **of_rare
         ),
     ]
 
@@ -358,24 +332,19 @@ def with_rarest(encoded: Encoded) -> tuple[Encoded, tuple[float, float]]:
 
     Rare is what is seldom in these texts; all tokens that are as rare as the rarest one (or as the
     second) are marked.
-
-    Args:
-      encoded: The tokenised texts.
     """
     real = np.arange(encoded.input_ids.shape[1]) < encoded.lengths[:, None]
     ordinary = real & ~encoded.special
     seen = np.bincount(encoded.input_ids[ordinary])
     counts = np.where(ordinary, seen[np.minimum(encoded.input_ids, len(seen) - 1)], np.inf)
     least = np.sort(counts, axis=1)
-    marks = {}
+    marks, shares = dict(encoded.marks), []
     for name, place in ((RAREST, 0), (TWO_RAREST, 1)):
         bar = least[:, min(place, least.shape[1] - 1)][:, None]
         marks[name] = ordinary & (counts <= bar)
-    shares = tuple(
-        float((mark.sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)).mean())
-        for mark in marks.values()
-    )
-    return dataclasses.replace(encoded, marks={**encoded.marks, **marks}), shares
+        share = marks[name].sum(axis=1) / np.maximum(ordinary.sum(axis=1), 1)
+        shares.append(float(share.mean()))
+    return dataclasses.replace(encoded, marks=marks), tuple(shares)
 
 
 def from_results(
@@ -388,12 +357,6 @@ def from_results(
     subject: Subject,
 ) -> Roles:
     """Return the result from the tables of `role_statistics` and what other analyses have found.
-
-    Args:
-      tables: The tables, by name.
-      chance: The shares that `with_rarest` returned.
-      pruned_finetuned: Whether heads were pruned in fine-tunings of the model.
-      results, seed, subject: As in `roles`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
@@ -436,11 +399,6 @@ def compare_within_layers(
 ) -> tuple[float, float]:
     """Compare heads that are chosen with the others of their layer.
 
-    Args:
-      values: A value of each head.
-      chosen: Which heads are chosen.
-      seed: The seed of the permutations.
-
     Returns:
       The mean of the chosen heads' values less those of their layers, weighted by how many there
       are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
@@ -461,10 +419,6 @@ def rank_within_layers(
     """Return a rank correlation of heads within their layers, and its p-value by permutations.
 
     Heads are ranked over all layers, and the mean rank of each layer is taken off.
-
-    Args:
-      one, other: The values of each head.
-      seed: The seed of the permutations.
     """
     ranks = [scipy.stats.rankdata(each).reshape(one.shape) for each in (one, other)]
     centred = [each - each.mean(axis=1, keepdims=True) for each in ranks]

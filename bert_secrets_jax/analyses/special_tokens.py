@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from bert_secrets_jax.analyses.tables import (
     grids_frame,
     heads_frame,
     interval_of,
-    notes_of,
+    notes_on,
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -28,7 +29,7 @@ from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 STATISTICS = (
     '[CLS]',
@@ -41,18 +42,17 @@ STATISTICS = (
 )
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
-# The statistics that are drawn side by side, on one scale, by the name of the figure.
+# The statistics that are drawn side by side, on one scale, and the caption, by the figure's name.
 _TOGETHER = {
-    'special_tokens': ('[CLS]', '[SEP]'),
-    'neighbours': ('self', 'previous token', 'next token'),
-}
-_CAPTIONS = {
     'special_tokens': (
+        ('[CLS]', '[SEP]'),
         'Attention to [CLS] and to [SEP] (of two, the greater one), mean over tokens and examples '
-        '({figure}).'
+        '({figure}).',
     ),
-    'neighbours': 'Attention to the token itself, the previous and the next one (Clark et al. '
-    '2019).',
+    'neighbours': (
+        ('self', 'previous token', 'next token'),
+        'Attention to the token itself, the previous and the next one (Clark et al. 2019).',
+    ),
 }
 
 
@@ -66,13 +66,11 @@ class SpecialTokens(Result):
       tables: The table of all heads for each statistic, by its name.
     """
 
+    title: ClassVar[str] = 'Attention to special tokens and neighbours'
+
     subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
-
-    @property
-    def title(self) -> str:
-        return 'Attention to special tokens and neighbours'
 
     def verdicts(self):
         if not {'[CLS]', '[SEP]'} <= self.tables.keys():
@@ -89,20 +87,19 @@ class SpecialTokens(Result):
 
     def figures(self):
         drawings, shown = {}, set()
-        for name, together in _TOGETHER.items():
+        for name, (together, caption) in _TOGETHER.items():
             if set(together) <= set(self.tables):
-                caption = _CAPTIONS[name].format(figure=self.subject.as_in('Figure 6'))
-                drawings[name] = functools.partial(_draw_grids, self, together, caption)
+                caption = caption.format(figure=self.subject.as_in('Figure 6'))
+                drawings[name] = functools.partial(_draw_grids, names=together, caption=caption)
                 shown |= set(together)
                 if name == 'special_tokens':
-                    drawings[f'{name}_by_layer'] = functools.partial(_draw_layers, self, together)
+                    drawings[f'{name}_by_layer'] = functools.partial(_draw_layers, names=together)
         for each in self.statistics:
             if each.name not in shown:
                 caption = f'{_sentence(each.title)} ({each.unit}), mean over examples.'
-                drawings[_slug(each.name)] = functools.partial(
-                    _draw_grids, self, (each.name,), caption
-                )
-        return Figures(drawings)
+                draw = functools.partial(_draw_grids, names=(each.name,), caption=caption)
+                drawings[_slug(each.name)] = draw
+        return drawn(self, **drawings)
 
     def findings(self):
         known = [each for each in self.statistics if self.tables[each.name].count]
@@ -117,31 +114,26 @@ class SpecialTokens(Result):
         return found
 
     def head_notes(self):
-        return {
-            each.title: notes_of([self.tables[each.name]])
-            for each in self.statistics
-            if self.tables[each.name].count
-        }
+        return notes_on(self.statistics, self.tables)
 
     def head_marks(self):
         return marks.mark_shares(self.tables, _MARKED)
 
     def _extreme(self, statistic: Description, *, answer: bool) -> Finding:
         """Return the head with the greatest or smallest mean; of the answer, in a sentence."""
-        table = self.tables[statistic.name]
-        head = top_head(-table.mean if statistic.least_first else table.mean)
+        table, most = self.tables[statistic.name], 'greatest'
+        head = top_head(table.mean)
+        if statistic.least_first:
+            head, most = top_head(-table.mean), 'smallest'
         return extreme(
-            f'{statistic.title}, {"smallest" if statistic.least_first else "greatest"}',
+            f'{statistic.title}, {most}',
             head,
             interval_of(table, head),
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,
             template='{Title} is {most} in {where} ({estimate:.2f}).' if answer else '',
-            numbers={
-                'Title': _sentence(statistic.title),
-                'most': 'smallest' if statistic.least_first else 'greatest',
-            },
+            numbers={'Title': _sentence(statistic.title), 'most': most},
         )
 
     def _layers(self):
@@ -156,18 +148,12 @@ class SpecialTokens(Result):
         rows = []
         for each in self.statistics:
             table = self.tables[each.name]
-            if not table.count:
-                continue
             sign, order = (1, 'least') if each.least_first else (-1, 'most')
             first = np.argsort(sign * table.mean, axis=None, kind='stable')[:3]
-            rows += [
-                (
-                    each.title, order, rank, head_name(*head), table.mean[head],
-                    table.standard_error[head], each.unit,
-                )
-                for rank, index in enumerate(first, 1)
-                for head in [np.unravel_index(index, table.mean.shape)]
-            ]  # fmt: skip
+            for rank, index in enumerate(first if table.count else (), 1):
+                head = np.unravel_index(index, table.mean.shape)
+                numbers = table.mean[head], table.standard_error[head], each.unit
+                rows.append((each.title, order, rank, head_name(*head), *numbers))
         return framed(
             ('statistic', 'order', 'rank', 'head', 'mean', 'standard_error', 'unit'),
             rows,

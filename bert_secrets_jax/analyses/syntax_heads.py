@@ -1,15 +1,14 @@
 """Do single heads find dependency relations, or other links between words? (Clark et al. 2019)
 
 For each relation, the best head is chosen on a training part of the texts and reported on another,
-beside the best fixed offset, the same model with random weights, and the places that the analysis
-of links compares with (`measure/links.py`).
+beside the best fixed offset, random weights, and other places (`measure/links.py`).
 
 Axes: R relations, L layers, N heads, 2 ways along a link.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -20,9 +19,10 @@ from jaxtyping import Float, Int
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.models import in_both
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
+from bert_secrets_jax.data.encoding import Encoded, bucket, mark
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.catalogue import relation
@@ -60,6 +60,8 @@ _SHOWN = 6
 _STATED = 5
 # From which share of common texts on, two parts are not two.
 _MOSTLY_SHARED = 0.5
+# The published head, share and baseline of a relation without any.
+_UNPUBLISHED = ('–', np.nan, np.nan)
 
 Annotated = tuple[Sequence[Example], Sequence[Annotation]]
 
@@ -70,20 +72,17 @@ class SyntaxHeads(Result):
 
     Attributes:
       subject: The names of the model and the texts.
-      relations: The R relations that have enough links; the last one is 'all', of every link.
-      train: The links that each head finds in the training part.
-      dev: The same in the other part.
+      relations: The R relations with enough links; the last one is 'all', of every link.
+      train, dev: The links that each head finds in the training part, and in the other part.
       offsets: [R] The best fixed offset of each relation, chosen on the training part.
-      random: The share that the best head of each relation finds with random weights, and the ends
-        of its 95 % interval [R, 3]. It is measured in the other part, and the head is chosen like
-        the others. NaN if random weights were not tried.
+      random: [R, 3] The share that the best head of each relation, chosen likewise, finds with
+        random weights in the other part, and the ends of its 95 % interval; NaN if not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
         the links with other places (`links.LinkTest.familywise`), in the other part; NaN where
         there are none.
       kinds: The kinds of places.
       few: The relations that have too few links to be looked at alone.
-      left_out: The number of links, in both parts, that are left out because an end has no
-        wordpiece of its own.
+      left_out: The number of links, in both parts, an end of which has no wordpiece of its own.
       shared: The share of the texts of the other part that are in the training part, too.
     """
 
@@ -118,19 +117,12 @@ class SyntaxHeads(Result):
     @property
     def corrected(self) -> Float[np.ndarray, ' R']:
         """The same, corrected for the number of relations (Holm); 'all' is not one of them."""
-        each = self.p_values
-        return np.append(holm(each[:-1]), each[-1])
-
-    @property
-    def intervals(self) -> tuple[Float[np.ndarray, ' R'], Float[np.ndarray, ' R']]:
-        """The ends of the 95 % intervals of what the best heads find."""
-        place = _places(self.best)
-        dev = self.dev
-        return wilson(dev.right[place], dev.error[place], dev.links, dev.sentences)
+        *single, of_all = self.p_values
+        return np.append(holm(np.array(single)), of_all)
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """The gain of the heads over the offset (`gain_of`), for the relations of the paper.
+        """The gain of the heads over the offset, for the relations of the paper.
 
         None if the links are of other kinds.
         """
@@ -151,11 +143,7 @@ class SyntaxHeads(Result):
         return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
-        """Return a relation's difference of head and offset, its error, and its number of texts.
-
-        Args:
-          place: The number of the relation.
-        """
+        """Return a relation's gain of the head over the offset, its error, and its texts."""
         index = (place, *self.best[place])
         dev = self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
@@ -232,40 +220,32 @@ class SyntaxHeads(Result):
 
     def head_notes(self):
         """The relations that each head finds more often than the offset, with their shares."""
-        dev = self.dev
-        above = self._above()
-        texts = np.full(dev.right.shape[1:3], '', object)
-        for layer, head in np.ndindex(texts.shape):
-            texts[layer, head] = ', '.join(
-                f'{name} {dev.right[place, layer, head, way]:.0%} ({WAYS[way]}; offset '
-                f'{dev.baseline[place]:.0%})'
-                for place, name in enumerate(self.relations)
-                for way in range(len(WAYS))
-                if above[place, layer, head, way]
+        dev, texts = self.dev, np.full(self.dev.right.shape[1:3], '', object)
+        for place, *head, way in np.argwhere(self._above()).tolist():
+            before = f'{texts[*head]}, ' if texts[*head] else ''
+            texts[*head] = (
+                f'{before}{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
+                f'offset {dev.baseline[place]:.0%})'
             )
         return {'relations found more often than by an offset': texts.astype(str)}
 
     def head_marks(self):
         """Mark heads that find a relation more often than its offset and than other places do."""
-        dev, names = self.dev, self.relations[:-1]
-        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
-        above = self._above()
-        for place, layer, head, way in np.argwhere(above[:-1] & (self.beyond[:-1] <= LEVEL)):
-            gain = float(dev.gain[place, layer, head, way])
-            sentences[layer, head] += (
-                f'Finds {dev.right[place, layer, head, way]:.0%} of {names[place]} ({WAYS[way]}; '
-                f'the best offset {dev.baseline[place]:.0%}). '
-            )
-            if gain > strength[layer, head]:
-                shown[layer, head], strength[layer, head] = names[place], gain
         if not self.kinds:
             return []
-        return [
-            marks.made(
-                'finds a relation', 'colour', shown, sentences, strength, rank=marks.LINK,
-                phrase='on the relation {mark}',
+        dev, names = self.dev, self.relations[:-1]
+        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
+        beyond = self._above()[:-1] & (self.beyond[:-1] <= LEVEL)
+        for place, *head, way in np.argwhere(beyond).tolist():
+            sentences[*head] += (
+                f'Finds {dev.right[place, *head, way]:.0%} of {names[place]} ({WAYS[way]}; the '
+                f'best offset {dev.baseline[place]:.0%}). '
             )
-        ]  # fmt: skip
+            gain = float(dev.gain[place, *head, way])
+            if gain > strength[*head]:
+                shown[*head], strength[*head] = names[place], gain
+        about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
+        return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
 
     def _above(self) -> np.ndarray:
         """Return whether each head finds each relation surely more often than the offset does."""
@@ -277,38 +257,24 @@ class SyntaxHeads(Result):
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
-        layer, head, way = self.best[place]
-        low, high = self.intervals
+        *head, way = self.best[place]
         dev, name = self.dev, self.relations[place]
-        fields = {
-            'unit': 'share of links',
-            'sample': int(dev.links[place]),
-            'sample_of': 'links',
-            'source': SOURCE,
-        }
+        fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
+        fields['source'] = SOURCE
+        offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
+        words = 'All relations' if name == ALL else f'Relation {name}'
+        p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
         found = [
             extreme(
                 f'{name}: best head',
-                (layer, head),
-                (dev.right[place, layer, head, way], low[place], high[place]),
+                tuple(head),
+                shares_found(dev, self.best)[:, place],
                 template='{Relation}: {where} ({way}) finds {estimate:.0%} of the links; always '
                 'guessing offset {offset:+d} finds {baseline:.0%}.',
-                numbers={
-                    'Relation': 'All relations' if name == ALL else f'Relation {name}',
-                    'way': WAYS[way],
-                    'offset': int(self.offsets[place]),
-                    'baseline': float(dev.baseline[place]),
-                },
+                numbers={'Relation': words, 'way': WAYS[way], **offset},
                 **fields,
             ),
-            extreme(
-                f'{name}: gain over the offset',
-                (layer, head),
-                self._gain(place),
-                null=0.0,
-                p=float(self.corrected[place]),
-                **fields,
-            ),
+            extreme(gain, tuple(head), self._gain(place), null=0.0, p=p_value, **fields),
         ]
         if not np.isnan(self.random[place, 0]):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))
@@ -326,22 +292,19 @@ class SyntaxHeads(Result):
         return gain, gain - half, gain + half
 
     def _relations(self):
-        low, high = self.intervals
-        p_values, corrected, dev = self.p_values, self.corrected, self.dev
+        shares, dev = shares_found(self.dev, self.best), self.dev
+        p_values, corrected = self.p_values, self.corrected
         rows = []
         for place, name in enumerate(self.relations):
-            layer, head, way = self.best[place]
-            published = self._published(place)
+            layer, head, way = best = self.best[place]
+            theirs = self._published(place)
+            published = (theirs.head, theirs.accuracy, theirs.baseline) if theirs else _UNPUBLISHED
             rows.append(
                 (
                     name, dev.links[place], dev.sentences[place], head_name(layer, head),
-                    WAYS[way], dev.right[place, layer, head, way], low[place], high[place],
-                    self.offsets[place], dev.baseline[place], *self._gain(place),
-                    p_values[place], corrected[place], *self.random[place],
-                    self.beyond[place, layer, head, way],
-                    published.head if published else '–',
-                    published.accuracy if published else np.nan,
-                    published.baseline if published else np.nan,
+                    WAYS[way], *shares[:, place], self.offsets[place], dev.baseline[place],
+                    *self._gain(place), p_values[place], corrected[place], *self.random[place],
+                    self.beyond[place, *best], *published,
                 )
             )  # fmt: skip
         return framed(
@@ -356,15 +319,12 @@ class SyntaxHeads(Result):
         )  # fmt: skip
 
     def _heads(self):
+        dev = self.dev
+        grids = np.stack([dev.right, dev.error, dev.gain, dev.gain_error], axis=-1)
         rows = [
-            (
-                name, layer + 1, head + 1, WAYS[way], self.dev.right[place, layer, head, way],
-                self.dev.error[place, layer, head, way], self.dev.gain[place, layer, head, way],
-                self.dev.gain_error[place, layer, head, way],
-            )
-            for place, name in enumerate(self.relations)
-            for layer, head, way in np.ndindex(self.dev.right.shape[1:])
-        ]  # fmt: skip
+            (self.relations[place], layer + 1, head + 1, WAYS[way], *grids[place, layer, head, way])
+            for place, layer, head, way in np.ndindex(dev.right.shape)
+        ]
         return framed(
             (
                 'relation', 'layer', 'head', 'way', 'share_of_links', 'standard_error', 'gain',
@@ -385,6 +345,13 @@ def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
     shape = found.right.shape[1:]
     flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
     return [tuple(map(int, np.unravel_index(each, shape))) for each in flat]
+
+
+def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """Return the shares of links that a head finds of each relation, with 95 % intervals [3, R]."""
+    place = _places(heads)
+    share, error = found.right[place], found.error[place]
+    return np.stack([share, *wilson(share, error, found.links, found.sentences)])
 
 
 def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
@@ -414,15 +381,14 @@ def syntax_heads(
 
     Args:
       pretrained: The model.
-      train: The sentences on which heads and offsets are chosen, from `bs.read_treebank`, or texts
-        with annotations, as `bs.read_annotations` returns them.
+      train: Sentences of `bs.read_treebank`, or texts and annotations of `bs.read_annotations`, on
+        which heads and offsets are chosen.
       dev: Other ones of the same kind, on which the chosen ones are measured.
       random_weights: Whether to measure the same model with random weights, too.
-      draws: The number of places to draw for each link, of each kind, to compare attention with (in
-        the first 500 texts of `dev`); 0 does without.
+      draws: The number of places of each kind to compare each link with, in the first 500 texts of
+        `dev`; 0 does without.
       seed: The seed of the draws and of the random weights.
-      settings: The settings for encoding the texts. Each pass over the
-        texts is kept in `settings.folder` until that is deleted.
+      settings: The settings for encoding. Passes are kept in `settings.folder` until it is deleted.
       subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
@@ -443,14 +409,12 @@ def syntax_heads(
     train_links, dev_links = train_links.named(names), dev_links.named(names)
     offsets = best_offsets(train_links)
 
-    def measured(model: Pretrained, what: str) -> tuple[Found, Found]:
-        return tuple(
+    def measured(model: Pretrained, what: str) -> list[Found]:
+        parts = (of_train, train_links, 'train'), (of_dev, dev_links, 'dev')
+        return [
             _found(model, encoded, links, offsets, settings, f'{what}, {part}')
-            for encoded, links, part in (
-                (of_train, train_links, 'train'),
-                (of_dev, dev_links, 'dev'),
-            )
-        )
+            for encoded, links, part in parts
+        ]
 
     on_train, on_dev = measured(pretrained, 'Relations')
     random = np.full((len(names), 3), np.nan)
@@ -458,10 +422,7 @@ def syntax_heads(
         params = init_params(pretrained.bert, seed)
         untrained = dataclasses.replace(pretrained, params=params)
         random_train, random_dev = measured(untrained, 'Random weights')
-        place = _places(chosen_heads(random_train))
-        share, error = random_dev.right[place], random_dev.error[place]
-        ends = wilson(share, error, random_dev.links, random_dev.sentences)
-        random = np.stack([share, *ends], axis=1)
+        random = shares_found(random_dev, chosen_heads(random_train)).T
     beyond, kinds = _beyond(pretrained, dev, of_dev, names, on_dev, draws, seed, settings)
     return SyntaxHeads(
         subject=subject or Subject(),
@@ -483,10 +444,8 @@ def _linked(
 ) -> tuple[Encoded, WordLinks]:
     if _is_annotated(texts):
         examples, annotations = texts
-        encoded = tokenize(
-            pretrained.tokenizer, as_examples(examples), max_length=settings.max_length
-        )
-        encoded = mark(encoded, annotations)
+        settings = dataclasses.replace(settings, annotations=annotations)
+        encoded = encoded_of(pretrained, examples, settings, annotated=True)
         return encoded, links_of_annotations(encoded, annotations)
     if not all(isinstance(each, Parse) for each in texts) or not texts:
         raise ValueError(
@@ -498,17 +457,11 @@ def _linked(
 
 def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
     """Return the share of the texts of one part that are in the other, too."""
-    seen, asked = (
-        [
-            (each.text_a, each.text_b)
-            for each in (
-                as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
-            )
-        ]
+    known, others = (
+        as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
         for part in (train, dev)
     )
-    known = set(seen)
-    share = sum(each in known for each in asked) / len(asked)
+    share = in_both(known, others) / len(others)
     if share > _MOSTLY_SHARED:
         logging.warning(
             '%.0f %% of the texts that heads are measured on are among those that they are chosen '
@@ -585,9 +538,8 @@ def _beyond(
     return p_values, tuple(kinds)
 
 
-def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
+def _with_all(annotations: Sequence[Annotation]) -> list[Annotation]:
     """Return annotations that all have the same relations, empty where a text has none."""
-    annotations = list(annotations)
     names = sorted({name for each in annotations for name in each.relations})
     return [
         dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
@@ -596,15 +548,11 @@ def _with_all(annotations: Iterable[Annotation]) -> list[Annotation]:
 
 
 def _draw_relations(result: SyntaxHeads):
-    low, high = result.intervals
     order = [*result._by_gain(), len(result.relations) - 1]
-    place = _places(result.best)
-    share = result.dev.right[place]
-    points = {'best head': (share[order], low[order], high[order])}
+    points = {'best head': tuple(shares_found(result.dev, result.best)[:, order])}
     points['best fixed offset'] = (result.dev.baseline[order], None, None)
     if not np.isnan(result.random).all():
-        values, *ends = result.random[order].T
-        points['random weights'] = (values, *ends)
+        points['random weights'] = tuple(result.random[order].T)
     published = [result._published(each) for each in order]
     if any(published):
         accuracies = [np.nan if each is None else each.accuracy for each in published]

@@ -4,6 +4,7 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import framed
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -39,7 +41,6 @@ class Description:
     Attributes:
       name: The key of its table.
       title: A noun phrase for captions.
-      unit: The unit of its values.
       least_first: Whether the smallest values are the most remarkable, as for entropy.
       source: The publication and section that it comes from.
       reading: The reading of the annotations, 'paper' or 'notebook'.
@@ -55,22 +56,15 @@ class Description:
 
 def describe(statistics: Iterable[Described]) -> tuple[Description, ...]:
     """Return the descriptions of statistics, without the functions."""
-    fields = [field.name for field in dataclasses.fields(Description)]
-    return tuple(
-        Description(**{name: getattr(each, name) for name in fields}) for each in statistics
-    )
+    read = operator.attrgetter(*(field.name for field in dataclasses.fields(Description)))
+    return tuple(Description(*read(each)) for each in statistics)
 
 
 def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTable]:
-    """Return the mean of several runs' tables.
+    """Return the mean of several runs' tables of some statistics.
 
-    Args:
-      runs: The tables of each run, by the name of the statistic.
-      names: The names of the statistics to return.
-
-    Returns:
-      The tables, by name. Their variance is over examples (the mean of the runs' variances), so
-      their standard error does not tell how far the runs differ.
+    Their variance is over examples (the mean of the runs' variances), so their standard error does
+    not tell how far the runs differ.
     """
     return {
         name: HeadTable(
@@ -89,14 +83,10 @@ def column_of(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class OverRuns:
-    """The mean of a number over one model or several, with its interval.
+    """The mean of a number over one model or several, with its 95 % interval.
 
-    Attributes:
-      mean: The mean over models.
-      low: The lower end of its 95 % interval over seeds and examples; over examples alone if there
-        is a single model. NaN for a single model and a single example.
-      high: The upper end of this interval.
-      models: The number of models.
+    The interval is over seeds and examples; over examples alone if there is a single model. It is
+    NaN for a single model and a single example.
     """
 
     mean: float
@@ -123,8 +113,8 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
 
     Args:
       runs: The tables of each model, by the name of the statistic.
-      names: The names of the statistics, whose sum is taken.
-      where: The index of the heads within [L, N], whose mean is taken: a head, a layer, or all.
+      names: The statistics whose sum is taken.
+      where: The index of the heads within [L, N] whose mean is taken.
     """
     count = max(float(runs[0][name].count) for name in names)
 
@@ -141,6 +131,15 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
     return OverRuns(mean, float(mean - half), float(mean + half), len(runs))
 
 
+def mean_finding(
+    name: str, runs: Sequence[Tables], statistics: Sequence[str], heads: Any = ..., **fields: Any
+) -> Finding:
+    """Return the finding of `mean_over_runs`, with its interval and its sample."""
+    mean = mean_over_runs(runs, statistics, heads)
+    sample = {'sample': int(runs[0][statistics[0]].count), 'sample_of': mean.sample_of}
+    return measured(name, mean.interval, **sample, **fields)
+
+
 def top_head(values: np.ndarray) -> tuple[int, int]:
     """Return the layer and the head, from 0, with the greatest of the values [L, N]."""
     if np.isnan(values).all():
@@ -153,47 +152,27 @@ def top_head(values: np.ndarray) -> tuple[int, int]:
 
 
 def half_width(table: HeadTable, head: tuple[int, int]) -> float:
-    """Return half the 95 % interval of a head's mean over examples; NaN below two examples.
-
-    Args:
-      table: The statistic of all heads.
-      head: The layer and the head, from 0.
-    """
+    """Return half the 95 % interval of a head's mean over examples; NaN below two examples."""
     if table.count < 2:
         return np.nan
     return float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
 
 
 def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, float]:
-    """Return a head's mean over examples and the ends of its 95 % interval.
-
-    Args:
-      table: The statistic of all heads.
-      head: The layer and the head, from 0.
-    """
+    """Return a head's mean over examples and the ends of its 95 % interval."""
     mean, half = float(table.mean[head]), half_width(table, head)
     return mean, mean - half, mean + half
 
 
-def with_error(table: HeadTable, head: tuple[int, int], digits: int = 3) -> str:
-    """Return a head's name, mean and standard error as text, 'L3-H8  0.512 ± 0.011'.
-
-    Args:
-      table: The statistic of all heads. Below two examples, the text has no standard error.
-      head: The layer and the head, from 0.
-      digits: The number of digits after the point.
-    """
-    text = f'{head_name(*head)}  {table.mean[head]:.{digits}f}'
-    if table.count > 1:
-        text += f' ± {table.standard_error[head]:.{digits}f}'
-    return text
+def top_as_text(table: HeadTable) -> str:
+    """Return the head with the greatest mean, and its standard error: 'L3-H8  0.512 ± 0.011'."""
+    head = top_head(table.mean)
+    error = f' ± {table.standard_error[head]:.3f}' if table.count > 1 else ''
+    return f'{head_name(*head)}  {table.mean[head]:.3f}{error}'
 
 
 def significant_change(changed: HeadTable) -> np.ndarray | None:
     """Find the heads that rise or fall from one model to another (t-test, Holm over all heads).
-
-    Args:
-      changed: The difference of the two models, taken example by example.
 
     Returns:
       For each head [L * N], 1 if it rises significantly, -1 if it falls significantly, else 0. None
@@ -218,19 +197,12 @@ def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = '
     Args:
       tables: The table [L, N] of each statistic, by its name.
       units: The unit of each statistic, by its name, or one unit for all.
-      caption: The caption of the frame.
     """
     return framed(_COLUMNS, _rows(tables, units), caption, colours=COLOURS)
 
 
 def seeds_frame(runs: Mapping[str, Tables], units: Mapping[str, str] | str, caption: str = ''):
-    """Return a tidy frame of several runs, as `heads_frame` but with `seed` as the first column.
-
-    Args:
-      runs: The tables of each run, by its seed.
-      units: The unit of each statistic, by its name, or one unit for all.
-      caption: The caption of the frame.
-    """
+    """Return a frame of several runs, by seed, as `heads_frame` but with `seed` as first column."""
     rows = [(int(seed), *row) for seed, tables in runs.items() for row in _rows(tables, units)]
     colours = dataclasses.replace(COLOURS, by=('seed', *COLOURS.by))
     return framed(('seed', *_COLUMNS), rows, caption, colours=colours)
@@ -250,11 +222,7 @@ def _rows(tables: Tables, units: Mapping[str, str] | str) -> list[tuple]:
 
 
 def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
-    """Return the mean and standard error of each head as texts [L, N].
-
-    Args:
-      tables: The table of a model, or two tables: before and after fine-tuning.
-    """
+    """Return the mean and standard error of each head, before and after, as texts [L, N]."""
     shape = tables[0].mean.shape
     texts = [
         ', fine-tuned '.join(
@@ -263,6 +231,12 @@ def notes_of(tables: Sequence[HeadTable]) -> np.ndarray:
         for head in np.ndindex(shape)
     ]
     return np.reshape(texts, shape)
+
+
+def notes_on(statistics: Iterable[Description], tables: Tables) -> dict[str, np.ndarray]:
+    """Return `notes_of` each statistic that any example has, by its title."""
+    known = [each for each in statistics if tables[each.name].count]
+    return {each.title: notes_of([tables[each.name]]) for each in known}
 
 
 def grids_frame(
@@ -279,7 +253,6 @@ def grids_frame(
     Args:
       grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns. With
         `by` there are several sets of heads, and their axis is the first.
-      caption: The caption of the frame.
       by: The columns that tell the sets apart, with a value for each set. They stand first.
       sure: For some columns, those that tell how sure they are, such as their interval.
     """
@@ -306,9 +279,7 @@ def models_frames(
     Args:
       before: The tables of the model as it is, by the name of the statistic.
       runs: The tables of each fine-tuned model, by its seed; empty if there are none.
-      unit: The unit of the statistics.
-      caption: The caption of the first frame.
-      tuned: The caption of the second.
+      caption, tuned: The captions of the two frames.
     """
-    frames = {'heads': heads_frame(before, unit, caption)}
-    return frames | ({'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {})
+    after = {'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {}
+    return {'heads': heads_frame(before, unit, caption), **after}

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
@@ -46,18 +47,9 @@ class TextSettings(Compute):
     def tables(
         self, pretrained: Pretrained, texts: Sequence[Text], statistics: Sequence[Described]
     ) -> dict[str, HeadTable]:
-        """Measure statistics of a model in one pass.
-
-        Args:
-          pretrained: The model.
-          texts: The texts that it reads.
-          statistics: The statistics.
-
-        Returns:
-          The tables by the names of the statistics.
-        """
-        shown = _shown(self._batches(pretrained, texts, statistics), 'Attention')
-        return measure(pretrained, shown, statistics, mesh=self.mesh)
+        """Return the tables of statistics of a model, by their names, from one pass over texts."""
+        encoded = encoded_of(pretrained, texts, self, annotated=_need_words(statistics))
+        return in_one_pass(pretrained, encoded, statistics, self, 'Attention')
 
     def changes(
         self,
@@ -66,30 +58,21 @@ class TextSettings(Compute):
         texts: Sequence[Text],
         statistics: Sequence[Described],
     ) -> dict[str, dict[str, HeadTable]]:
-        """Measure statistics of each fine-tuned model, and how they differ from the first model's.
+        """Return the tables of each fine-tuned model by its seed; empty if `tuned` is None.
 
-        Args:
-          pretrained: The model before fine-tuning.
-          tuned: The same model fine-tuned, or several of them; None measures nothing.
-          texts: The texts that the models read.
-          statistics: The statistics of one model, or of two together (`measure_change`).
-
-        Returns:
-          The tables of each fine-tuned model by its seed.
+        They are of statistics of one model, whose changes are measured too, or of two models
+        together (`measure_change`).
         """
         if tuned is None:
             return {}
-        batches = self._batches(pretrained, texts, statistics)
-        return {
-            str(seed): measure_change(
-                pretrained,
-                model,
-                _shown(batches, f'Change (seed {seed})'),
-                statistics,
-                mesh=self.mesh,
+        batches = batches_of(pretrained, texts, self, annotated=_need_words(statistics))
+        changed = {}
+        for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
+            shown = _shown(batches, f'Change (seed {seed})')
+            changed[str(seed)] = measure_change(
+                pretrained, model, shown, statistics, mesh=self.mesh
             )
-            for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True)
-        }
+        return changed
 
     def links(
         self,
@@ -104,13 +87,10 @@ class TextSettings(Compute):
         """Measure attention along links, and at random places, in one pass.
 
         Args:
-          pretrained: The model.
-          texts: The texts that it reads.
           relations: The names of the relations.
           statistics: The statistics of attention along them. Those that need a relation which the
             annotations lack are left out.
           draws: The number of places to draw for each link, of each kind.
-          seed: The seed of the draws.
 
         Returns:
           The tables by the names of the statistics, and the parts of the tests by direction.
@@ -121,22 +101,14 @@ class TextSettings(Compute):
         tables = in_one_pass(pretrained, with_random, wanted, self, 'Relations', also=random)
         return tables, link_scores(encoded, relations, tables)
 
-    def _batches(self, pretrained, texts, statistics) -> 'list[Batch]':
-        annotated = any(each.annotated for each in statistics)
-        return batches_of(pretrained, texts, self, annotated=annotated)
-
 
 def encoded_of(
     pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> Encoded:
-    """Tokenise texts, and mark the words in them.
+    """Tokenise texts, all single or all pairs, and mark the words in them.
 
-    Args:
-      pretrained: The model whose tokenizer is used.
-      texts: The texts, all single or all pairs.
-      settings: The settings for encoding the texts and finding words in them.
-      annotated: Whether the annotations are needed. If not, spaCy is not run; annotations in the
-        settings are always marked.
+    Unless the texts must be `annotated`, spaCy is not run; annotations in the settings are always
+    marked.
     """
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=settings.max_length)
@@ -149,16 +121,9 @@ def encoded_of(
 
 
 def batches_of(
-    pretrained: Pretrained,
-    texts: Sequence[Text],
-    settings: TextSettings,
-    *,
-    annotated: bool,
+    pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> list[Batch]:
-    """Tokenise texts, mark the words in them, and return batches of similar length.
-
-    The arguments are those of `encoded_of`.
-    """
+    """Return the batches of similar length of what `encoded_of` returns."""
     encoded = encoded_of(pretrained, texts, settings, annotated=annotated)
     return bucket(encoded, **settings.bucketing)
 
@@ -170,25 +135,18 @@ def in_one_pass(
     settings: TextSettings,
     what: str,
     *,
-    also: Mapping[Hashable, Statistic | Reduction] | None = None,
+    also: Mapping[Hashable, Statistic | Reduction] = MappingProxyType({}),
 ) -> dict[Hashable, Any]:
-    """Measure statistics of encoded texts, and show the progress.
+    """Measure statistics of encoded texts, and show the progress of `what`.
 
-    Args:
-      pretrained: The model.
-      encoded: The tokenised and marked texts.
-      statistics: The statistics to measure.
-      settings: The settings for batches and devices.
-      what: The name of the work in the progress bar.
-      also: Further statistics to measure in the same pass, by any keys; None adds none.
-
-    Returns:
-      The tables by the names of the statistics, and what is made of `also` by its keys.
+    Further statistics, `also`, may have any keys. Tables are by the names of the statistics.
     """
-    batches = bucket(encoded, **settings.bucketing)
-    return measure(
-        pretrained, _shown(batches, what), statistics, also=also or {}, mesh=settings.mesh
-    )
+    shown = _shown(bucket(encoded, **settings.bucketing), what)
+    return measure(pretrained, shown, statistics, also=also, mesh=settings.mesh)
+
+
+def _need_words(statistics: Sequence[Described]) -> bool:
+    return any(each.annotated for each in statistics)
 
 
 def _shown(batches: Sequence[Batch], what: str):

@@ -1,13 +1,13 @@
 """Dimensions of hidden states: their parameters by layer, and what they do beside random ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, marker_of, styled
 
 
+@styled
 def dimensions_by_layer(
     panels: Mapping[str, np.ndarray],
     marked: Mapping[str, int],
@@ -25,33 +25,26 @@ def dimensions_by_layer(
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
       xlabel: The label of the horizontal axis.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.7 * len(panels) + 0.4, 3.4), layout='constrained')
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        drawn = []
-        for axis, (title, values) in zip(axes, panels.items(), strict=True):
-            layers = np.arange(1, len(values) + 1)
-            axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
-            for level in () if bound is None else (-bound, bound):
-                axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
-            drawn = [
-                axis.plot(
-                    layers, values[:, dimension], '-', color=COLOURS[index % len(COLOURS)],
-                    marker=MARKERS[index % len(MARKERS)], markersize=4, linewidth=1.2,
-                )[0]
-                for index, dimension in enumerate(marked.values())
-            ]  # fmt: skip
-            axis.set(title=title, xlabel=xlabel, xticks=layers)
-            axis.grid(axis='y', alpha=0.3)
-        axes[0].set_ylabel(label)
-        if drawn:
-            # Named here: Matplotlib leaves out lines whose label begins with an underscore.
-            figure.legend(
-                drawn, list(marked), loc='outside lower center', ncols=4, frameon=False, fontsize=7
+    figure, axes = figure_of(3.7 * len(panels) + 0.4, 3.4, columns=len(panels), sharey=True)
+    entries = {}
+    for axis, (title, values) in zip(axes, panels.items(), strict=True):
+        layers = np.arange(1, len(values) + 1)
+        axis.plot(layers, values, '.', color='0.7', markersize=2, zorder=1)
+        for level in () if bound is None else (-bound, bound):
+            axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+        for index, (name, dimension) in enumerate(marked.items()):
+            style = {'color': colour_of(index), 'marker': marker_of(index)}
+            (entries[name],) = axis.plot(
+                layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style
             )
-        return figure
+        axis.set(title=title, xlabel=xlabel, xticks=layers)
+    axes[0].set_ylabel(label)
+    if entries:
+        figure.named(entries, 'lower center', ncols=4)
+    return figure
 
 
+@styled
 def beside_random(
     random: np.ndarray,
     rows: Mapping[str, tuple[float, float, float]],
@@ -59,26 +52,22 @@ def beside_random(
     label: str,
     random_name: str,
 ) -> Figure:
-    """Draw effects with their intervals in rows, under a row with the effects of random draws.
+    """Draw effects with their intervals in rows, under a row with the effects of random draws [R].
 
     Args:
-      random: The effects of the draws [R].
       rows: The effect and the ends of its interval, by the name of the row. NaN draws nothing.
       label: The label of the horizontal axis, with the unit.
       random_name: The name of the row of random draws.
     """
-    names: Sequence[str] = [random_name, *rows]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 0.3 * len(names) + 0.9), layout='constrained')
-        axis = figure.subplots()
-        axis.axvline(0, color='0.5', linewidth=0.8)
-        # Above and below each other, so that equal ones are seen to be several.
-        apart = np.linspace(-0.25, 0.25, len(random)) if len(random) > 1 else np.zeros(len(random))
-        axis.scatter(random, apart, s=8, color='0.5', alpha=0.6, linewidth=0)
-        for height, (value, low, high) in enumerate(rows.values(), start=1):
-            axis.hlines(height, low, high, color=COLOURS[1], linewidth=1.2)
-            axis.scatter(value, height, s=18, color=COLOURS[1], zorder=3)
-        axis.set_yticks(range(len(names)), names, fontsize=8)
-        axis.set(xlabel=label, ylim=(len(names) - 0.4, -0.6))
-        axis.grid(axis='x', alpha=0.3)
-        return figure
+    names = [random_name, *rows]
+    figure, (axis,) = figure_of(5.6, 0.3 * len(names) + 0.9, grid='x')
+    axis.axvline(0, color='0.5', linewidth=0.8)
+    # Above and below each other, so that equal ones are seen to be several.
+    apart = np.linspace(-0.25, 0.25, len(random)) if len(random) > 1 else np.zeros(len(random))
+    axis.scatter(random, apart, s=8, color='0.5', alpha=0.6, linewidth=0)
+    for height, (value, low, high) in enumerate(rows.values(), start=1):
+        axis.hlines(height, low, high, color=COLOURS[1], linewidth=1.2)
+        axis.scatter(value, height, s=18, color=COLOURS[1], zorder=3)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set(xlabel=label, ylim=(len(names) - 0.4, -0.6))
+    return figure

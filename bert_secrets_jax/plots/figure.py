@@ -4,9 +4,11 @@ import contextlib
 import io
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import matplotlib
 import matplotlib.figure
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.image import AxesImage
 
@@ -39,6 +41,8 @@ STYLE = {
     # The same numbers give the same file.
     'svg.hashsalt': 'bert_secrets_jax',
 }
+# Decorates the functions that draw.
+styled = matplotlib.rc_context(STYLE)
 _DPI = 200
 
 
@@ -49,7 +53,7 @@ class Figure(matplotlib.figure.Figure):
       caption: A caption of a sentence or two, for the page that shows the figure.
       numbers: The numbers of heads or layers that it shows; None if it shows other things.
       source: The column of a frame that it shows, or that each panel shows: by the title of the
-        panel, or by the title and the name of its numbers. What is computed from several has none.
+        panel, or by the title and the name of its numbers.
     """
 
     caption: str = ''
@@ -64,6 +68,14 @@ class Figure(matplotlib.figure.Figure):
         """Set the caption and the source, as in the attributes, and return the figure."""
         self.caption, self.source = caption, source
         return self
+
+    def named(self, entries: Mapping[str, Any], place: str, **layout: Any) -> None:
+        """Name what is drawn in a legend outside the axes, by its names.
+
+        Matplotlib by itself leaves out names that begin with an underscore.
+        """
+        layout = {'frameon': False, 'fontsize': 7} | layout
+        self.legend(list(entries.values()), list(entries), loc=f'outside {place}', **layout)
 
     # Every way to a file or to the screen leads here, or to the next method.
     def draw(self, renderer):
@@ -88,14 +100,61 @@ class Figure(matplotlib.figure.Figure):
         return _render(self, 'png', dpi='figure')
 
 
+def figure_of(
+    width: float,
+    height: float,
+    *,
+    rows: int = 1,
+    columns: int = 1,
+    used: int | None = None,
+    grid: str | None = 'y',
+    **shared: Any,
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of some inches and its axes, row by row.
+
+    Args:
+      used: The number of axes that are used; the others are hidden. None is all of them.
+      grid: The axis across which there are lines, 'x', 'y' or 'both'; None draws none.
+      **shared: Further arguments of `Figure.subplots`, such as `sharey`.
+    """
+    figure = Figure(figsize=(width, height), layout='constrained')
+    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    for axis in axes if grid else ():
+        axis.grid(axis=grid, alpha=0.3)
+    for axis in axes[used or len(axes) :]:
+        axis.set_axis_off()
+    return figure, axes
+
+
+def colour_of(index: int) -> str:
+    """Return the colour of a line; they come again where they run out."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def marker_of(index: int) -> str:
+    """Return the marker of a line or point, likewise."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def layers_down_heads_across(axis: Axes, layers: int, heads: int, ylabel: str = 'layer') -> None:
+    """Number the layers and heads of a grid on an axis without lines."""
+    axis.set(xlabel='head', ylabel=ylabel)
+    axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
+    axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+    without_lines(axis)
+
+
+def without_lines(axis: Axes) -> None:
+    """Draw neither the lines of ticks nor those of the frame."""
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+
+
 def svg(figure: matplotlib.figure.Figure) -> str:
     """Return a figure as the text of an SVG file.
 
     A new figure of the same numbers gives the same text. Drawing the same figure again moves it by
     a fraction of a point, since Matplotlib's layout starts from the former one.
-
-    Args:
-      figure: The figure.
     """
     images = figure.findobj(AxesImage)
     before = [image.get_interpolation() for image in images]
@@ -113,15 +172,9 @@ def svg(figure: matplotlib.figure.Figure) -> str:
 def save(
     figure: matplotlib.figure.Figure, directory: str | pathlib.Path, name: str
 ) -> pathlib.Path:
-    """Write a figure as PDF, SVG and PNG (200 dpi).
+    """Write a figure as PDF, SVG and PNG (200 dpi) with one name, and return the path of the SVG.
 
-    Args:
-      figure: The figure, from one of these functions or from Matplotlib.
-      directory: The folder of the files; it is made if it is missing.
-      name: The name of the files without their suffix.
-
-    Returns:
-      The path of the SVG file.
+    The folder is made if it is missing. The figure may be Matplotlib's.
     """
     directory = pathlib.Path(directory)
     layout = figure.get_layout_engine()

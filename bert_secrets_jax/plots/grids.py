@@ -2,10 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
 
-from bert_secrets_jax.plots.figure import COLOURS, INK, STYLE, Figure
+from bert_secrets_jax.plots.figure import (
+    COLOURS,
+    INK,
+    Figure,
+    figure_of,
+    layers_down_heads_across,
+    styled,
+    without_lines,
+)
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 _HEADS = 'viridis'
@@ -14,6 +23,7 @@ _HEADS = 'viridis'
 _EFFECTS = 'RdBu'
 
 
+@styled
 def head_grids(
     grids: Mapping[str, np.ndarray],
     *,
@@ -31,48 +41,37 @@ def head_grids(
       differences: Whether the colour scale is centred on 0, with red below and blue above.
       marked: Booleans [L, N] that mark heads by a circle, by title; None marks none.
     """
-    marked = marked or {}
-    with matplotlib.rc_context(STYLE):
-        values = list(grids.values())
-        layers, heads = values[0].shape
-        lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
-        if differences:
-            highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
-            lowest = -highest
-        columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
-        rows = -(-len(grids) // columns)
-        figure = Figure(
-            figsize=(
-                # As wide as the heads, and as the titles, which have a dozen letters to the inch.
-                columns * max(0.24 * heads + 0.7, max(map(len, grids)) / 12) + 0.9,
-                rows * (0.24 * layers + 0.9),
-            ),
-            layout='constrained',
-        )
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axis, (title, grid) in zip(axes, grids.items(), strict=False):
-            colours = _EFFECTS if differences else _HEADS
-            image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
-            if title in marked:
-                down, across = np.nonzero(marked[title])
-                axis.scatter(across, down, s=16, facecolor='none', edgecolor='red', linewidth=0.8)
-            axis.set(title=title, xlabel='head', ylabel='layer')
-            axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
-            axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
-            axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-        for axis in axes[len(grids) :]:
-            axis.set_axis_off()
-        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-        panels = [
-            Panel(title, {'': grid}, {'circles': np.asarray(marked.get(title, ()), int)})
-            for title, grid in grids.items()
-        ]
-        scale = {'low': float(lowest), 'high': float(highest), 'centred': differences}
-        figure.numbers = Numbers('heads', label, panels, scale)
-        return figure
+    marked, values = marked or {}, list(grids.values())
+    layers, heads = values[0].shape
+    lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
+    if differences:
+        highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
+        lowest = -highest
+    columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
+    rows = -(-len(grids) // columns)
+    # As wide as the heads, and as the titles, which have a dozen letters to the inch.
+    width = columns * max(0.24 * heads + 0.7, max(map(len, grids)) / 12) + 0.9
+    shape = {'rows': rows, 'columns': columns, 'used': len(grids)}
+    figure, axes = figure_of(width, rows * (0.24 * layers + 0.9), **shape, grid=None)
+    for axis, (title, grid) in zip(axes, grids.items(), strict=False):
+        colours = _EFFECTS if differences else _HEADS
+        image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
+        if title in marked:
+            down, across = np.nonzero(marked[title])
+            axis.scatter(across, down, s=16, facecolor='none', edgecolor='red', linewidth=0.8)
+        axis.set_title(title)
+        layers_down_heads_across(axis, layers, heads)
+    figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+    panels = [
+        Panel(title, {'': grid}, {'circles': np.asarray(marked.get(title, ()), int)})
+        for title, grid in grids.items()
+    ]
+    scale = {'low': float(lowest), 'high': float(highest), 'centred': differences}
+    figure.numbers = Numbers('heads', label, panels, scale)
+    return figure
 
 
+@styled
 def effect_grid(
     effects: np.ndarray,
     *,
@@ -86,20 +85,16 @@ def effect_grid(
     Args:
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
-      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
-      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+      real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
       ylabel: The label of the vertical axis.
     """
-    with matplotlib.rc_context(STYLE):
-        layers, heads = effects.shape
-        figure = Figure(figsize=(0.24 * heads + 1.7, 0.24 * layers + 0.9), layout='constrained')
-        axis = figure.subplots()
-        image = _heads_and_marks(axis, effects, real, likely, ylabel)
-        figure.colorbar(image, ax=axis, label=label, pad=0.01)
-        figure.numbers = _effects_as_numbers(effects, label, real, likely)
-        return figure
+    layers, heads = effects.shape
+    figure, (axis,) = figure_of(0.24 * heads + 1.7, 0.24 * layers + 0.9, grid=None)
+    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely, ylabel)
+    return figure
 
 
+@styled
 def effects_over_seeds(
     effects: np.ndarray,
     extremes: Mapping[str, tuple[np.ndarray, float, float]],
@@ -115,60 +110,50 @@ def effects_over_seeds(
       extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
         of the head, in the order from top to bottom.
       label: The label of the colour bar and of the second panel, with the unit.
-      real: Booleans [L, N] that mark heads by a filled circle; None marks none.
-      likely: Booleans [L, N] that mark heads by an open circle; None marks none.
+      real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
     """
-    with matplotlib.rc_context(STYLE):
-        layers, heads = effects.shape
-        figure = Figure(
-            figsize=(0.24 * heads + 5.0, max(0.24 * layers, 0.2 * len(extremes)) + 0.9),
-            layout='constrained',
-        )
-        axis, beside = figure.subplots(1, 2, width_ratios=(0.24 * heads + 1.7, 3.3))
-        image = _heads_and_marks(axis, effects, real, likely)
-        figure.colorbar(image, ax=axis, label=label, pad=0.01)
-        beside.axvline(0, color='0.5', linewidth=0.8)
-        for row, (in_each, low, high) in enumerate(extremes.values()):
-            beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
-            beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
-            beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
-        beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
-        beside.set(xlabel=label)
-        beside.invert_yaxis()
-        beside.grid(axis='x', alpha=0.3)
-        figure.numbers = _effects_as_numbers(effects, label, real, likely)
-        return figure
-
-
-def _effects_as_numbers(
-    effects: np.ndarray, label: str, real: np.ndarray | None, likely: np.ndarray | None
-) -> Numbers:
-    """Return the grid of effects, with the circles that `_heads_and_marks` draws on it."""
-    circles = np.zeros(effects.shape, int)
-    for chosen, kind in ((likely, 1), (real, 2)):
-        if chosen is not None:
-            circles[np.asarray(chosen, bool)] = kind
-    highest = float(np.nanmax(np.abs(effects), initial=0)) or 1.0
-    name = label[:1].upper() + label[1:]
-    panel = Panel(name, {'': effects}, {'circles': circles})
-    scale = {'low': -highest, 'high': highest, 'centred': True}
-    return Numbers('heads', label, [panel], scale)
-
-
-def _heads_and_marks(axis, effects, real, likely, ylabel: str = 'layer'):
-    """Draw effects [L, N] on an axis, with filled and open circles."""
     layers, heads = effects.shape
-    image = _effects(axis, effects)
-    axis.set(xlabel='head', ylabel=ylabel)
-    axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
-    axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
-    for chosen, face in ((real, INK), (likely, 'none')):
+    size = 0.24 * heads + 5.0, max(0.24 * layers, 0.2 * len(extremes)) + 0.9
+    ratios = 0.24 * heads + 1.7, 3.3
+    figure, (axis, beside) = figure_of(*size, columns=2, grid=None, width_ratios=ratios)
+    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely)
+    beside.axvline(0, color='0.5', linewidth=0.8)
+    for row, (in_each, low, high) in enumerate(extremes.values()):
+        beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
+        beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
+        beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
+    beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
+    beside.set(xlabel=label)
+    beside.invert_yaxis()
+    beside.grid(axis='x', alpha=0.3)
+    return figure
+
+
+def _heads_and_marks(
+    figure: Figure,
+    axis: Axes,
+    effects: np.ndarray,
+    label: str,
+    real: np.ndarray | None,
+    likely: np.ndarray | None,
+    ylabel: str = 'layer',
+) -> Numbers:
+    """Draw effects [L, N] on an axis, with filled and open circles, and return their numbers."""
+    image, highest = _effects(axis, effects)
+    layers_down_heads_across(axis, *effects.shape, ylabel)
+    circles = np.zeros(effects.shape, int)
+    for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
         if chosen is not None:
             rows, columns = np.nonzero(chosen)
             axis.scatter(columns, rows, s=14, facecolor=face, edgecolor=INK, linewidth=0.7)
-    return image
+            circles[rows, columns] = kind
+    figure.colorbar(image, ax=axis, label=label, pad=0.01)
+    panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
+    scale = {'low': -float(highest), 'high': float(highest), 'centred': True}
+    return Numbers('heads', label, [panel], scale)
 
 
+@styled
 def interaction_matrix(
     matrices: Mapping[str, np.ndarray], names: Sequence[str], *, label: str
 ) -> Figure:
@@ -179,23 +164,21 @@ def interaction_matrix(
       names: The names of the heads, in order. If there are many, only some are shown.
       label: The label of the colour bars.
     """
-    with matplotlib.rc_context(STYLE):
-        side = min(max(0.16 * len(names), 2.2), 6)
-        figure = Figure(
-            figsize=(len(matrices) * (side + 0.7) + 1, side + 0.6), layout='constrained'
-        )
-        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-        step = -(-len(names) // 40)
-        ticks = range(0, len(names), step)
-        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-            image = _effects(axis, matrix)
-            axis.set_title(title)
-            axis.set_xticks(ticks, [names[tick] for tick in ticks], rotation=90, fontsize=5)
-            axis.set_yticks(ticks, [names[tick] for tick in ticks], fontsize=5)
-            figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
-        return figure
+    side = min(max(0.16 * len(names), 2.2), 6)
+    size = len(matrices) * (side + 0.7) + 1, side + 0.6
+    figure, axes = figure_of(*size, columns=len(matrices), grid=None)
+    ticks = range(0, len(names), -(-len(names) // 40))
+    shown = [names[tick] for tick in ticks]
+    for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+        image, _ = _effects(axis, matrix)
+        axis.set_title(title)
+        axis.set_xticks(ticks, shown, rotation=90, fontsize=5)
+        axis.set_yticks(ticks, shown, fontsize=5)
+        figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
+    return figure
 
 
+@styled
 def feature_matrices(
     matrices: Mapping[str, np.ndarray],
     columns: Sequence[str],
@@ -213,35 +196,29 @@ def feature_matrices(
       layer: The layer of the heads, from 0.
       highest: The upper end of the colour scale; None takes the greatest value.
     """
-    with matplotlib.rc_context(STYLE):
-        heads = len(next(iter(matrices.values())))
-        figure = Figure(
-            figsize=(len(matrices) * (0.28 * len(columns) + 0.7) + 0.9, 0.24 * heads + 1.3),
-            layout='constrained',
-        )
-        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-        highest = highest or float(max(np.nanmax(matrix) for matrix in matrices.values()))
-        for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-            image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
-            axis.set(title=title, ylabel='head')
-            axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
-            axis.set_yticks(range(heads), range(1, heads + 1), fontsize=6)
-            axis.tick_params(length=0)
-            axis.spines[:].set_visible(False)
-        figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
-        panels = [
-            Panel(title, dict(zip(columns, matrix.T, strict=True)))
-            for title, matrix in matrices.items()
-        ]
-        scale = {'low': 0.0, 'high': highest, 'centred': False, 'layer': layer}
-        figure.numbers = Numbers('features', label, panels, scale)
-        return figure
+    heads = len(next(iter(matrices.values())))
+    size = len(matrices) * (0.28 * len(columns) + 0.7) + 0.9, 0.24 * heads + 1.3
+    figure, axes = figure_of(*size, columns=len(matrices), grid=None)
+    highest = highest or float(max(np.nanmax(matrix) for matrix in matrices.values()))
+    for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
+        image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
+        axis.set(title=title, ylabel='head')
+        axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+        axis.set_yticks(range(heads), range(1, heads + 1), fontsize=6)
+        without_lines(axis)
+    figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
+    panels = [
+        Panel(title, dict(zip(columns, matrix.T, strict=True)))
+        for title, matrix in matrices.items()
+    ]
+    scale = {'low': 0.0, 'high': highest, 'centred': False, 'layer': layer}
+    figure.numbers = Numbers('features', label, panels, scale)
+    return figure
 
 
-def _effects(axis, values: np.ndarray):
+def _effects(axis: Axes, values: np.ndarray) -> tuple[AxesImage, float]:
     """Draw a heat map on a scale centred on 0; a grid without any effect is white."""
     highest = np.nanmax(np.abs(values), initial=0) or 1
     image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    return image
+    without_lines(axis)
+    return image, highest

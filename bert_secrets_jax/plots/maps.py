@@ -5,15 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 import matplotlib
 import numpy as np
 
-from bert_secrets_jax.plots.figure import COLOURS, MAPS, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, MAPS, Figure, figure_of, styled
 
 
+@styled
 def map_grid(attentions: np.ndarray) -> Figure:
-    """Draw the maps of all heads on one example: layers down, heads across.
-
-    Args:
-      attentions: The maps [L, N, T, T].
-    """
+    """Draw the maps [L, N, T, T] of all heads on one example: layers down, heads across."""
     layers, heads, length = attentions.shape[:3]
     # One image of all maps with a line between them: an axis for each takes ten times as long.
     side = length + 1
@@ -22,18 +19,18 @@ def map_grid(attentions: np.ndarray) -> Figure:
         row, column = layer * side + 1, head * side + 1
         joined[row : row + length, column : column + length] = attentions[layer, head]
     colours = matplotlib.colormaps[MAPS].with_extremes(bad='0.7')
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.75 * heads + 0.5, 0.75 * layers + 0.5))
-        axis = figure.add_axes((0.05, 0.005, 0.945, 0.935))
-        axis.imshow(joined, cmap=colours, vmin=0, vmax=1, aspect='auto')
-        for ticks, letter, count in ((axis.set_xticks, 'H', heads), (axis.set_yticks, 'L', layers)):
-            middles = np.arange(count) * side + side / 2
-            ticks(middles, [f'{letter}{number + 1}' for number in range(count)], fontsize=7)
-        axis.tick_params(length=0, labeltop=True, labelbottom=False, pad=2)
-        axis.spines[:].set(visible=False)
-        return figure
+    figure = Figure(figsize=(0.75 * heads + 0.5, 0.75 * layers + 0.5))
+    axis = figure.add_axes((0.05, 0.005, 0.945, 0.935))
+    axis.imshow(joined, cmap=colours, vmin=0, vmax=1, aspect='auto')
+    for ticks, letter, count in ((axis.set_xticks, 'H', heads), (axis.set_yticks, 'L', layers)):
+        middles = np.arange(count) * side + side / 2
+        ticks(middles, [f'{letter}{number + 1}' for number in range(count)], fontsize=7)
+    axis.tick_params(length=0, labeltop=True, labelbottom=False, pad=2)
+    axis.spines[:].set(visible=False)
+    return figure
 
 
+@styled
 def head_maps(
     maps: Mapping[str, np.ndarray],
     tokens: Sequence[str],
@@ -41,13 +38,9 @@ def head_maps(
     sources: Collection[int] = (),
     targets: Collection[int] = (),
 ) -> Figure:
-    """Draw large maps [T, T] with their tokens: queries down, keys across (Figure 4).
+    """Draw large maps [T, T], by title, with their tokens: queries down, keys across (Figure 4).
 
-    Args:
-      maps: The values [T, T] of each map, by title.
-      tokens: The tokens of the text [T].
-      sources: The positions where links begin; their tokens are bold and blue.
-      targets: The positions where links end; their tokens are bold and red.
+    Tokens where links begin (`sources`) are bold and blue, those where they end (`targets`) red.
 
     Raises:
       ValueError: A map has another shape.
@@ -58,31 +51,29 @@ def head_maps(
                 f'The map {title!r} must be [T, T] of {len(tokens)} tokens, got '
                 f'{list(np.shape(values))}.'
             )
-    with matplotlib.rc_context(STYLE):
-        columns = min(len(maps), 3)
-        rows = -(-len(maps) // columns)
-        # More tokens than these could not be read.
-        labelled = len(tokens) <= 64
-        side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
-        figure = Figure(figsize=(columns * side + 0.9, rows * (side + 0.1)), layout='constrained')
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for place, (axis, (title, values)) in enumerate(zip(axes, maps.items(), strict=False)):
-            image = axis.imshow(values, cmap=MAPS, vmin=0, vmax=1)
-            axis.set_title(title, fontsize=7)
-            axis.set(xticks=[], yticks=[])
-            if labelled:
-                # All maps have the same tokens: at the left, and below the last of each column.
-                if place + columns >= len(maps):
-                    axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
-                if place % columns == 0:
-                    axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
-                for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
-                    for positions, colour in ((sources, COLOURS[0]), (targets, COLOURS[1])):
-                        for position in positions if labels else ():
-                            labels[position].set(color=colour, fontweight='bold')
-            axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
-            axis.tick_params(length=0)
-        for axis in axes[len(maps) :]:
-            axis.set_axis_off()
-        figure.colorbar(image, ax=axes, label='attention', shrink=0.8, pad=0.01)
-        return figure
+    columns = min(len(maps), 3)
+    rows = -(-len(maps) // columns)
+    # More tokens than these could not be read.
+    labelled = len(tokens) <= 64
+    side = min(max(0.11 * len(tokens), 1.2), 7) + 0.7
+    shape = {'rows': rows, 'columns': columns, 'used': len(maps)}
+    figure, axes = figure_of(columns * side + 0.9, rows * (side + 0.1), **shape, grid=None)
+    for place, (title, values) in enumerate(maps.items()):
+        axis = axes[place]
+        image = axis.imshow(values, cmap=MAPS, vmin=0, vmax=1)
+        axis.set_title(title, fontsize=7)
+        axis.set(xticks=[], yticks=[])
+        if labelled:
+            # All maps have the same tokens: at the left, and below the last of each column.
+            if place + columns >= len(maps):
+                axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=6)
+            if place % columns == 0:
+                axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+            for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+                for positions, colour in ((sources, COLOURS[0]), (targets, COLOURS[1])):
+                    for position in positions if labels else ():
+                        labels[position].set(color=colour, fontweight='bold')
+        axis.spines[:].set(visible=True, linewidth=0.3, color='0.7')
+        axis.tick_params(length=0)
+    figure.colorbar(image, ax=axes, label='attention', shrink=0.8, pad=0.01)
+    return figure

@@ -11,11 +11,10 @@ class Source(NamedTuple):
     """The column of a frame that a figure shows, or a panel of it.
 
     Attributes:
-      frame: The name of the frame in `Result.frames()`.
-      column: The name of the column.
+      frame, column: The names of the frame in `Result.frames()` and of its column.
       of: The name of the set of rows (`measure.colours.Colours.by`), without its seed: of several
-        fine-tunings, the figure shows the mean. '{}' stands for the name of the numbers or, where
-        they have none, the title of their panel.
+        fine-tunings, the figure shows the mean. '{}' stands for the name of the numbers or the
+        panel.
       times: The number by which the column is multiplied, such as 100 for points.
     """
 
@@ -33,11 +32,10 @@ class Panel:
       title: The title.
       values: The numbers by their names: of each head [L, N], of each layer [L], or of the heads of
         one layer [N]. The only ones may have an empty name.
-      beside: Further arrays that the panel shows. For heads: `circles` [L, N], where 1 is open, 2
-        filled, and 0 is none. For layers: `ends`, the lower and the upper ones [L], and `published`
-        [L'], which are stretched over the same depth. For points: `across` [L, N], the places on
-        the horizontal axis (empty if heads stand above their layer), `kinds` [L, N], a word for
-        each head, and `published`, means of layers [L] by the names of ours.
+      beside: Further arrays. For heads: `circles` [L, N], 1 open, 2 filled. For layers: `ends`,
+        lower and upper [L], and `published` [L']. For points: `across` [L, N] (empty if heads stand
+        above their layer), `kinds` [L, N], a word for each head, and `published`, means of layers
+        [L].
     """
 
     title: str
@@ -54,11 +52,9 @@ class Numbers:
         ('classes'), several numbers of the heads of one layer ('features'), a number of each layer
         ('layers'), or heads as points on planes ('points').
       label: The name of the numbers, with the unit; empty where only distances mean something.
-      panels: The panels.
-      scale: Values for all panels. For heads and features: `low` and `high`, the ends of the
-        colour scale, and `centred`, whether no colour is at 0; for features also `layer`, from 0.
-        For layers: `ends` and `published`, the names of what has these. For points: `across` and
-        `published`, such names, and `levels`, names and heights of lines.
+      scale: Values for all panels. For heads and features: `low`, `high` and `centred`; for
+        features also `layer`, from 0. For layers: `ends` and `published`, the names of these. For
+        points: `across` and `published`, such names, and `levels`, names and heights of lines.
     """
 
     kind: Literal['heads', 'classes', 'features', 'layers', 'points']

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bert_secrets_jax.plots.figure import COLOURS, MARKERS, STYLE, Figure
+from bert_secrets_jax.plots.figure import COLOURS, Figure, colour_of, figure_of, marker_of, styled
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 
+@styled
 def layer_profiles(
     profiles: Mapping[str, np.ndarray],
     *,
@@ -22,49 +23,40 @@ def layer_profiles(
     Args:
       profiles: The values [L, N] of each panel, by title.
       label: The label of the vertical axis, with the unit.
-      published: Published values [L', N'] by title, drawn dotted beside ours; None draws none.
-        Where L' is not L, they are stretched over the same depth.
+      published: Published values [L', N'] by title, drawn dotted beside ours, stretched over the
+        same depth.
       published_name: The name of the published values in the legend.
     """
-    published = published or {}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.2 * len(profiles) + 0.4, 2.7), layout='constrained')
-        axes = figure.subplots(1, len(profiles), sharey=True, squeeze=False)[0]
-        for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
-            layers = np.arange(1, len(values) + 1)
-            heads = axis.fill_between(
-                layers, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15,
-                linewidth=0,
-            )  # fmt: skip
-            (ours,) = axis.plot(layers, values.mean(axis=1), 'o-', color=colour, markersize=4)
-            entries = [(heads, 'range of heads'), (ours, 'this model')]
-            if title in published:
-                other = published[title]
-                # Layer l of L' stands at the same relative depth: 1 at the first, L at the last.
-                depth = np.linspace(1, len(values), len(other))
-                (theirs,) = axis.plot(depth, other.mean(axis=1), 'k:', marker='x', markersize=4)
-                entries += [(theirs, published_name)] if published_name else []
-            axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
-            axis.grid(axis='y', alpha=0.3)
-        axes[0].set_ylabel(label)
-        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
-        axes[-1].legend(*zip(*entries, strict=True), frameon=False, fontsize=7, loc='best')
-        panels = [
-            Panel(
-                title,
-                {'': each.mean(axis=1)},
-                {
-                    'ends': [each.min(axis=1), each.max(axis=1)],
-                    'published': published[title].mean(axis=1) if title in published else [],
-                },
-            )
-            for title, each in profiles.items()
-        ]
-        scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
-        figure.numbers = Numbers('layers', label, panels, scale)
-        return figure
+    published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
+    figure, axes = figure_of(3.2 * len(profiles) + 0.4, 2.7, columns=len(profiles), sharey=True)
+    panels = []
+    for axis, (title, values), colour in zip(axes, profiles.items(), COLOURS, strict=False):
+        layers, means = np.arange(1, len(values) + 1), values.mean(axis=1)
+        ends = [values.min(axis=1), values.max(axis=1)]
+        heads = axis.fill_between(layers, *ends, color=colour, alpha=0.15, linewidth=0)
+        (ours,) = axis.plot(layers, means, 'o-', color=colour, markersize=4)
+        entries = {'range of heads': heads, 'this model': ours}
+        if title in published:
+            theirs = _draw_published(axis, published[title], len(values))
+            entries |= {published_name: theirs} if published_name else {}
+        axis.set(title=title, xlabel='layer', xticks=layers, ylim=(0, None))
+        beside = {'ends': ends, 'published': published.get(title, [])}
+        panels.append(Panel(title, {'': means}, beside))
+    axes[0].set_ylabel(label)
+    axes[-1].legend(list(entries.values()), list(entries), frameon=False, fontsize=7, loc='best')
+    scale = {'ends': 'range of heads', 'published': published_name.replace('\n', ' ')}
+    figure.numbers = Numbers('layers', label, panels, scale)
+    return figure
 
 
+def _draw_published(axis: Axes, values: np.ndarray, layers: int) -> Line2D:
+    """Draw published values [L'] where layers have the same relative depth: 1 first, L last."""
+    depth = np.linspace(1, layers, len(values))
+    (line,) = axis.plot(depth, values, 'k:', marker='x', markersize=4)
+    return line
+
+
+@styled
 def head_points(
     panels: Mapping[str, Mapping[str, np.ndarray]],
     *,
@@ -79,60 +71,52 @@ def head_points(
       panels: The values [L, N] by their names, for each panel by its title. A name has one colour
         in all panels.
       label: The label of the vertical axis, with the unit.
-      levels: Values by their names that are drawn as dashed lines in all panels; None draws none.
+      levels: Values by their names that are drawn as dashed lines in all panels.
       published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
-        NaN where nothing was published. None draws none.
+        NaN where nothing was published.
       published_name: The name of the published means in the legend.
     """
     published, levels = published or {}, levels or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.7 * len(panels) + 0.4, 3.2), layout='constrained')
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        entries = {}
-        for axis, (title, panel) in zip(axes, panels.items(), strict=True):
-            # Side by side, so that the points of one do not hide those of another.
-            apart = 0.6 / len(panel)
-            for index, (name, values) in enumerate(panel.items()):
-                colour = COLOURS[names.index(name) % len(COLOURS)]
-                layers = np.arange(1, len(values) + 1)
-                shifted = layers + apart * (index - (len(panel) - 1) / 2)
-                axis.scatter(
-                    np.repeat(shifted, values.shape[1]), values, s=6, color=colour, alpha=0.35,
-                    linewidth=0,
-                )  # fmt: skip
-                (entries[name],) = axis.plot(
-                    layers, values.mean(axis=1), 'o-', color=colour, markersize=3, linewidth=1.2
-                )
-                if name in published:
-                    axis.plot(
-                        layers, published[name], 'x', color=colour, markersize=6, markeredgewidth=2
-                    )
-                    if published_name:
-                        entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
-            for name, level in levels.items():
-                entries[name] = axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
-            axis.set(title=title, xlabel='layer', xticks=layers)
-            axis.grid(axis='y', alpha=0.3)
-        # The axis is shared: its limits are known when all panels are drawn.
-        axes[0].set(ylabel=label, ylim=(0, None))
-        figure.legend(
-            entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
-            fontsize=7,
-        )  # fmt: skip
-        drawn = [
-            Panel(title, panel, {'published': {name: published[name] for name in panel
-                                               if name in published}})
-            for title, panel in panels.items()
-        ]  # fmt: skip
-        scale = {
-            'levels': [[name, float(level)] for name, level in levels.items()],
-            'published': published_name.replace('\n', ' '),
-        }
-        figure.numbers = Numbers('points', label, drawn, scale)
-        return figure
+    figure, axes = figure_of(3.7 * len(panels) + 0.4, 3.2, columns=len(panels), sharey=True)
+    entries, drawn = {}, []
+    for axis, (title, panel) in zip(axes, panels.items(), strict=True):
+        # Side by side, so that the points of one do not hide those of another.
+        apart = 0.6 / len(panel)
+        for index, (name, values) in enumerate(panel.items()):
+            colour, layers = colour_of(names.index(name)), np.arange(1, len(values) + 1)
+            shifted = layers + apart * (index - (len(panel) - 1) / 2)
+            places = np.repeat(shifted, values.shape[1])
+            axis.scatter(places, values, s=6, color=colour, alpha=0.35, linewidth=0)
+            entries[name] = _line_of(axis, layers, values.mean(axis=1), colour)
+            if name in published:
+                cross = {'color': colour, 'markersize': 6, 'markeredgewidth': 2}
+                axis.plot(layers, published[name], 'x', **cross)
+                if published_name:
+                    entries[published_name] = Line2D([], [], color='k', marker='x', ls='')
+        for name, level in levels.items():
+            entries[name] = axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+        axis.set(title=title, xlabel='layer', xticks=layers)
+        theirs = {name: published[name] for name in panel if name in published}
+        drawn.append(Panel(title, panel, {'published': theirs}))
+    # The axis is shared: its limits are known when all panels are drawn.
+    axes[0].set(ylabel=label, ylim=(0, None))
+    figure.named(entries, 'lower center', ncols=3)
+    scale = {
+        'levels': [[name, float(level)] for name, level in levels.items()],
+        'published': published_name.replace('\n', ' '),
+    }
+    figure.numbers = Numbers('points', label, drawn, scale)
+    return figure
 
 
+def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) -> Line2D:
+    """Draw a line with small points."""
+    (line,) = axis.plot(across, values, 'o-', color=colour, markersize=3, linewidth=1.2)
+    return line
+
+
+@styled
 def layer_curves(
     curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
     *,
@@ -147,43 +131,31 @@ def layer_curves(
       curves: The numbers [L] and the ends of their intervals [L], by name.
       label: The label of the vertical axis, with the unit.
       limits: The ends of the vertical axis.
-      published: Published means over layers by the names of ours, drawn dotted in their colours;
-        None draws none.
+      published: Published means over layers by the names of ours, drawn dotted in their colours.
       published_name: The name of the published means in the legend.
     """
     published = published or {}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.4, 3.4), layout='constrained')
-        axis = figure.subplots()
-        entries = {}
-        for index, (name, (values, low, high)) in enumerate(curves.items()):
-            colour = COLOURS[index % len(COLOURS)]
-            layers = np.arange(1, len(values) + 1)
-            axis.vlines(layers, low, high, color=colour, linewidth=1.2)
-            (entries[name],) = axis.plot(
-                layers, values, 'o-', color=colour, markersize=3, linewidth=1.2
-            )
-            if name in published:
-                axis.axhline(published[name], color=colour, linestyle=':', linewidth=0.9)
-        if published and published_name:
-            entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
-        axis.set(xlabel='layer', ylabel=label, xticks=layers, ylim=limits)
-        axis.grid(axis='y', alpha=0.3)
-        figure.legend(
-            entries.values(), entries.keys(), loc='outside lower center', ncols=2, frameon=False,
-            fontsize=7,
-        )  # fmt: skip
-        panels = [
-            # The published mean over all layers is the same line at any depth.
-            Panel(name, {'': values}, {'ends': ends, 'published': np.full(2, published[name])
-                                       if name in published else []})
-            for name, (values, *ends) in curves.items()
-        ]  # fmt: skip
-        scale = {'ends': 'interval', 'published': published_name}
-        figure.numbers = Numbers('layers', label, panels, scale)
-        return figure
+    figure, (axis,) = figure_of(5.4, 3.4)
+    entries, panels = {}, []
+    for index, (name, (values, *ends)) in enumerate(curves.items()):
+        colour, layers = colour_of(index), np.arange(1, len(values) + 1)
+        axis.vlines(layers, *ends, color=colour, linewidth=1.2)
+        entries[name] = _line_of(axis, layers, values, colour)
+        if name in published:
+            axis.axhline(published[name], color=colour, linestyle=':', linewidth=0.9)
+        # The published mean over all layers is the same line at any depth.
+        theirs = np.full(2, published[name]) if name in published else []
+        panels.append(Panel(name, {'': values}, {'ends': ends, 'published': theirs}))
+    if published and published_name:
+        entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
+    axis.set(xlabel='layer', ylabel=label, xticks=layers, ylim=limits)
+    figure.named(entries, 'lower center', ncols=2)
+    scale = {'ends': 'interval', 'published': published_name}
+    figure.numbers = Numbers('layers', label, panels, scale)
+    return figure
 
 
+@styled
 def layer_effects(
     effects: np.ndarray,
     low: np.ndarray,
@@ -193,73 +165,59 @@ def layer_effects(
     published: np.ndarray | None = None,
     published_name: str = '',
 ) -> Figure:
-    """Draw the effect of disabling each layer, with its interval (Figure 9).
+    """Draw the effect of disabling each layer [L], with its interval (Figure 9).
 
     Args:
       effects: The score without each layer minus the score with all layers [L].
-      low: The lower ends of the intervals [L].
-      high: The upper ends of the intervals [L].
+      low, high: The ends of the intervals [L].
       label: The label of the vertical axis, with the unit.
-      published: Published values [L'], drawn dotted beside ours; None draws none. Where L' is not
-        L, they are stretched over the same depth.
+      published: Published values [L'], drawn dotted beside ours, stretched over the same depth.
       published_name: The name of the published values in the legend.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(0.3 * len(effects) + 2.2, 2.7), layout='constrained')
-        axis = figure.subplots()
-        layers = np.arange(1, len(effects) + 1)
-        axis.axhline(0, color='0.5', linewidth=0.8)
-        axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
-        (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
-        entries = [(ours, 'this model')]
-        if published is not None:
-            depth = np.linspace(1, len(effects), len(published))
-            (theirs,) = axis.plot(depth, published, 'k:', marker='x', markersize=4)
-            entries += [(theirs, published_name)] if published_name else []
-        axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
-        axis.grid(axis='y', alpha=0.3)
-        axis.legend(*zip(*entries, strict=True), frameon=False, fontsize=7)
-        title = label[:1].upper() + label[1:]
-        scale = {'ends': 'interval', 'published': published_name}
-        beside = {'ends': [low, high], 'published': [] if published is None else published}
-        panel = Panel(title, {'': effects}, beside)
-        figure.numbers = Numbers('layers', label, [panel], scale)
-        return figure
+    figure, (axis,) = figure_of(0.3 * len(effects) + 2.2, 2.7)
+    layers = np.arange(1, len(effects) + 1)
+    axis.axhline(0, color='0.5', linewidth=0.8)
+    axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
+    (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
+    entries = {'this model': ours}
+    if published is not None:
+        theirs = _draw_published(axis, published, len(effects))
+        entries |= {published_name: theirs} if published_name else {}
+    axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
+    axis.legend(list(entries.values()), list(entries), frameon=False, fontsize=7)
+    title = label[:1].upper() + label[1:]
+    scale = {'ends': 'interval', 'published': published_name}
+    beside = {'ends': [low, high], 'published': [] if published is None else published}
+    figure.numbers = Numbers('layers', label, [Panel(title, {'': effects}, beside)], scale)
+    return figure
 
 
+@styled
 def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> Figure:
     """Draw dev scores, times 100, by epoch: one colour per start and one line per seed.
 
     Args:
-      curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start, such as
-        'pretrained'.
+      curves: Rows with the keys 'seed', 'epoch' and 'score', by the name of the start.
       label: The name of the score.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.2, 2.7), layout='constrained')
-        axis = figure.subplots()
-        for (start, rows), colour in zip(curves.items(), COLOURS, strict=False):
-            for index, seed in enumerate(sorted({row['seed'] for row in rows})):
-                mine = [row for row in rows if row['seed'] == seed]
-                axis.plot(
-                    [row['epoch'] for row in mine],
-                    [100 * row['score'] for row in mine],
-                    'o-',
-                    color=colour,
-                    markersize=3,
-                    alpha=0.8,
-                    label=f'from {start}' if index == 0 else None,
-                )
-        axis.set(xlabel='epoch')
-        # Above and not beside the axis, which long names of metrics exceed.
-        axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.grid(axis='y', alpha=0.3)
-        if len(curves) > 1:
-            figure.legend(loc='outside lower right', ncols=2, frameon=False, fontsize=7)
-        return figure
+    figure, (axis,) = figure_of(4.2, 2.7)
+    entries = {}
+    for (start, rows), colour in zip(curves.items(), COLOURS, strict=False):
+        for seed in sorted({row['seed'] for row in rows}):
+            mine = [row for row in rows if row['seed'] == seed]
+            epochs, scores = zip(*((row['epoch'], 100 * row['score']) for row in mine), strict=True)
+            style = {'color': colour, 'markersize': 3, 'alpha': 0.8}
+            (entries[f'from {start}'],) = axis.plot(epochs, scores, 'o-', **style)
+    axis.set(xlabel='epoch')
+    # Above and not beside the axis, which long names of metrics exceed.
+    axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    if len(curves) > 1:
+        figure.named(entries, 'lower right', ncols=2)
+    return figure
 
 
+@styled
 def training_curves(
     curves: Mapping[str, np.ndarray], seen: np.ndarray, *, xlabel: str, label: str
 ) -> Figure:
@@ -268,24 +226,19 @@ def training_curves(
     Args:
       curves: The losses [R, P] of each seed, by name.
       seen: How much was learnt from at each point [P].
-      xlabel: The label of the horizontal axis.
-      label: The label of the vertical axis, with the unit.
+      xlabel, label: The labels of the axes.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.6, 2.7), layout='constrained')
-        axis = figure.subplots()
-        drawn = []
-        for index, of_seeds in enumerate(curves.values()):
-            colour = COLOURS[index % len(COLOURS)]
-            lines = axis.plot(seen, np.atleast_2d(of_seeds).T, color=colour, linewidth=1, alpha=0.8)
-            drawn.append(lines[0])
-        axis.set(xlabel=xlabel, ylabel=label)
-        axis.grid(axis='y', alpha=0.3)
-        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
-        figure.legend(drawn, list(curves), loc='outside right upper', frameon=False, fontsize=7)
-        return figure
+    figure, (axis,) = figure_of(5.6, 2.7)
+    entries = {}
+    for index, (name, of_seeds) in enumerate(curves.items()):
+        style = {'color': colour_of(index), 'linewidth': 1, 'alpha': 0.8}
+        entries[name], *_ = axis.plot(seen, np.atleast_2d(of_seeds).T, **style)
+    axis.set(xlabel=xlabel, ylabel=label)
+    figure.named(entries, 'right upper')
+    return figure
 
 
+@styled
 def pruning_curves(
     curves: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
     kept: np.ndarray,
@@ -303,45 +256,34 @@ def pruning_curves(
       random: The scores in random orders [D, K], drawn as a grey range; None draws none.
       label: The label of the vertical axis, with the unit.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 3.6), layout='constrained')
-        axis = figure.subplots()
-        entries = {'all heads': axis.axhline(full, color='0.4', linestyle='--', linewidth=0.9)}
-        share = 100 * kept
-        if random is not None:
-            low, high = random.min(axis=0), random.max(axis=0)
-            axis.fill_between(share, low, high, color='0.85', linewidth=0)
-            (entries['at random'],) = axis.plot(share, random.mean(axis=0), color='0.55')
-        # Side by side, so that the intervals of one order do not hide those of another.
-        apart = 1.4 / max(len(curves), 1)
-        for index, (name, (values, low, high)) in enumerate(curves.items()):
-            colour = COLOURS[index % len(COLOURS)]
-            shifted = share + apart * (index - (len(curves) - 1) / 2)
-            axis.vlines(shifted, low, high, color=colour, linewidth=0.8, alpha=0.6)
-            (entries[name],) = axis.plot(
-                shifted, values, 'o-', color=colour, markersize=3, linewidth=1.2
-            )
-        values = [each for each, _, _ in curves.values()] + ([] if random is None else [random])
-        least, most = (
-            function([full, *(function(each) for each in values)])
-            for function in (np.nanmin, np.nanmax)
-        )
-        # Intervals of few examples may be wider than what there is to see, and end where no score
-        # is.
-        room = 0.5 * (most - least) or 1.0
-        ends = [full, *(np.nanmin(low) for _, low, _ in curves.values()), least]
-        tops = [full, *(np.nanmax(high) for _, _, high in curves.values()), most]
-        limits = max(least - room, min(ends) - 1), min(most + room, max(tops) + 1)
-        axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=limits)
-        axis.invert_xaxis()
-        axis.grid(axis='y', alpha=0.3)
-        figure.legend(
-            entries.values(), entries.keys(), loc='outside lower center', ncols=3, frameon=False,
-            fontsize=7,
-        )  # fmt: skip
-        return figure
+    figure, (axis,) = figure_of(6.4, 3.6)
+    entries = {'all heads': axis.axhline(full, color='0.4', linestyle='--', linewidth=0.9)}
+    share = 100 * kept
+    if random is not None:
+        ends = random.min(axis=0), random.max(axis=0)
+        axis.fill_between(share, *ends, color='0.85', linewidth=0)
+        (entries['at random'],) = axis.plot(share, random.mean(axis=0), color='0.55')
+    # Side by side, so that the intervals of one order do not hide those of another.
+    apart = 1.4 / max(len(curves), 1)
+    for index, (name, (values, low, high)) in enumerate(curves.items()):
+        shifted = share + apart * (index - (len(curves) - 1) / 2)
+        axis.vlines(shifted, low, high, color=colour_of(index), linewidth=0.8, alpha=0.6)
+        entries[name] = _line_of(axis, shifted, values, colour_of(index))
+    values = [each for each, _, _ in curves.values()] + ([] if random is None else [random])
+    least = np.nanmin([full, *map(np.nanmin, values)])
+    most = np.nanmax([full, *map(np.nanmax, values)])
+    # Intervals of few examples may be wider than what there is to see, and end where no score is.
+    room = 0.5 * (most - least) or 1.0
+    lowest = min(full, least, *(np.nanmin(low) for _, low, _ in curves.values()))
+    highest = max(full, most, *(np.nanmax(high) for _, _, high in curves.values()))
+    limits = max(least - room, lowest - 1), min(most + room, highest + 1)
+    axis.set(xlabel='heads that are left (%)', ylabel=label, ylim=limits)
+    axis.invert_xaxis()
+    figure.named(entries, 'lower center', ncols=3)
+    return figure
 
 
+@styled
 def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     """Draw the share of links by the distance of their tokens, one panel per title.
 
@@ -349,23 +291,19 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
       counts: The offsets (position of the key minus position of the query) and the number of links
         at each, by title.
     """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(2.8 * len(counts) + 0.4, 2.2), layout='constrained')
-        axes = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
-        edge = 12
-        for axis, (title, (offsets, links)), colour in zip(
-            axes, counts.items(), COLOURS, strict=False
-        ):
-            # Links with greater offsets are counted at the edge.
-            share = np.zeros(2 * edge + 1)
-            np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
-            axis.bar(np.arange(-edge, edge + 1), share, color=colour)
-            axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
-            axis.grid(axis='y', alpha=0.3)
-        axes[0].set_ylabel('share of links')
-        return figure
+    figure, axes = figure_of(2.8 * len(counts) + 0.4, 2.2, columns=len(counts), sharey=True)
+    edge = 12
+    for axis, (title, (offsets, links)), colour in zip(axes, counts.items(), COLOURS, strict=False):
+        # Links with greater offsets are counted at the edge.
+        share = np.zeros(2 * edge + 1)
+        np.add.at(share, np.clip(offsets, -edge, edge) + edge, links / links.sum())
+        axis.bar(np.arange(-edge, edge + 1), share, color=colour)
+        axis.set(title=title, xlabel=f'offset (at ±{edge}: or farther)')
+    axes[0].set_ylabel('share of links')
+    return figure
 
 
+@styled
 def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
     """Draw means of layers by relative depth, one panel per title and one line per name.
 
@@ -374,29 +312,18 @@ def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
         one colour in all panels.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
-    with matplotlib.rc_context(STYLE):
-        columns = min(len(panels), 3)
-        rows = -(-len(panels) // columns)
-        figure = Figure(figsize=(3.1 * columns + 0.4, 2.4 * rows + 0.5), layout='constrained')
-        axes, entries = list(figure.subplots(rows, columns, squeeze=False).flat), {}
-        for axis, (title, panel) in zip(axes, panels.items(), strict=False):
-            for name, means in panel.items():
-                index = names.index(name)
-                (entries[name],) = axis.plot(
-                    np.linspace(0, 1, len(means)),
-                    means,
-                    color=COLOURS[index % len(COLOURS)],
-                    marker=MARKERS[index % len(MARKERS)],
-                    markersize=4,
-                    linewidth=1.2,
-                )
-            axis.set_title(title, fontsize=8)
-            axis.set(xlabel='relative depth', xlim=(-0.03, 1.03))
-            axis.tick_params(labelsize=7)
-            axis.grid(axis='y', alpha=0.3)
-        for axis in axes[len(panels) :]:
-            axis.set_axis_off()
-        # Named here: Matplotlib leaves out lines whose label begins with an underscore.
-        figure.legend(entries.values(), entries.keys(), loc='outside lower center', ncols=2,
-                      frameon=False, fontsize=7)  # fmt: skip
-        return figure
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    shape = {'rows': rows, 'columns': columns, 'used': len(panels)}
+    figure, axes = figure_of(3.1 * columns + 0.4, 2.4 * rows + 0.5, **shape)
+    entries = {}
+    for axis, (title, panel) in zip(axes, panels.items(), strict=False):
+        for name, means in panel.items():
+            index, depth = names.index(name), np.linspace(0, 1, len(means))
+            style = {'color': colour_of(index), 'marker': marker_of(index)}
+            (entries[name],) = axis.plot(depth, means, markersize=4, linewidth=1.2, **style)
+        axis.set_title(title, fontsize=8)
+        axis.set(xlabel='relative depth', xlim=(-0.03, 1.03))
+        axis.tick_params(labelsize=7)
+    figure.named(entries, 'lower center', ncols=2)
+    return figure

@@ -45,7 +45,6 @@ class _Drawn(NamedTuple):
     """How a text is drawn.
 
     Attributes:
-      text: The text as it is drawn.
       families: The families of the further fonts that it needs.
       lacking: Whether it has characters that are in no font. Only SVG keeps them.
     """
@@ -56,12 +55,7 @@ class _Drawn(NamedTuple):
 
 
 class _Changes(NamedTuple):
-    """The texts that are not drawn as they are written.
-
-    Attributes:
-      texts: How texts are drawn, labels of ticks among them.
-      labels: All labels of the axes that have one of those.
-    """
+    """Texts that are drawn otherwise, also of ticks; and all labels of axes with such ticks."""
 
     texts: dict[Text, _Drawn]
     labels: dict[Axis, list[str]]
@@ -74,10 +68,6 @@ def as_drawn(figure: FigureBase, *, svg: bool) -> Iterator[None]:
     Texts that are too long end in '…', and characters that nobody sees are spelt as their code
     points. Those that no font of this machine has are spelt so too, except in SVG, whose readers
     have fonts of their own. Formulas stay as they are.
-
-    Args:
-      figure: The figure.
-      svg: Whether it is drawn as SVG.
     """
     changes = _changes(figure, svg)
     with contextlib.ExitStack() as undo:
@@ -144,15 +134,7 @@ def _changes(figure: FigureBase, svg: bool) -> _Changes:
 def _drawn(
     written: str, style: Text, most: int, svg: bool, *, breaks: bool = True
 ) -> _Drawn | None:
-    """Return how a text is drawn; None if it is drawn as it is written, in its own font.
-
-    Args:
-      written: The text.
-      style: A text with the same fonts.
-      most: The most letters.
-      svg: Whether it is drawn as SVG.
-      breaks: Whether it may have several lines.
-    """
+    """Return how a text is drawn; None if it is drawn as it is written, in its own font."""
     if len(written) <= most and written.isascii() and written.isprintable():
         return None
     kept = '\n' if breaks else ''
@@ -194,10 +176,7 @@ def _fits(pieces: list[str], most: int) -> bool:
 
 
 def _from_the_left(line: str) -> str:
-    """Return a line that is read from the left, as in SVG, even if its first word is Hebrew.
-
-    Matplotlib would turn the order of its words: 'Hebrew: English' would be 'English :Hebrew'.
-    """
+    """Return a line that Matplotlib reads from the left, as SVG does, if it begins in Hebrew."""
     for index, character in enumerate(line):
         direction = unicodedata.bidirectional(character)
         if direction == 'L':

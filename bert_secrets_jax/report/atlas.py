@@ -5,7 +5,7 @@ It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and kn
 
 import collections
 import dataclasses
-import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,18 +29,14 @@ _LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 _TOLD, _LEVEL, _EXACT = 3, 0.05, 0.001
 ALL = 'what it mostly does'
 _AS_IT_IS = 'as it is'
+_RANK = operator.attrgetter('rank')
 # So many kinds of heads are named in the sentence about all.
 _NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """One way to colour the heads.
-
-    Attributes:
-      title: The meaning of the colours.
-      marks: [L, N] The mark of each head; empty where there is none.
-    """
+    """One way to colour the heads: what colours mean, and the mark [L, N] of each, or ''."""
 
     title: str
     marks: np.ndarray
@@ -61,14 +57,8 @@ class Drawn:
 
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
-    """Return how to draw the marks of several models, so that a mark is the same on all of them.
-
-    Args:
-      models: The results of each model.
-    """
-    counts: collections.Counter = collections.Counter()
-    rest: collections.Counter = collections.Counter()
-    rings = set()
+    """Return how to draw the marks of several models, so that a mark is the same on all of them."""
+    counts, rest, rings = collections.Counter(), collections.Counter(), set()
     for results in models:
         marks = [each for result in results for each in result.head_marks()]
         if not marks:
@@ -79,7 +69,7 @@ def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
         for view in others:
             rest.update(filter(None, view.marks.ravel().tolist()))
         ring = _first(marks, 'ring')
-        rings |= set(_kinds(ring)) if ring is not None else set()
+        rings.update(() if ring is None else _kinds(ring))
     # Those that are seen first have the plain colours.
     order = sorted(counts | rest, key=lambda name: (-counts[name], -rest[name], name))
     fills = {name: number for number, name in enumerate(order)}
@@ -90,10 +80,10 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     """Return the fragment of a page with all heads of a model; empty if no result marks any.
 
     Args:
-      results: The results of one model. Of several that draw rings, or corners, the one with the
+      results: The results of one model. Where several draw rings, or corners, the one with the
         lowest rank is drawn.
-      prefix: The text before the name of a head in its address, such as 'mrpc-'. Pages with several
-        models need it.
+      prefix: The text before the name of a head in its address, such as 'mrpc-', on a page with
+        several models.
       drawn: How to draw the marks, from `drawn_alike`; None draws this model alone.
 
     Raises:
@@ -109,18 +99,15 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
             'and heads: give results of one model.'
         )
     views, ring, corner = _views(marks), _first(marks, 'ring'), _first(marks, 'corner')
-    drawn = drawn or drawn_alike([results])
-    said = _sentences(marks)
-    data = {
-        'views': [
-            {
-                'title': visible(view.title),
-                'legend': _legend(view, drawn),
-                'marks': [visible(mark) for mark in view.marks.ravel()],
-            }
-            for view in views
-        ],
-    }
+    drawn, said = drawn or drawn_alike([results]), _sentences(marks)
+    shown = [
+        {
+            'title': visible(view.title),
+            'legend': _legend(view, drawn),
+            'marks': [visible(mark) for mark in view.marks.ravel()],
+        }
+        for view in views
+    ]
     badges: dict[str, list[Badge]] = {}
     for each in (badge for result in results for badge in result.badges()):
         badges.setdefault(each.verdict, []).append(each)
@@ -133,46 +120,30 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         badges=badges,
         grid=_grid(views[0], drawn, ring, corner, said),
         rings=_rings(drawn, ring, corner),
-        data=data,
+        data={'views': shown},
     )
 
 
 def most_certain(results: Sequence[Result]) -> list[str]:
     """Return the sentences of the findings with the greatest evidence, those of greatest first.
 
-    Each is of another result while there are results with evidence: what one section says three
-    times leaves out what the others found.
-
-    A result whose rings are not drawn, as others have rings of a lower rank, is left out: what
-    losing a head does to one fine-tuned model does not stand above a grid that is about many.
+    Each is of another result while there are results with evidence. A result whose rings are not
+    drawn, as others have a lower rank, is left out: a fine-tuned model does not stand above many.
 
     Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
-    what the finding was chosen from, and then the size of the sample. A question that does not ask
-    whether there is something, such as how much attention a token gets, has none.
-
-    Args:
-      results: The results of one model.
+    what the finding was chosen from, and then the size of the sample.
     """
-    ranks = [_ring_rank(result) for result in results]
-    lowest, ranked = min(ranks, default=math.inf), []
-    for result, rank in zip(results, ranks, strict=True):
-        if lowest < rank < math.inf:
-            continue
-        found = [each for each in result.findings() if _is_told(each)]
-        ranked += enumerate(sorted(found, key=_doubt))
+    rings = [_first(result.head_marks(), 'ring') for result in results]
+    lowest, ranked = min((ring.rank for ring in rings if ring), default=0), []
+    for result, ring in zip(results, rings, strict=True):
+        if ring is None or ring.rank == lowest:
+            # Warnings stand elsewhere.
+            found = [each for each in result.findings() if each.template and not each.warning]
+            certain = [each for each in found if each.evidence <= _LEVEL]
+            ranked += enumerate(sorted(certain, key=_doubt))
     # The best of all results come before the second best of any.
     first = sorted(ranked, key=lambda each: (each[0], _doubt(each[1])))[:_TOLD]
     return [finding.sentence for _, finding in sorted(first, key=lambda each: _doubt(each[1]))]
-
-
-def _ring_rank(result: Result) -> float:
-    rings = (each.rank for each in result.head_marks() if each.drawn == 'ring')
-    return float(min(rings, default=math.inf))
-
-
-def _is_told(finding: Finding) -> bool:
-    """Return whether a finding has a sentence and evidence; a warning stands elsewhere."""
-    return bool(finding.template and not finding.warning and finding.evidence <= _LEVEL)
 
 
 def _doubt(finding: Finding) -> tuple[float, int]:
@@ -180,11 +151,7 @@ def _doubt(finding: Finding) -> tuple[float, int]:
 
 
 def told(marks: Sequence[HeadMarks]) -> list[str]:
-    """Return what the marks say together: what heads do, which matter, what has changed.
-
-    Args:
-      marks: The marks of the results of one model.
-    """
+    """Return what the marks of a model say together: what heads do, which matter, what changed."""
     count = marks[0].marks.size
     colours = _colours(marks)
     # A head that follows a link may have a vertical map, too, and be counted so by its section.
@@ -222,16 +189,12 @@ def _joined(counted: Sequence[tuple[int, str]]) -> str:
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
     """Return the marks of the lowest rank that are drawn in a way."""
-    return min((each for each in marks if each.drawn == drawn), key=_rank, default=None)
-
-
-def _rank(marks: HeadMarks) -> int:
-    return marks.rank
+    return min((each for each in marks if each.drawn == drawn), key=_RANK, default=None)
 
 
 def _colours(marks: Sequence[HeadMarks], model: str = '') -> list[HeadMarks]:
     mine = (each for each in marks if each.drawn == 'colour' and each.model == model)
-    return sorted(mine, key=_rank)
+    return sorted(mine, key=_RANK)
 
 
 def _together(colours: Sequence[HeadMarks]) -> np.ndarray:
@@ -247,12 +210,10 @@ def _views(marks: Sequence[HeadMarks]) -> list[View]:
     colours = _colours(marks)
     if not colours:
         return [View(ALL, np.full(marks[0].marks.shape, '', object))]
-    found = [View(ALL, _together(colours))]
     # Several results may have marks of one title, such as the links of relations and of frames.
     titles = list(dict.fromkeys(each.title for each in colours))
-    if len(titles) > 1:
-        found += [_view(colours, title) for title in titles]
-    return found
+    single = [_view(colours, title) for title in titles] if len(titles) > 1 else []
+    return [View(ALL, _together(colours)), *single]
 
 
 def _view(colours: Sequence[HeadMarks], title: str) -> View:
@@ -291,31 +252,22 @@ def _drawn_pair(
 
 def _legend(view: View, drawn: Drawn) -> list[tuple[str, str, int, str, str]]:
     """Return each mark of a view with its fill, how many heads have it, its pattern and letter."""
-    return [
-        (
-            visible(mark),
-            FILLS[number % len(FILLS)],
-            int((view.marks == mark).sum()),
-            *_pattern(number),
-        )
-        for mark, number in drawn.fills.items()
-        if (view.marks == mark).any()
-    ]
+    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.fills}
+    looks = {mark: _look(number) for mark, number in drawn.fills.items() if counts[mark]}
+    return [(visible(mark), fill, counts[mark], *rest) for mark, (fill, *rest) in looks.items()]
 
 
-def _pattern(number: int) -> tuple[str, str]:
-    """Return the pattern and the letter of a mark."""
-    return (
-        PATTERNS[number // len(FILLS) % len(PATTERNS)],
-        _LETTERS[number % len(_LETTERS)],
-    )
+def _look(number: int) -> tuple[str, str, str]:
+    """Return the fill, the pattern and the letter of a mark."""
+    pattern = PATTERNS[number // len(FILLS) % len(PATTERNS)]
+    return FILLS[number % len(FILLS)], pattern, _LETTERS[number % len(_LETTERS)]
 
 
 def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
     """Return all that is said of each head [L, N], what is most particular first."""
     said = np.full(marks[0].marks.shape, '', object)
     others = [each for each in marks if each.drawn != 'colour']
-    for each in (*_colours(marks, model), *sorted(others, key=_rank)):
+    for each in (*_colours(marks, model), *sorted(others, key=_RANK)):
         for head in np.ndindex(said.shape):
             said[head] = f'{said[head]} {visible(each.sentences[head])}'.strip()
     return said
@@ -325,27 +277,21 @@ def _grid(
     view: View, drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None, said: np.ndarray
 ) -> list[list[dict[str, str]]]:
     """Return the rows of the grid, which can be read without the script of the page."""
-    fills = drawn.fills
 
     def cell(layer: int, head: int) -> dict[str, str]:
         place, name = (layer, head), head_name(layer, head)
         mark = view.marks[place]
-        others = [each.marks[place] for each in (ring, corner) if each is not None]
-        kinds = ['head']
-        if ring is not None and ring.marks[place]:
-            kinds.append(f'ring{drawn.rings.index(ring.marks[place])}')
-        if corner is not None and corner.marks[place]:
-            kinds.append('corner')
-        if mark and _pattern(fills[mark])[0]:
-            kinds.append(_pattern(fills[mark])[0])
+        ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
+        fill, pattern, letter = _look(drawn.fills[mark]) if mark else ('', '', '')
+        which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
         return {
             'name': name,
-            'kinds': ' '.join(kinds),
-            'label': ', '.join(filter(None, [name, mark, *others])),
+            'kinds': ' '.join(filter(None, ['head', which, 'corner' * bool(cornered), pattern])),
+            'label': ', '.join(filter(None, [name, mark, ringed, cornered])),
             'said': f'{name}: {said[place]}',
             'mark': mark,
-            'fill': FILLS[fills[mark] % len(FILLS)] if mark else '',
-            'letter': _pattern(fills[mark])[1] if mark else '',
+            'fill': fill,
+            'letter': letter,
         }
 
     layers, heads = view.marks.shape
@@ -360,11 +306,10 @@ def _kinds(marks: HeadMarks) -> list[str]:
 def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> list[tuple[str, str]]:
     """Return the legend of rings and corners: how each is drawn, and what it says."""
     items = []
-    if ring is not None:
-        for place, mark in enumerate(drawn.rings):
-            count = int((ring.marks == mark).sum())
-            if count:
-                items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
+    for place, mark in enumerate(drawn.rings if ring is not None else ()):
+        count = int((ring.marks == mark).sum())
+        if count:
+            items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
     if corner is not None and (corner.marks != '').any():
         items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))
     return items

@@ -18,22 +18,18 @@ class Explorer:
         bs.Explorer({'as it is': bs.attention_maps(pretrained, examples)})
 
     In a notebook this shows all heads of a sentence. A click, or Enter, opens one head with its
-    tokens, its numbers and the notes about it. A switch shows maps between whole words. Where the
-    maps have further kinds (`attention_maps`, `kinds`), another switch shows those; where they have
-    scores of tokens (`methods`), these stand above the sentence, by the method that one chooses.
-    Nothing is requested from anywhere. A weight is stored in one byte, as a share of the greatest
-    weight of its map. For a second model, the differences from the first are stored in the same
-    way, and its weights are the sums. Errors are at most the stored map's maximum / 510, and / 254
-    for differences.
+    tokens, its numbers and the notes about it. Switches show maps between whole words, and further
+    kinds of maps and scores of tokens (`attention_maps`). Nothing is requested from anywhere. A
+    weight is stored in one byte, as a share of the greatest of its map, and so is the difference of
+    a second model. Errors are at most that maximum / 510, and / 254 for differences.
 
     Attributes:
       maps: The maps of each sentence, by the name of the model. A second model is compared with the
         first.
-      notes: Notes about the heads, by their names: texts [L, N], or numbers [L, N], which are shown
-        with three digits. Empty texts and NaN are left out.
+      notes: Notes about the heads, by their names: texts or numbers [L, N]. Empty texts and NaN are
+        left out.
       address: The text before the name of a head in the address of a page, where #L6-H5 opens that
-        head. It is '', or such as 'mrpc-' on a page with several explorers. None leaves the address
-        alone, as in notebooks.
+        head, such as 'mrpc-'. None leaves the address alone, as in notebooks.
 
     Raises:
       ValueError: There is nothing to show, or the maps and the notes do not fit each other.
@@ -59,12 +55,13 @@ class Explorer:
             if [list(each.tokens) for each in sentences] != tokens:
                 raise ValueError(f'{model} has maps of other tokens: give both the same sentences.')
             for each in sentences:
-                if each.attentions.shape[:2] != shape:
+                theirs = each.attentions.shape[:2]
+                if theirs != shape:
                     raise ValueError(
                         f'All maps must have {shape[0]} layers x {shape[1]} heads, {model} has '
-                        f'{list(each.attentions.shape[:2])}.'
+                        f'{list(theirs)}.'
                     )
-                if not all(_are_shares(maps) for maps in _kinds(each).values()):
+                if any(np.min(of) < 0 or not np.max(of) <= 1.0001 for of in _kinds(each).values()):
                     raise ValueError(f'Attention is from 0 to 1, that of {model} is not.')
                 for method, values in each.scores.items():
                     if not np.isfinite(values).all():
@@ -91,24 +88,20 @@ class Explorer:
             for method in of_model[0].scores
             if all(method in maps.scores for maps in of_model)
         ]
-        sentences = []
-        for of_models in zip(*self.maps.values(), strict=True):
-            first = of_models[0]
-            sentences.append(
-                {
-                    'tokens': list(map(visible, first.tokens)),
-                    'kinds': [
-                        _stored([_kinds(maps)[kind] for maps in of_models]) for kind in kinds
-                    ],
-                    'word': _words(first),
-                    'words': list(map(visible, first.words or ())),
-                    'scores': [
-                        [float(f'{value:.4g}') for value in of_models[model].scores[method]]
-                        for model, method in scored
-                    ],
-                    'predictions': [visible(maps.prediction) for maps in of_models],
-                }
-            )
+        sentences = [
+            {
+                'tokens': list(map(visible, of_models[0].tokens)),
+                'kinds': [_stored([_kinds(maps)[kind] for maps in of_models]) for kind in kinds],
+                'word': _words(of_models[0]),
+                'words': list(map(visible, of_models[0].words or ())),
+                'scores': [
+                    [float(f'{value:.4g}') for value in of_models[model].scores[method]]
+                    for model, method in scored
+                ],
+                'predictions': [visible(maps.prediction) for maps in of_models],
+            }
+            for of_models in zip(*self.maps.values(), strict=True)
+        ]
         values = {
             'shape': self._shape,
             'address': self.address,
@@ -132,19 +125,22 @@ def _kinds(maps: TokenMaps) -> dict[str, np.ndarray]:
     return {'weights': maps.attentions, **maps.further}
 
 
-def _are_shares(maps: np.ndarray) -> bool:
-    return bool(np.min(maps) >= 0 and np.max(maps) <= 1.0001)
-
-
 def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
-    """Return the maps of the first model, and what the second adds, as bytes with their units."""
+    """Return the maps of the first model, and what the second adds, as bytes with their units.
+
+    A byte is `zero` where the value is 0, and that and `steps` where it is the greatest of a map.
+    """
     first, *second = map(np.asarray, of_models)
     # The difference of two rounded maps would be noise where the models differ little.
     kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]
-    return {
-        'maps': [base64.b64encode(_bytes(*each).tobytes()).decode() for each in kept],
-        'greatest': [_greatest(each[0]).ravel().round(6).tolist() for each in kept],
-    }
+    stored: dict[str, list] = {'maps': [], 'greatest': []}
+    for values, zero, steps in kept:
+        greatest = np.abs(values).max(axis=(-2, -1), keepdims=True)
+        shares = values / np.where(greatest > 0, greatest, 1)
+        in_bytes = np.rint(zero + steps * shares).astype(np.uint8)
+        stored['maps'].append(base64.b64encode(in_bytes.tobytes()).decode())
+        stored['greatest'].append(greatest.ravel().round(6).tolist())
+    return stored
 
 
 def _words(maps: TokenMaps) -> list[int]:
@@ -152,18 +148,6 @@ def _words(maps: TokenMaps) -> list[int]:
     if maps.word is None or len(maps.words) == len(maps.tokens):
         return []
     return [int(word) for word in maps.word]
-
-
-def _greatest(values: np.ndarray) -> np.ndarray:
-    """Return the greatest size [L, N] of the values [L, N, T, T] of each map."""
-    return np.abs(values).max(axis=(-2, -1))
-
-
-def _bytes(values: np.ndarray, zero: int, steps: int) -> np.ndarray:
-    """Return values [L, N, T, T] as bytes: `zero`, and in `steps` up to the greatest of a map."""
-    greatest = _greatest(values)[..., None, None]
-    shares = values / np.where(greatest > 0, greatest, 1)
-    return np.rint(zero + steps * shares).astype(np.uint8)
 
 
 def _text(value) -> str:

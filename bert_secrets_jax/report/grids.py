@@ -26,12 +26,7 @@ _NOTHING: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 
 
 def file_name(part: str, name: str) -> str:
-    """Return the name, without suffix, of the file of a frame or figure.
-
-    Args:
-      part: The name of the part of the report. The name of the file begins with it.
-      name: The name of the frame or figure.
-    """
+    """Return the name, without suffix, of the file of a frame or figure of a part."""
     return name if name.startswith(part) else f'{part}_{name}'
 
 
@@ -40,18 +35,14 @@ def grids(
 ) -> list[dict[str, Any]]:
     """Return what a page draws of all frames that have rows for every head or for every layer.
 
-    Args:
-      frames: The frames by the names of their files.
-      heads: The numbers of layers and of heads in each, at places 1 and 2; None for no model.
+    `heads` has the numbers of layers and of heads in each at places 1 and 2; None for no model.
 
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
-      columns of numbers, and `sets`: the name of each set of all heads, such as '[SEP]', and the
-      numbers [column][head], heads in the order of layers, or [column][layer]; None for NaN.
-      `alike` is the name of a set without its seed. `about` has the places of the columns that are
-      about heads; `beside` has for each column the places of those that tell how sure it is: its
-      interval, its error, its p-values and the size of its sample. `classes` has for each set its
-      columns of words: the name of the column and the words.
+      columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
+      [column][head] or [column][layer], with None for NaN, and `alike`, the name without the
+      seed. `about` has the places of the columns about heads; `beside` those of the columns that
+      tell how sure each is. `classes` has for each set its columns of words.
     """
     if heads is None:
         return []
@@ -108,10 +99,6 @@ def _spaced(column: str) -> str:
 
 def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
     """Return the numbers of a figure as a file keeps them, lists instead of arrays; None for none.
-
-    Args:
-      figure: The figure.
-      part: The name of the part of the report, with which the names of its files begin.
 
     Returns:
       The `kind` of what is drawn, what is said of all numbers, and `panels`, each with its title
@@ -172,17 +159,9 @@ def traced(
 ) -> dict[str, Any] | None:
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
-    Args:
-      figure: The result of `figure_numbers`.
-      found: The result of `grids` for the frames of the same result.
-      heads: As for `grids`.
-
-    Returns:
-      The figure. `rows` of each set has the numbers of frame, set and column that it shows, or of
-      which it is the mean (of several fine-tunings); empty if the page has no such frame. `times`
-      is 100 if the figure is in points or percent of what the frame has. Numbers of layers are
-      means over heads where the frame is about heads. None if the figure has no numbers of these
-      heads or layers.
+    They are None if they are not of these heads or layers. `rows` of each set has the numbers of
+    frame, set and column that it shows, or of which it is the mean (of several fine-tunings); it is
+    empty if the page has no such frame.
     """
     if figure is None or heads is None:
         return None

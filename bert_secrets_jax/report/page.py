@@ -54,14 +54,7 @@ path[style*="fill: #ffffff"] { fill: #16181c !important }
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a page.
-
-    Attributes:
-      name: The name of its files without their suffix.
-      svg: The text of the SVG.
-      caption: The caption.
-      numbers: The numbers that it shows, from `grids.figure_numbers`; None for none.
-    """
+    """A figure of a page: the name of its files, its SVG, its caption and its numbers."""
 
     name: str
     svg: str
@@ -78,7 +71,6 @@ class Part:
       result: The result; None if there is none yet.
       message: The reason why there is no result, such as an error.
       group: The beginning of the titles, such as the name of a task; empty for none.
-      pictures: The figures of the result.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
       made_by: Ways to make it again, as pairs such as ('Shell', 'bert-secrets frames --model=...').
     """
@@ -102,10 +94,7 @@ class Part:
         return {file_name(self.name, name): frame for name, frame in frames.items()}
 
     def grids(self, heads: tuple[str, int, int] | None) -> list[dict[str, Any]]:
-        """Return the numbers of all heads and layers in the frames, as `grids` does.
-
-        A page is written after each of its parts: the frames of all others are searched once.
-        """
+        """Return `grids` of the frames, which are searched once though a page is written often."""
         if heads not in self._found:
             self._found[heads] = grids(self.frames, heads)
         return self._found[heads]
@@ -123,14 +112,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """A part that is not computed, and what it would cost.
-
-    Attributes:
-      name: The name of the part.
-      what: The question that it answers.
-      price: How long it takes, in words.
-      command: The command that adds it to the page.
-    """
+    """A part that is not computed, with its question, its time in words and its command."""
 
     name: str
     what: str
@@ -143,12 +125,7 @@ _SEAL = '<!-- made of {}, sha256 {} -->'
 
 
 def is_made_of(path: pathlib.Path, made_of: str) -> bool:
-    """Return whether a page was made of these things and is as it was written.
-
-    Args:
-      path: The HTML file.
-      made_of: The digest of everything on the page.
-    """
+    """Return whether a page was made of things with this digest and is as it was written."""
     if not path.is_file():
         return False
     text, newline, seal = path.read_text('utf-8', errors='replace').rstrip().rpartition('\n')
@@ -169,8 +146,6 @@ def write_page(
     """Write the page.
 
     Args:
-      path: The HTML file.
-      title: The title of the page.
       lead: One paragraph under the title.
       parts: The parts, in the order of the page.
       details: The settings or versions under each heading at the end of the page, by name.
@@ -254,10 +229,7 @@ def _section(
 ) -> dict[str, Any]:
     """Return what the page shows of a part.
 
-    Args:
-      part: The part.
-      results: All results of its group, whose notes on heads the explorer has.
-      heads: Where the names of heads lead to.
+    All results of its group have notes on heads for the explorer; `heads` is where names lead to.
     """
     section = {
         'title': part.title,
@@ -276,6 +248,8 @@ def _section(
         return section
     maps, findings = part.result.token_maps(), part.result.findings()
     found = part.grids(heads)
+    axes = {each['axis'] for each in found}
+    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
@@ -287,16 +261,9 @@ def _section(
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,
-        'numbers_of': _numbers_of(found),
+        'numbers_of': f'every {" and ".join(words)}',
     }
     return section | {'more': _more(section)}
-
-
-def _numbers_of(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return what there are numbers of, in words."""
-    axes = {each['axis'] for each in found}
-    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
-    return f'every {" and ".join(words)}'
 
 
 def _more(section: Mapping[str, Any]) -> str:
@@ -325,20 +292,17 @@ def _pictures(
         drawn = traced(each.numbers, found, heads)
         sets = [one for panel in drawn['panels'] for one in panel['sets']] if drawn else []
         files = sorted({found[at]['name'] for one in sets for at, *_ in one['rows']})
+        svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, each.svg, count=1)
         pictures.append(
             {
                 'name': each.name,
                 'caption': each.caption,
-                'image': _image(each, _said_by(each, part.name, findings)),
+                'image': Markup(image(svg, _said_by(each, part.name, findings))),
                 'numbers': drawn,
                 'files': [f'{file}.csv' for file in files],
             }
         )
-    return sorted(pictures, key=_is_image)
-
-
-def _is_image(picture: Mapping[str, Any]) -> bool:
-    return picture['numbers'] is None
+    return sorted(pictures, key=lambda each: each['numbers'] is None)
 
 
 def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
@@ -347,11 +311,6 @@ def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
     Findings belong to a figure by their names: all of whose words are in the name of the figure or
     in the titles of its grids, or else the one that has most of them. A figure whose name says
     nothing of the kind shows what the result found first.
-
-    Args:
-      picture: The figure.
-      part: The name of the part, with which the names of all its figures begin.
-      findings: The findings of the result.
     """
     told = [each for each in findings if not each.warning]
     if not told:
@@ -368,22 +327,13 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r'[^\W_]+', text.lower())) - _OF_NO_MEANING
 
 
-def _image(picture: Picture, said: str) -> Markup:
-    svg = re.sub(r'<svg\b[^>]*>', lambda match: match[0] + _DARK, picture.svg, count=1)
-    return Markup(image(svg, said))
-
-
 def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
     shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
     rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
-    columns = [str(column).replace('_', ' ') for column in shown.columns]
+    table = [[str(column).replace('_', ' ') for column in shown.columns], *rows]
     # A column without any value, such as that of runs that there are not, is in its file alone.
-    told = [
-        place
-        for place in range(len(columns))
-        if not rows or any(row[place] not in ('', '–') for row in rows)
-    ]
-    columns, *rows = ([row[place] for place in told] for row in (columns, *rows))
+    told = [each for each in zip(*table, strict=True) if not rows or set(each[1:]) - {'', '–'}]
+    columns, *rows = list(zip(*told, strict=True)) or [()]
     return _table(frame.attrs.get('caption', ''), columns, rows)
 
 

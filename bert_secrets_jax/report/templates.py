@@ -19,11 +19,7 @@ _SPACES = '\t\n'
 
 
 def render(name: str, **values: Any) -> Markup:
-    """Return a template of this folder, filled in.
-
-    Args:
-      name: The name of its file.
-      values: The values that it is filled in with. Texts are escaped; `Markup` is not.
+    """Return a template of this folder, filled in; texts are escaped, `Markup` is not.
 
     Raises:
       jinja2.UndefinedError: The template has a place for something that is not given.
@@ -74,10 +70,9 @@ def file(name: str) -> str:
 def linked(text: str, heads: tuple[str, int, int] | None) -> Markup:
     """Return a text in which the name of each head leads to that head.
 
-    Args:
-      text: The text. Heads of a published model, after "the paper" or "published", are none here.
-      heads: The text before the names in addresses, and the numbers of layers and heads. Beyond
-        these a name is no head of this model. None leaves the text as it is.
+    Heads of a published model, after "the paper" or "published", lead nowhere. `heads` are the text
+    before the names in addresses, and the numbers of layers and heads; beyond these a name is no
+    head of this model. None leaves the text as it is.
     """
     safe = escape(_seen(str(text)))
     if heads is None:

@@ -43,12 +43,6 @@ def page_of(
     """Return the page with the maps of a sentence, or of a pair; without a sentence, with none.
 
     What the models refuse is said on the page.
-
-    Args:
-      models: The models by their names.
-      first: The sentence.
-      second: The second sentence; empty for none.
-      max_length: The greatest number of tokens.
     """
     problem, explorer, cut = '', '', 0
     typed = [each for each in (first, second) if each.strip()]
@@ -56,17 +50,21 @@ def page_of(
         problem = f'A sentence has at most {_MOST:,} characters.'
     elif (first or second) and not first.strip():
         problem = 'There is no sentence to show: type some words into the first field.'
-    elif typed and not all(_reads(model, typed) for model in models.values()):
+    elif not all(
+        # A model without a tokenizer has a message of its own.
+        model.tokenizer is None or knows_words(model.tokenizer, typed)
+        for model in models.values()
+        if typed
+    ):
         problem = (
             f'{" and ".join(models)} can read next to nothing of this: it may be written in '
             'letters or in a language that the model has not learnt. Try another sentence.'
         )
     elif typed:
-        text = (first, second) if second.strip() else first
+        texts = [(first, second) if second.strip() else first]
         try:
             maps = {
-                name: maps_of(model, [text], max_length=max_length)
-                for name, model in models.items()
+                name: maps_of(each, texts, max_length=max_length) for name, each in models.items()
             }
             longest = max(len(each[0].tokens) for each in maps.values())
             cut = longest if longest >= max_length else 0
@@ -83,11 +81,6 @@ def page_of(
         cut=cut,
         explorer=explorer,
     )
-
-
-def _reads(model: Pretrained, texts: list[str]) -> bool:
-    # A model without a tokenizer has a message of its own.
-    return model.tokenizer is None or knows_words(model.tokenizer, texts)
 
 
 class _Handler(Handler):

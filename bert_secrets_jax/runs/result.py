@@ -210,6 +210,11 @@ def drawn(result: 'Result', **drawings: Callable[[Any], 'Figure']) -> Figures:
     return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 
 
+def class_title(result: 'Result') -> str:
+    """Return the name of a result's class in words, such as 'Special tokens'."""
+    return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
+
+
 class Result:
     """The base class of results: frozen dataclasses of documented arrays and numbers.
 
@@ -225,7 +230,7 @@ class Result:
     @property
     def title(self) -> str:
         """The heading of the result."""
-        return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(self).__name__).capitalize()
+        return class_title(self)
 
     def frames(self) -> 'dict[str, pandas.DataFrame]':
         """Return tidy pandas frames by name. Layers and heads count from 1.

@@ -1,20 +1,20 @@
 """Claims about layers: which of them fine-tuning changes, and which attend to [CLS] or [SEP].
 
-Tables of heads hold no covariances. The standard deviation of a mean or a difference over heads and
-layers is at most the mean or the sum of the single ones, however these depend on each other, and
-the tests take that bound. They are conservative compared with paired tests.
+Tables of heads hold no covariances. The tests take the greatest standard deviation that a mean or a
+difference can have, however heads depend on each other: they are conservative.
 
 Where a claim has several parts, such as a difference for every pair of layers, the estimate of its
 verdict is the part that is least in favour of the claim, in standard errors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
+    Runs,
     Verdict,
     as_runs,
     by_layer,
@@ -23,7 +23,6 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     over_runs,
     verdict_on,
 )
-from bert_secrets_jax.measure.collect import HeadTable
 
 # A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
 # bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
@@ -49,12 +48,11 @@ CLS_THEN_SEP = Claim(
 )
 
 
-def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verdict:
+def last_layers_change_most(similarity: Runs) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
-    The estimate is the similarity of another layer minus that of one of the last two, which is
-    above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds; of all pairs it
-    is the one that is least in favour of the claim.
+    The estimate is the similarity of another layer minus that of one of the last two, above the
+    threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
 
     Args:
       similarity: The cosine similarity of the maps before and after fine-tuning
@@ -85,11 +83,7 @@ def last_layers_change_most(similarity: HeadTable | Sequence[HeadTable]) -> Verd
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
-    """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs.
-
-    Args:
-      runs: The tables of each model by the names of the statistics, by the names of the models.
-    """
+    """Return the verdict on CLS_THEN_SEP from tables of [CLS] and [SEP]; none on no runs."""
     return on_runs(
         runs,
         lambda tables: attention_moves_from_cls_to_sep(
@@ -98,16 +92,12 @@ def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
     )
 
 
-def attention_moves_from_cls_to_sep(
-    cls: HeadTable | Sequence[HeadTable], sep: HeadTable | Sequence[HeadTable]
-) -> Verdict:
-    """Test CLS_THEN_SEP: [CLS] gets less in the second half of the layers, [SEP] more than before,
-    and more than [CLS].
+def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
+    """Test CLS_THEN_SEP from the first half of the layers to the second.
 
     With an odd number of layers the middle one is in neither half. The estimate is the loss of
-    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half, whichever is
-    least in favour of the claim; all three are above the threshold PRACTICAL_TREND if the claim
-    holds.
+    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half. All three are
+    above the threshold PRACTICAL_TREND if the claim holds.
 
     Args:
       cls: The attention to [CLS] (`statistics.to_cls`): a table, or one for each fine-tuned model.
@@ -122,24 +112,15 @@ def attention_moves_from_cls_to_sep(
     early[:half], late[-half:] = 1 / half, 1 / half
     # Weights of the layers of [CLS], then of those of [SEP].
     none = np.zeros(layers)
-    weights = np.stack(
-        [
-            np.concatenate([early - late, none]),
-            np.concatenate([none, late - early]),
-            np.concatenate([-late, late]),
-        ]
-    )
-    per_run = []
-    for of_cls, of_sep in runs:
-        mean, error = np.concatenate([by_layer(of_cls), by_layer(of_sep)], axis=1)
-        value, bound = combined(weights, mean, error)
-        per_run.append((value - PRACTICAL_TREND, bound))
-    found = over_runs(per_run, count)
-    parts = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
+    weights = np.block([[early - late, none], [none, late - early], [-late, late]])
+    tables = [np.concatenate([by_layer(each) for each in run], axis=1) for run in runs]
+    parts = [combined(weights, *table) for table in tables]
+    found = over_runs([(value - PRACTICAL_TREND, bound) for value, bound in parts], count)
+    names = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
     return verdict_on(
         CLS_THEN_SEP,
         found,
-        what=parts[found.least],
+        what=names[found.least],
         unit='share of attention',
         threshold=PRACTICAL_TREND,
     )

@@ -47,23 +47,25 @@ NOUN_PRONOUN = Claim(
 )
 
 
+_OF_LINKS = {
+    'unit': 'share of attention',
+    'threshold': PRACTICAL_SHARE,
+    'population': THIS_MODEL,
+}
+
+
 def heads_follow_links(test: LinkTest) -> Verdict:
-    """Test FRAMES: whether any head is PRACTICAL_SHARE above all kinds of places where the links
-    could stand.
+    """Test FRAMES: whether a head is above all kinds of places by more than PRACTICAL_SHARE.
 
-    It holds where a head is, after a correction for all heads (Bonferroni), and is also above them
-    by the link test itself. It does not hold where every head is less than that above one kind of
-    places; the data may choose which kind, and the test corrects for that, too.
+    It holds where a head is, after a correction for all heads (Bonferroni), and also by the link
+    test itself. It does not hold where every head is less than that above one kind of places,
+    whichever the data choose.
 
-    The estimate is the attention of a head along the links minus that at the places of the kind
-    where this is least. The head is the one that is farthest above its places, among those that
-    are significantly above all kinds if there are any. The estimate is above the threshold
-    PRACTICAL_SHARE if the claim holds. Its interval is of this head alone, although it is chosen.
-
-    Args:
-      test: The attention along the links, compared with places.
+    The estimate is the attention of a head along the links minus that at the places where this is
+    least. The head is the one that is farthest above its places, among those significantly above
+    all kinds if there are any. The interval is of this head alone, although it is chosen.
     """
-    real, score, nulls = test.real, test.table, test.nulls
+    real, nulls = test.real, test.nulls
     means = np.stack([null.excess.mean for null in nulls.values()])
     parts = [_beyond(null.excess) for null in nulls.values()]
     p_of_more = len(parts) * np.fmin.reduce([part.below for part in parts], axis=0)
@@ -90,10 +92,8 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         template,
         interval,
         what=f'attention of {head_name(*best)} along the links minus that {PLACES[kind]}',
-        unit='share of attention',
-        threshold=PRACTICAL_SHARE,
-        population=THIS_MODEL,
-        sample=score.count,
+        sample=test.table.count,
+        **_OF_LINKS,
     )
 
 
@@ -101,16 +101,15 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     """Test VERB_SUBJECT or NOUN_PRONOUN: the head with the highest score, in each direction.
 
     The estimate is the attention of such a head along the links minus that at the same distances
-    elsewhere, or minus that at the same positions of other inputs, whichever is less. It is below
-    the threshold PRACTICAL_SHARE in each direction if the claim holds; it is of the direction that
-    is least in favour of the claim. The interval is of this head alone, although it is chosen.
+    elsewhere, or at the same positions of other inputs, whichever is less. It is below the
+    threshold PRACTICAL_SHARE in each direction if the claim holds, and of the direction that is
+    least in favour of it. The interval is of this head alone, although it is chosen.
 
     Args:
       claim: One of the two claims.
-      tests: The attention along the links compared with places, by direction. Links without such
-        places decide nothing.
+      tests: The attention along the links compared with places, by direction.
     """
-    p_holds, p_fails, intervals, names, counts, heads = [], [], [], [], [], 0
+    rows = []
     for direction, test in tests.items():
         top = test.top
         # One kind of places that is as good is enough for the claim; the data choose which.
@@ -119,16 +118,15 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
             for kind in (MOVED, POSITIONS)
             if kind in test.nulls and not np.isnan(test.nulls[kind].mean[top])
         ]
-        heads += test.table.mean.size
-        counts.append(test.table.count)
-        names.append(f'{head_name(*top)} from {direction}')
-        p_holds.append(len(parts) * np.min([part.below[top] for part in parts] or np.nan))
-        p_fails.append(np.max([part.above[top] for part in parts] or np.nan))
-        nearest = min(parts, key=lambda part, top=top: part.difference[top], default=None)
-        intervals.append(
-            (np.nan,) * 3 if nearest is None else nearest.interval(top, offset=PRACTICAL_SHARE)
-        )
-    count = min(counts)
+        p_holds = len(parts) * np.min([part.below[top] for part in parts] or np.nan)
+        p_fails = np.max([part.above[top] for part in parts] or np.nan)
+        interval = (np.nan,) * 3
+        if parts:
+            nearest = min(parts, key=lambda part, top=top: part.difference[top])
+            interval = nearest.interval(top, offset=PRACTICAL_SHARE)
+        rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
+    p_holds, p_fails, intervals, names = zip(*rows, strict=True)
+    heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = capped(np.max(p_holds)), capped(np.fmin.reduce(p_fails) * heads)
     least = _least_in_favour(intervals)
@@ -142,10 +140,8 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         template,
         interval,
         what=f'attention of {names[least]} along the links minus that elsewhere',
-        unit='share of attention',
-        threshold=PRACTICAL_SHARE,
-        population=THIS_MODEL,
-        sample=count,
+        **_OF_LINKS,
+        sample=min(test.table.count for test in tests.values()),
     )
 
 

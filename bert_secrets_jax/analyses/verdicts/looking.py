@@ -1,17 +1,16 @@
 """Claims of Clark et al. (2019, section 3) about what heads look at: [SEP], [CLS] and gradients.
 
-How much attention to [SEP] moves is also from Kobayashi et al. (2020).
-
-They are about layers of a model with 12 layers, and are tested on the layers at the same depth.
-Tables of heads hold no covariances, so that the tests take a bound, as those in `layers.py`.
+How much attention to [SEP] moves is also from Kobayashi et al. (2020). Layers of 12 stand for those
+at the same depth. Errors are bounds, as those in `layers.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from bert_secrets_jax.analyses.verdicts.verdict import (
     Claim,
+    Runs,
     Verdict,
     as_runs,
     between,
@@ -71,65 +70,49 @@ SEP_MOVES_LITTLE = Claim(
 
 
 def layers_between(first: int, last: int, layers: int) -> slice:
-    """Return the layers of a model at the depth of some layers of 12.
+    """Return the layers of a model, at least one, at the depth of some layers of 12.
 
     >>> layers_between(6, 10, 12), layers_between(6, 10, 6)
     (slice(5, 10, None), slice(2, 5, None))
-
-    Args:
-      first, last: The first and the last of the layers of 12, from 1.
-      layers: The number of layers of the model.
-
-    Returns:
-      The layers from 0, at least one.
     """
     start = (first - 1) * layers // 12
     return slice(start, max(last * layers // 12, start + 1))
 
 
-def heads_look_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
+def heads_look_at_sep(sep: Runs) -> Verdict:
     """Test SEP_HALF: the mean attention to all [SEP] in layers 6 to 10 of 12 is above MOSTLY_SEP.
 
-    Args:
-      sep: The attention to all [SEP] together (`statistics.to_all_sep`): a table, or one for each
-        fine-tuned model.
+    The tables are of `statistics.to_all_sep`: one, or one for each fine-tuned model.
     """
     return _above(SEP_HALF, sep, MOSTLY_SEP, 'attention to all [SEP] together')
 
 
-def sep_looks_at_sep(sep: HeadTable | Sequence[HeadTable]) -> Verdict:
+def sep_looks_at_sep(sep: Runs) -> Verdict:
     """Test SEP_TO_SEP: the mean attention of [SEP] to [SEP] there is above NEARLY_ALL_SEP.
 
-    Args:
-      sep: The attention of [SEP] to all [SEP] together (`statistics.sep_to_sep`): a table, or one
-        for each fine-tuned model.
+    The tables are of `statistics.sep_to_sep`: one, or one for each fine-tuned model.
     """
     return _above(SEP_TO_SEP, sep, NEARLY_ALL_SEP, 'attention of [SEP] to all [SEP] together')
 
 
-def cls_looks_broadly(
-    entropy: HeadTable | Sequence[HeadTable], uniform: HeadTable | Sequence[HeadTable]
-) -> Verdict:
+def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
     """Test BROAD_CLS: the entropy of [CLS] in the last layer is at least BROADLY of the even one.
 
-    The estimate is the entropy minus BROADLY times that of even attention, which is above the
-    threshold 0 if the claim holds.
+    The estimate is the entropy minus BROADLY times that of even attention, above 0 if it holds.
 
     Args:
       entropy: The entropy of the attention of [CLS]: a table, or one for each fine-tuned model.
       uniform: That of even attention on the same texts (`statistics.uniform_entropy`), likewise.
     """
     pairs = list(zip(as_runs(entropy), as_runs(uniform), strict=True))
-    found = over_runs(
-        [
-            (
-                of_cls.mean[-1].mean(dtype=np.float64) - BROADLY * even.mean[-1, 0],
-                error_of(of_cls)[-1].mean() + BROADLY * error_of(even)[-1, 0],
-            )
-            for of_cls, even in pairs
-        ],
-        pairs[0][0].count,
-    )
+    per_run = [
+        (
+            of_cls.mean[-1].mean(dtype=np.float64) - BROADLY * even.mean[-1, 0],
+            error_of(of_cls)[-1].mean() + BROADLY * error_of(even)[-1, 0],
+        )
+        for of_cls, even in pairs
+    ]
+    found = over_runs(per_run, pairs[0][0].count)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
@@ -149,9 +132,8 @@ def cls_looks_broadly(
 def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     """Test SEP_NO_OP: in each layer from 5 of 12 on, the gradient at [SEP] is the smaller one.
 
-    The estimate is the gradient at other tokens minus that at [SEP], as a share of that at other
-    tokens; it is above the threshold 0 in every layer if the claim holds, and is that of the layer
-    that is least in favour of the claim.
+    The estimate is the gradient at other tokens minus that at [SEP], as a share of the former, in
+    the layer least in favour of the claim. It is above 0 in every layer if the claim holds.
 
     Args:
       gradients: The mean of |d loss / d attention| at '[SEP]' and at 'other tokens'
@@ -224,9 +206,7 @@ def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
     return mean / scale, error / scale
 
 
-def _above(
-    claim: Claim, tables: HeadTable | Sequence[HeadTable], threshold: float, what: str
-) -> Verdict:
+def _above(claim: Claim, tables: Runs, threshold: float, what: str) -> Verdict:
     """Test that a mean over layers 6 to 10 of 12 is above a threshold."""
     runs = as_runs(tables)
     where = layers_between(6, 10, len(runs[0].mean))

@@ -11,11 +11,9 @@ Tables = Mapping[str, HeadTable]
 
 
 def named_runs(runs: Mapping[str, Run], before: Run | None = None) -> dict[str, Run]:
-    """Return the measurements of each model by its name, such as 'Fine-tuned, seed 0'.
+    """Return what was measured of each model by its name, such as 'Fine-tuned, seed 0'.
 
-    Args:
-      runs: The measurements of each fine-tuned model, by its seed.
-      before: Those of the model before fine-tuning, for want of others.
+    Without fine-tuned models it is that of the model before, if there is any.
     """
     if before is not None and not runs:
         return {'The model as it is': before}
@@ -23,12 +21,7 @@ def named_runs(runs: Mapping[str, Run], before: Run | None = None) -> dict[str, 
 
 
 def on_runs(runs: Mapping[str, Run], test: Callable[[Sequence[Run]], Verdict]) -> list[Verdict]:
-    """Return the verdict on all runs together, with what each of them says alone.
-
-    Args:
-      runs: The runs by their names; there is no verdict on none.
-      test: The test of a claim on some runs.
-    """
+    """Return the verdict, if any, on all runs together, with what each of them says alone."""
     if not runs:
         return []
     alone = {name: test([run]) for name, run in runs.items()}
@@ -42,12 +35,7 @@ def each_of(runs: Sequence[Tables], name: str) -> list[HeadTable]:
 
 
 def known(tables: Tables, titles: Mapping[str, str]) -> dict[str, HeadTable]:
-    """Return tables by their titles, of what at least two examples have.
-
-    Args:
-      tables: The tables by the names of the statistics.
-      titles: The titles by the names of the statistics.
-    """
+    """Return tables, of what at least two examples have, by their titles."""
     return {
         title: tables[name]
         for name, title in titles.items()

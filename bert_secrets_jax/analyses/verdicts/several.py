@@ -22,29 +22,28 @@ from bert_secrets_jax.runs.result import Result, Subject
 T = TypeVar('T', bound=Result)
 
 
-def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
-    """Return the verdicts on all claims that results decide, alone or together.
+def first(results: Iterable[Result], kind: type[T]) -> T | None:
+    """Return the first result of a kind; None if there is none."""
+    return next((each for each in results if isinstance(each, kind)), None)
 
-    Args:
-      results: The results of one model; of several from one analysis, the first is used.
+
+def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
+    """Return the verdicts on all claims that results of one model decide, alone or together.
+
+    Where several results are from one analysis, the first is used.
     """
-    first: dict[type[Result], Result] = {}
-    for result in results:
-        first.setdefault(type(result), result)
-    measured = Measured(tuple(first.values()))
+    kinds = dict.fromkeys(map(type, results))
     # Features are measured in fine-tuned models, too: attention to [CLS] and [SEP] is judged there.
-    alone = sorted(measured.results, key=lambda each: not isinstance(each, Features))
-    decided = [verdict for result in alone for verdict in result.verdicts()]
+    alone = [first(results, kind) for kind in sorted(kinds, key=lambda kind: kind is not Features)]
     found: dict[Claim, Verdict] = {}
-    for verdict in (*decided, *_together(measured)):
+    for verdict in (*(each for result in alone for each in result.verdicts()), *_together(results)):
         found.setdefault(verdict.claim, verdict)
     return found
 
 
 def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
     """Return the seeds whose model learnt nothing, and whether the disabled one learnt nothing."""
-    measured = Measured(tuple(results))
-    finetuning, ablation = measured.first(Finetuning), measured.first(Ablation)
+    finetuning, ablation = first(results, Finetuning), first(results, Ablation)
     return (
         () if finetuning is None else tuple(finetuning.unlearnt),
         ablation is not None and not ablation.learnt,
@@ -52,42 +51,31 @@ def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
-    """Test the claims that are about several tasks at once, for each model.
+    """Test the claims that are about several tasks at once, for each model, by its name.
 
     Args:
       tasks: The results of the analyses on each task, by its name. Results of several models are
         told apart by the model in their `subject`.
-
-    Returns:
-      The verdicts by the name of the model.
     """
-    models: dict[str, dict[str, Measured]] = {}
-    for results in tasks.values():
-        for result in results:
-            subject = getattr(result, 'subject', None)
-            if isinstance(result, Finetuning | Ablation) and subject.task is not None:
-                of_model = models.setdefault(subject.model, {})
-                former = of_model.get(subject.task, Measured(()))
-                of_model[subject.task] = Measured((*former.results, result))
-    if not models:
-        models = {Subject().model: {}}
+    models: dict[str, dict[str, list[Result]]] = {}
+    for result in (each for results in tasks.values() for each in results):
+        subject = getattr(result, 'subject', None)
+        if isinstance(result, Finetuning | Ablation) and subject.task is not None:
+            models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
+    needed = 'fine-tuning on two tasks of the paper or more', 'ablation of heads on STS-B and RTE'
     return {
         model: (
-            _gains(measured)
-            or verdicts.not_measured(
-                verdicts.FINETUNING_GAINS, 'fine-tuning on two tasks of the paper or more'
-            ),
-            _same_heads(measured)
-            or verdicts.not_measured(verdicts.SAME_HEADS, 'ablation of heads on STS-B and RTE'),
+            _gains(measured) or verdicts.not_measured(verdicts.FINETUNING_GAINS, needed[0]),
+            _same_heads(measured) or verdicts.not_measured(verdicts.SAME_HEADS, needed[1]),
         )
-        for model, measured in models.items()
+        for model, measured in (models or {Subject().model: {}}).items()
     }
 
 
-def _gains(tasks: Mapping[str, 'Measured']) -> Verdict | None:
+def _gains(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
     gains = {}
-    for task, measured in tasks.items():
-        result, published = measured.first(Finetuning), verdicts.published_gain(task)
+    for task, results in tasks.items():
+        result, published = first(results, Finetuning), verdicts.published_gain(task)
         if result is None or published is None or 'pretrained' not in result.starts:
             continue
         start, regression = result.starts['pretrained'], bool(np.isnan(result.larger_class))
@@ -103,80 +91,58 @@ def _gains(tasks: Mapping[str, 'Measured']) -> Verdict | None:
     return verdicts.finetuning_gains(gains) if len(gains) > 1 else None
 
 
-def _same_heads(tasks: Mapping[str, 'Measured']) -> Verdict | None:
-    effects = {}
-    for task, measured in tasks.items():
-        title, ablated = paper.title(task), measured.ablated('heads')
-        if title in ('STS-B', 'RTE') and ablated is not None:
-            effects[title] = ablated.found
+def _same_heads(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
+    sets = {paper.title(task): _sets(results, Ablation) for task, results in tasks.items()}
+    effects = {
+        title: sets[title]['heads'].found
+        for title in ('STS-B', 'RTE')
+        if 'heads' in sets.get(title, ())
+    }
     if len(effects) < 2 or len({tuple(each.names) for each in effects.values()}) > 1:
         return None
-    return verdicts.same_heads_are_needed({name: effects[name] for name in ('STS-B', 'RTE')})
+    return verdicts.same_heads_are_needed(effects)
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """The results that claims are tested on.
+def _sets(
+    results: Sequence[Result], kind: type[Ablation | AblationOverSeeds]
+) -> Mapping[str, Ablated]:
+    """Return the effects of sets of masks, such as 'heads'; empty if they are not measured."""
+    result = first(results, kind)
+    return {} if result is None else result.sets
 
-    Its methods and properties give None or an empty dictionary where no result has the numbers.
 
-    Attributes:
-      results: The results of the analyses.
+def _effects(results: Sequence[Result], name: str) -> verdicts.Effects | None:
+    """Return the effects of a set of masks for tests of claims; None if they are not measured.
+
+    They are those over fine-tunings where there are enough of them for any to be significant, and
+    those on one model otherwise.
     """
-
-    results: tuple[Result, ...]
-
-    def first(self, kind: type[T]) -> T | None:
-        """Return the first result of a kind; None if there is none."""
-        return next((each for each in self.results if isinstance(each, kind)), None)
-
-    def ablated(self, name: str) -> Ablated | None:
-        """Return the effects of a set of masks, such as 'heads'; None if they are not measured."""
-        result = self.first(Ablation)
-        return None if result is None else result.sets.get(name)
-
-    def over_seeds(self, name: str) -> Ablated | None:
-        """Return the same over several fine-tunings; None if no such effects are measured."""
-        result = self.first(AblationOverSeeds)
-        return None if result is None else result.sets.get(name)
-
-    def effects(self, name: str) -> verdicts.Effects | None:
-        """Return the effects of a set of masks for tests of claims; None if they are not measured.
-
-        They are those over fine-tunings where there are enough of them for any to be significant,
-        and those on one model otherwise.
-
-        Args:
-          name: The name of the set, such as 'heads'.
-        """
-        several, ablated = self.over_seeds(name), self.ablated(name)
-        if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
-            return dataclasses.replace(several.found, sample_of='runs')
-        return None if ablated is None else ablated.found
-
-    def instead(self, name: str) -> str:
-        """Return a sentence on what disabled heads did; empty if it is what the paper's did.
-
-        Args:
-          name: The name of the set of masks.
-        """
-        for result in (self.first(Ablation), self.first(AblationOverSeeds)):
-            if result is not None and name in result.sets and result.baseline != 'uniform':
-                return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
-        return ''
+    several = _sets(results, AblationOverSeeds).get(name)
+    if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
+        return dataclasses.replace(several.found, sample_of='runs')
+    ablated = _sets(results, Ablation).get(name)
+    return None if ablated is None else ablated.found
 
 
-def _together(measured: Measured) -> Iterable[Verdict]:
+def _instead(results: Sequence[Result], name: str) -> str:
+    """Return a sentence on what disabled heads did; empty if it is what the paper's did."""
+    for result in (first(results, Ablation), first(results, AblationOverSeeds)):
+        if result is not None and name in result.sets and result.baseline != 'uniform':
+            return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
+    return ''
+
+
+def _together(results: Sequence[Result]) -> Iterable[Verdict]:
     for claim, name in ((verdicts.HEAD_HELPS, 'heads'), (verdicts.LAYER_HELPS, 'layers')):
-        effects = measured.effects(name)
+        effects = _effects(results, name)
         if effects is not None:
-            yield _with(measured.instead(name), verdicts.some_mask_helps(claim, effects))
-    heads, effects = measured.instead('heads'), measured.effects('heads')
-    ablated = measured.over_seeds('heads') or measured.ablated('heads')
+            yield _with(_instead(results, name), verdicts.some_mask_helps(claim, effects))
+    heads, effects = _instead(results, 'heads'), _effects(results, 'heads')
+    ablated = {**_sets(results, Ablation), **_sets(results, AblationOverSeeds)}.get('heads')
     if ablated is not None:
         found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
         yield _with(heads, found)
-    frames = measured.first(Frames)
+    frames = first(results, Frames)
     test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
     if test is not None and effects is not None:
         best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()

@@ -65,9 +65,12 @@ ATTENTION_BEYOND_RANDOM = Claim(
     bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
     limits='Other random weights: a single draw of them is measured.',
 )
-_THRESHOLDS = {
-    PROBE_BEYOND_WORDS: LEAD_OVER_WORDS,
-    ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM,
+_THRESHOLDS = {PROBE_BEYOND_WORDS: LEAD_OVER_WORDS, ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM}
+_OF_LINKS = {
+    'unit': 'share of links',
+    'threshold': PRACTICAL_LEAD,
+    'sample_of': 'texts',
+    'population': THIS_MODEL,
 }
 
 
@@ -92,7 +95,7 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     half = -(-len(known) // 2)
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
-    interval = found.interval(hinge, offset=PRACTICAL_LEAD)
+    interval, reached = found.interval(hinge, offset=PRACTICAL_LEAD), (found.difference >= 0).sum()
     return verdict_of(
         RELATION_HEADS,
         (at_least(found.above, half), at_least(found.below, len(known) - half + 1)),
@@ -100,25 +103,14 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
         f'one: {{estimate:z.3f}}{between(interval)} above the offset.',
         interval,
         what='what the head of the decisive relation finds more than the offset',
-        unit='share of links',
-        threshold=PRACTICAL_LEAD,
         sample=sample,
-        sample_of='texts',
-        population=THIS_MODEL,
-        numbers={
-            'reached': (found.difference >= 0).sum(),
-            'known': len(known),
-            'decisive': list(known)[hinge],
-        },
+        numbers={'reached': reached, 'known': len(known), 'decisive': list(known)[hinge]},
+        **_OF_LINKS,
     )
 
 
 def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
-    """Test NO_HEAD_FOR_ALL on the links of all relations together.
-
-    Args:
-      gain, error, texts: As in `relations_have_heads`.
-    """
+    """Test NO_HEAD_FOR_ALL on the links of all relations together."""
     found = _leads((gain, error, texts))
     interval = found.interval(0, offset=PRACTICAL_LEAD)
     return verdict_of(
@@ -128,11 +120,8 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
         'best offset; less than {threshold:g} is claimed.',
         interval,
         what='what the best head finds more than the offset, of all relations',
-        unit='share of links',
-        threshold=PRACTICAL_LEAD,
         sample=texts,
-        sample_of='texts',
-        population=THIS_MODEL,
+        **_OF_LINKS,
         otherwise=undecided(found),
     )
 
@@ -152,7 +141,6 @@ def uas_contrasts(
       words: The number of words of each sentence that count.
       right: The number of those whose head the probe finds.
       other: The same of the other probe, with as many seeds or one; None for the UAS itself.
-      threshold: The number that is subtracted, in points.
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
@@ -168,14 +156,11 @@ def probe_leads(
 ) -> Verdict:
     """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
 
-    The estimate is the difference of the two scores, which is above the threshold of the claim if
-    it holds.
+    The estimate is the difference of the two scores, above the threshold if the claim holds.
 
     Args:
-      claim: The claim.
       words: The number of words of each sentence that count.
-      right: The number of those whose head the first probe of the claim finds.
-      other: The number of those whose head the second one finds.
+      right, other: The number of those whose head each probe of the claim finds.
     """
     threshold = _THRESHOLDS[claim]
     found = uas_contrasts(words, right, other, threshold=threshold)

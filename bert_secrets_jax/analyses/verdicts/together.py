@@ -15,22 +15,17 @@ def corrected(claims: Iterable[Hashable], p_values: Iterable[float]) -> np.ndarr
     and Hochberg. Then a test counts if it does so after Bonferroni within its claim, at the level
     times the share of the claims that were selected.
 
-    What this bounds by 5 %, where corrected p-values up to that count: the expected mean, over the
-    selected claims, of whether any verdict on the claim is wrong. It is proved for claims that are
-    independent; `tests/analyses` simulates claims that share their examples, too. Either verdict
-    may come out, so p-values are doubled first. Holm's steps within a claim would gain nothing that
-    is proved: of "holds" and "does not hold" one is wrong in every test, however many are decided.
+    This bounds the expected mean, over the selected claims, of whether any verdict on the claim is
+    wrong. It is proved for independent claims; `tests/analyses` simulates claims that share
+    examples. Either verdict may come out, so p-values are doubled first. Holm's steps would gain
+    nothing that is proved: of "holds" and "does not hold" one is wrong in every test.
 
-    The claims of runs of other models can be corrected together with these: the columns `claim` and
-    `p` of `bs.read_results(folder)['claims']`, for a folder of several runs, are the arguments.
+    The columns `claim` and `p` of `bs.read_results(folder)['claims']` may be the arguments, to
+    correct claims of several runs.
 
     Args:
       claims: The claim of each test.
-      p_values: The p-value of each test: the smaller one of `Verdict.p`. NaN is what was not
-        measured or not decided, and stays NaN; it does not count as a test.
-
-    Returns:
-      The corrected p-values, in the same order.
+      p_values: The smaller p-value of each test (`Verdict.p`). NaN stays NaN and is no test.
     """
     claims, p_values = list(claims), np.array(list(p_values), np.float64)
     known = np.flatnonzero(~np.isnan(p_values))

@@ -9,6 +9,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     FEWEST,
     Claim,
     Contrasts,
+    Runs,
     Verdict,
     all_above,
     as_runs,
@@ -79,17 +80,17 @@ FEW_HETEROGENEOUS = Claim(
 
 
 def vertical_patterns_are_special(
-    vertical: np.ndarray | Sequence[np.ndarray], special: HeadTable | Sequence[HeadTable]
+    vertical: np.ndarray | Sequence[np.ndarray], special: Runs
 ) -> Verdict:
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
-    It is tested head by head. The estimate is the attention to special tokens of the head that
-    decides: in order of their t, the last of the NEARLY_ALL that are to be above the threshold
-    HALF. It is above if the claim holds. Its interval is of this head alone.
+    The estimate is the attention to special tokens of the head that decides: in order of their t,
+    the last of the NEARLY_ALL that are to be above the threshold HALF. Its interval is of this head
+    alone.
 
     Args:
       vertical: The share of each head's maps that are vertical [L, N], or one for each fine-tuned
-        model. Which heads are vertical is decided by the mean over the models.
+        model, of which the mean decides.
       special: The attention to [CLS] and all [SEP] together (`statistics.to_special`), likewise.
 
     Raises:
@@ -108,10 +109,8 @@ def vertical_patterns_are_special(
         return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
     found = over_runs([(run.mean[heads] - HALF, error_of(run)[heads]) for run in runs], count)
     needed = math.ceil(NEARLY_ALL * len(found.difference))
-    p_values = (
-        at_least(found.above, needed),
-        at_least(found.below, len(found.difference) - needed + 1),
-    )
+    others = len(found.difference) - needed + 1
+    p_values = at_least(found.above, needed), at_least(found.below, others)
     if count < FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
@@ -139,29 +138,24 @@ def vertical_patterns_are_special(
 
 
 def features_are_negligible(
-    cls: HeadTable | Sequence[HeadTable],
-    sep: HeadTable | Sequence[HeadTable],
-    features: Mapping[str, HeadTable | Sequence[HeadTable]],
+    cls: Runs,
+    sep: Runs,
+    features: Mapping[str, Runs],
 ) -> Verdict:
     """Test FEATURES: each type of word gets less than NEGLIGIBLE of [CLS] and [SEP] together.
 
-    The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, which is
-    below the threshold NEGLIGIBLE for every feature if the claim holds, and above it for one of
-    them if it does not; of all features it is the one that is least in favour of the claim. Its
-    interval is Fieller's, and agrees with the test of a single model. Features in fewer than 20
-    examples are left out if any other remains.
+    The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, of the
+    feature that is least in favour of the claim. Its interval is Fieller's, and agrees with the
+    test of a single model. Features in fewer than 20 examples are left out if any other remains.
 
     Args:
-      cls: The attention to [CLS]: a table, or one for each fine-tuned model.
-      sep: The attention to [SEP], likewise.
+      cls, sep: The attention to [CLS] and to [SEP]: a table, or one for each fine-tuned model.
       features: The attention to each linguistic feature by its name (`statistics.attention_to`), at
         least one; a table each, or one for each model.
     """
     features = {name: as_runs(tables) for name, tables in features.items()}
     features, rare, numbers = _frequent(features)
-    wholes = []
-    for each in zip(as_runs(cls), as_runs(sep), strict=True):
-        wholes.append(tuple(np.sum([whole_model(table) for table in each], axis=0)))
+    wholes = _sums(as_runs(cls), as_runs(sep))
     parts = np.array([[whole_model(table) for table in runs] for runs in features.values()])
     parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
     count = min(runs[0].count for runs in features.values())
@@ -191,27 +185,21 @@ def features_are_negligible(
 
 
 def few_are_heterogeneous(
-    classes: Mapping[str, HeadTable | Sequence[HeadTable]],
+    classes: Mapping[str, Runs],
     *,
     corrected: tuple[float, float, float] | None = None,
 ) -> Verdict:
-    """Test FEW_HETEROGENEOUS on the shares of maps.
-
-    The estimate is the share of block and heterogeneous maps together, which is below the threshold
-    MOST if the claim holds, and above it if it does not.
+    """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
 
     Args:
       classes: The shares of the maps of each head in these classes, by the names of the classes; a
         table each, or one for each fine-tuned model.
-      corrected: The share of both together and its 95 % interval, corrected for what the classifier
-        mistakes (`Patterns.correct`), which decides; None takes the share as it is.
+      corrected: The share of both and its 95 % interval, corrected for what the classifier mistakes
+        (`Patterns.correct`), which decides; None takes the share as it is.
     """
     tables = [as_runs(each) for each in classes.values()]
-    per_run = [
-        tuple(np.sum([whole_model(table) for table in run], axis=0))
-        for run in zip(*tables, strict=True)
-    ]
-    found = over_runs([(MOST - share, error) for share, error in per_run], tables[0][0].count)
+    per_run = [(MOST - share, error) for share, error in _sums(*tables)]
+    found = over_runs(per_run, tables[0][0].count)
     estimate, low, high = found.interval(0, offset=-MOST)
     as_found = -estimate, -high, -low
     interval = as_found if corrected is None else corrected
@@ -233,12 +221,12 @@ def few_are_heterogeneous(
     )
 
 
-def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTable]]) -> Verdict:
+def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
     """Test LAST_CLS in the last layer.
 
-    The estimate is the attention to [SEP] minus that to another type of token, which is above the
-    threshold 0 for every type if the claim holds; of all types it is the one that is least in
-    favour of the claim. Types in fewer than 20 examples are left out if at least two types remain.
+    The estimate is the attention to [SEP] minus that to another type of token, above 0 for every
+    type if the claim holds; it is of the type least in favour of the claim. Types in fewer than 20
+    examples are left out if at least two remain.
 
     Args:
       from_cls: The attention of [CLS] to each type of token by its name (`statistics.cls_to`):
@@ -267,14 +255,16 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, HeadTable | Sequence[HeadTabl
     )
 
 
+def _sums(*tables: list[HeadTable]) -> list[tuple[float, float]]:
+    """Return for each run the sum of the means of some tables, and a bound of its error."""
+    runs = zip(*tables, strict=True)
+    return [tuple(np.sum([whole_model(table) for table in run], axis=0)) for run in runs]
+
+
 def _frequent(
     tables: Mapping[str, list[HeadTable]], *, at_least_kept: int = 1
 ) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, object]]:
-    """Leave out what too few examples have to tell, if so many others remain.
-
-    Returns:
-      The tables that are kept, and the sentence that names the rest with its numbers.
-    """
+    """Return the tables of what is frequent enough, and a sentence on the rest."""
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= FEWEST}
     if len(kept) < at_least_kept:
         return tables, '', {}
@@ -288,10 +278,9 @@ def _frequent(
 
 
 def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
-    """Return a ratio of positive numbers and its 95 % interval.
+    """Return a ratio of positive numbers and its 95 % interval after Fieller.
 
-    After Fieller, who tests part - ratio * whole against 0 for every ratio; here with the bound of
-    the error of that difference.
+    He tests part - ratio * whole against 0, here with the bound of that difference's error.
     """
     reach = margin(min(part.freedom[0], total_of.freedom[0]))
     (value,), (error,) = part.difference, part.error

@@ -1,8 +1,7 @@
 """Claims, verdicts, and the arithmetic that all tests of claims share.
 
-Each test gives two p-values: one of the hypothesis that the claim is false, and one of the
-hypothesis that it is true. One of the two hypotheses is true, so that a verdict is wrong at most
-once in twenty.
+Each test gives the p-values of two hypotheses: that the claim is false, and that it is true. One of
+the two is true, so that a verdict is wrong at most once in twenty.
 
 Shapes: R runs, P parts of a claim, L layers, N heads.
 """
@@ -36,6 +35,9 @@ FEWEST_RUNS = 3
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
 
+# A table of one model, or one for each fine-tuned model.
+Runs = HeadTable | Sequence[HeadTable]
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -45,8 +47,7 @@ class Claim:
       text: The sentence.
       source: The section and the figure of the paper with the statement, and the tasks it is about.
       bound: Where the threshold of the test comes from.
-      limits: A statement of what a verdict on the claim does not show; empty if there is nothing to
-        add.
+      limits: A statement of what a verdict on the claim does not show; empty for none.
     """
 
     text: str
@@ -57,27 +58,19 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The outcome of the test of a claim, with the numbers that explain it.
-
-    All fields are text, numbers and mappings of these, so that a verdict can be stored.
+    """The outcome of the test of a claim: text and numbers that explain it and can be stored.
 
     Attributes:
-      claim: The claim.
       verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW or NOT_MEASURED.
-      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING; empty if
-        nothing was measured.
-      template: The sentence of `evidence`, with names of fields in braces in place of their values.
-        It has no digit of its own.
+      template: The sentence of `evidence`, with names of fields in braces and no digit of its own.
+      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING, if anything.
       what: The noun phrase that names the estimate.
-      estimate: The number that decides; NaN where there is none.
+      estimate: The number that decides, compared with the threshold; NaN where there is none.
       low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
       unit: The unit of the estimate, its interval and the threshold.
-      threshold: The number that the estimate is compared with. The test says on which side of it
-        the claim holds.
-      p_if_false: The p-value of the hypothesis that the claim is false; NaN where there is none.
-      p_if_true: The p-value of the hypothesis that the claim is true; NaN where there is none.
-      sample: The size of the sample.
-      sample_of: The unit of the sample, 'examples', 'runs' or 'tasks'.
+      p_if_false, p_if_true: The p-values of the hypotheses that the claim is false, and that it is
+        true; NaN where there is none.
+      sample, sample_of: The size of the sample, and its unit: 'examples', 'runs' or 'tasks'.
       numbers: All other numbers and names in the sentence, by their names.
     """
 
@@ -103,11 +96,7 @@ class Verdict:
         return float(np.fmin(self.p_if_false, self.p_if_true))
 
     def after(self, corrected: float) -> str:
-        """Return the verdict after a correction for several tests.
-
-        Args:
-          corrected: The corrected value of `p`.
-        """
+        """Return the verdict after `p` is corrected for several tests."""
         if self.verdict not in (HOLDS, DOES_NOT_HOLD) or corrected <= LEVEL:
             return self.verdict
         return UNDECIDED
@@ -129,8 +118,7 @@ class Contrasts:
     """The parts of a claim, each above 0 where the claim holds.
 
     Attributes:
-      difference: [P] The mean over runs.
-      error: [P] A bound of the standard error.
+      difference, error: [P] The mean over runs, and a bound of its standard error.
       freedom: [P] The degrees of freedom of this error.
       examples: The number of examples, which all runs share.
       runs: The number of runs.
@@ -168,12 +156,7 @@ class Contrasts:
         return 0
 
     def interval(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
-        """Return a part plus an offset, with its 95 % interval.
-
-        Args:
-          part: The index of the part.
-          offset: The number that is added, such as the threshold that was subtracted.
-        """
+        """Return a part plus an offset, such as the threshold, with its 95 % interval."""
         estimate = float(self.difference[part]) + offset
         half = float(margin(self.freedom[part]) * self.error[part])
         return estimate, estimate - half, estimate + half
@@ -188,16 +171,11 @@ class Contrasts:
 def contrasts(
     differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: float
 ) -> Contrasts:
-    """Combine the parts of a claim over runs on the same examples.
+    """Combine the parts of a claim [R, P] and bounds of their errors over runs.
 
-    Of FEWEST_RUNS or more runs, the error is that of two levels: the spread between runs, and the
-    error of the examples, which all runs share. Of fewer, the runs are taken as given. Degrees of
+    With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
+    between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
-
-    Args:
-      differences: [R, P] The parts in each run.
-      bounds: [R, P] A bound of their standard error over examples.
-      examples: The number of examples.
     """
     differences, bounds = np.asarray(differences, np.float64), np.asarray(bounds, np.float64)
     runs = len(differences)
@@ -219,14 +197,10 @@ def contrast_of(
     runs: int = 1,
     random: np.ndarray | None = None,
 ) -> Contrasts:
-    """Return an estimate with its interval as the only part of a claim.
+    """Return an estimate plus an offset, with its interval, as the only part of a claim.
 
-    Args:
-      interval: The estimate and the ends of its 95 % interval, by Student's t.
-      offset: The number that is added to the estimate.
-      examples: The number of examples, which are the sample.
-      runs: The number of runs.
-      random: [D] The draws whose mean was subtracted, which are a sample, too; None for none.
+    The examples are the sample of the interval, which is by Student's t. So are the `random` draws
+    [D], if any, whose mean was subtracted.
     """
     estimate, low, high = interval
     # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
@@ -252,41 +226,25 @@ def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[flo
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), or for that of those they were chosen among.
-
-    Args:
-      found: The parts.
-      chosen_among: The number of parts that these were chosen among; None if they are all.
+    corrected for their number (Bonferroni), or for that of those they were `chosen_among`.
     """
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    p_if_false = np.max(found.above)
-    return float(p_if_false), capped(
-        np.fmin.reduce(found.below) * (chosen_among or len(found.below))
-    )
+    count = chosen_among or len(found.below)
+    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * count)
 
 
 def at_least(p_values: np.ndarray, count: int) -> float:
     """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
 
     It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
-    whatever the dependence.
-
-    Args:
-      p_values: [P] The p-values. One that is NaN shows nothing.
-      count: The number of alternatives that are to be shown, at least 1.
+    whatever the dependence. A p-value that is NaN shows nothing.
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
     return capped((len(ordered) - count + 1) * ordered[count - 1])
 
 
 def decide(p_if_false: float, p_if_true: float, *, otherwise: str = UNDECIDED) -> str:
-    """Return the verdict of two p-values, of which NaN shows nothing.
-
-    Args:
-      p_if_false: The p-value of the hypothesis that the claim is false.
-      p_if_true: The p-value of the hypothesis that the claim is true.
-      otherwise: The verdict where neither is refuted.
-    """
+    """Return the verdict of two p-values; `otherwise` where neither is refuted, or both are NaN."""
     if p_if_false <= LEVEL:
         return HOLDS
     return DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
@@ -298,29 +256,15 @@ def undecided(found: Contrasts) -> str:
 
 
 def not_measured(claim: Claim, needs: str) -> Verdict:
-    """Return the verdict on a claim whose test lacks its data.
-
-    Args:
-      claim: The claim.
-      needs: The data that its test needs, as a noun phrase: 'an analysis of relations'.
-    """
-    return Verdict(
-        claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers={'needs': needs}
-    )
+    """Return the verdict on a claim whose test lacks the data that it needs, as a noun phrase."""
+    numbers = {'needs': needs}
+    return Verdict(claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers=numbers)
 
 
 def nothing_to_test(claim: Claim, why: str, examples: float, **numbers: int) -> Verdict:
-    """Return the verdict on a claim that is about nothing in this model.
-
-    Args:
-      claim: The claim.
-      why: The template of the sentence that says why.
-      examples: The number of examples.
-      **numbers: The numbers in that sentence.
-    """
-    return Verdict(
-        claim=claim, verdict=UNDECIDED, template=why, sample=whole(examples), numbers=numbers
-    )
+    """Return the verdict on a claim that is about nothing in this model; the template says why."""
+    known = {'sample': whole(examples), 'numbers': numbers}
+    return Verdict(claim=claim, verdict=UNDECIDED, template=why, **known)
 
 
 def verdict_of(
@@ -337,12 +281,8 @@ def verdict_of(
     """Return a verdict of Python's own numbers.
 
     Args:
-      claim: The claim.
-      p_values: The p-values if it is false, and if it is true.
-      template: The sentence with names of fields.
+      p_values: The p-values if the claim is false, and if it is true.
       interval: The estimate and the ends of its interval.
-      sample: The size of the sample.
-      numbers: The numbers and names in the sentence.
       otherwise: The verdict where neither p-value decides.
       **fields: Other fields of the verdict.
     """
@@ -378,8 +318,6 @@ def verdict_on(
     """Return the verdict on a claim that holds where all parts are above 0.
 
     Args:
-      claim: The claim.
-      found: The parts.
       template: The sentence with names of fields; without one, it is that of `decisive`.
       interval: The estimate and the ends of its interval; None takes the part that is least in
         favour of the claim, to which the threshold is added again.
@@ -398,12 +336,7 @@ def verdict_on(
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
-    """Return the verdict on several runs, with what each of them says alone.
-
-    Args:
-      verdict: The verdict on all runs together.
-      alone: The verdict on each run, by its name.
-    """
+    """Return the verdict on several runs, with what each of them says alone, by its name."""
     if len(alone) == 1:
         (name,) = alone
         return dataclasses.replace(
@@ -432,7 +365,7 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
 # Tables of heads
 
 
-def as_runs(tables: HeadTable | Sequence[HeadTable]) -> list[HeadTable]:
+def as_runs(tables: Runs) -> list[HeadTable]:
     """Return the tables of each run; a single table is that of a single run."""
     return [tables] if isinstance(tables, HeadTable) else list(tables)
 
@@ -479,13 +412,9 @@ def not_below(
 ) -> float | np.ndarray:
     """Return the p-values of the hypotheses that a number is the bound or more.
 
-    They are at most LEVEL where the 95 % interval is below the bound. Of all signs turned, they are
-    those of the hypotheses that a number is the bound or less.
-
-    Args:
-      bound: The bound.
-      estimate: The estimate of the number, or of several.
-      high: The upper end of its 95 % interval, whose errors are taken to be normal.
+    They are at most LEVEL where the 95 % interval, whose upper end is `high`, is below the bound;
+    its errors are taken to be normal. With all signs turned, they are those of the hypotheses that
+    a number is the bound or less.
     """
     reach = np.maximum(np.abs(high - estimate), 1e-12)
     return 2 * scipy.stats.norm.sf((bound - estimate) / (reach / REACH))
@@ -502,10 +431,7 @@ def capped(p_value: float) -> float:
 def decisive(interval: tuple[float, float, float], side: str = 'more', spec: str = 'z.3f') -> str:
     """Return the template of a verdict's sentence: the number that decides, and what is claimed.
 
-    Args:
-      interval: The estimate and the ends of its interval.
-      side: On which side of the threshold the claim holds: 'more' or 'less'.
-      spec: The format of the numbers.
+    The claim holds on one side of the threshold, 'more' or 'less'; numbers have the format `spec`.
     """
     return (
         f'The {{what}} is {{estimate:{spec}}}{between(interval, spec)}; {side} than '
