@@ -26,16 +26,11 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers to questions at their wordpieces.
-
-    Attributes:
-      questions: The questions.
-      encoded: The pairs of question and text.
-      places: [E, 2] The first and the last wordpiece of an answer; NONE where it was cut off.
-    """
+    """The answers to questions at their wordpieces."""
 
     questions: Sequence[Question]
     encoded: Encoded
+    # The first and the last wordpiece of an answer; NONE where it was cut off.
     places: Int32[np.ndarray, 'E 2']
 
     def evaluate(
@@ -46,10 +41,6 @@ class Answers:
         The answer is the part of the text of at most LONGEST wordpieces with the greatest sum of
         both scores. Nothing is learnt if it is no better than the part of the text at the place
         where the answer to the question before stands in its text: the place alone.
-
-        Args:
-          metrics: The names of the metrics: 'exact_match' or 'answer_f1'.
-          logits: The scores of the first and of the last wordpiece.
         """
         spans = [self._best(row, each) for row, each in enumerate(logits)]
         scores = np.array([self._scores(row, span) for row, span in enumerate(spans)])
@@ -74,10 +65,8 @@ class Answers:
         return first, last
 
     def _moved(self, row: int, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """Return the place, in the text of a question, of the answer to the question before.
-
-        Places count from the first wordpiece of a text, because questions differ in length.
-        """
+        """Return the place, in the text of a question, of the answer to the question before."""
+        # Places count from the first wordpiece of a text: questions differ in length.
         starts = [(self.encoded.text[each] == 1).argmax() for each in (row, row - 1)]
         shift = int(starts[0] - starts[1])
         first, last = spans[row - 1]
@@ -102,12 +91,7 @@ class Answers:
 
 
 def answers_of(encoded: Encoded, questions: Sequence[Question], split: str) -> Answers:
-    """Return the answers to questions that were tokenised with their texts.
-
-    Args:
-      encoded: The pairs of question and text, tokenised in the same order.
-      questions: The questions.
-      split: The name of the split, for the log.
+    """Return the answers to questions that were tokenised with their texts, in the same order.
 
     Raises:
       ValueError: All answers were cut off.

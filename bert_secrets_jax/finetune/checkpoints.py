@@ -30,12 +30,7 @@ _KEYS = ('split', 'seed', 'step', 'epoch')
 
 @dataclasses.dataclass
 class Record:
-    """The training curves so far.
-
-    Attributes:
-      history: The rows of the training curves.
-      pending: The steps that have no row yet, each with its losses.
-    """
+    """The rows of the training curves, and the losses of the steps that have no row yet."""
 
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     pending: list[tuple[int, Any]] = dataclasses.field(default_factory=list)
@@ -44,28 +39,18 @@ class Record:
 class Memory:
     """Stands in for `Checkpoints` where nothing is to be written."""
 
-    def __enter__(self) -> 'Memory':
-        return self
-
-    def __exit__(self, *_) -> None:
-        """Nothing is open."""
-
     def save(self, state: Any, record: Record) -> None:
-        """Write nothing."""
+        pass
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
-        """Return the given state: a training in memory starts at its beginning."""
         return state, Record()
 
 
 class Checkpoints:
-    """The last checkpoint of a training; a context manager.
+    """The last checkpoint of a training, in `checkpoints` of its folder; a context manager.
 
     A checkpoint whose writing was interrupted does not count, and the one before it is still there.
-
-    Args:
-      folder: The folder of the training. The checkpoint is in `checkpoints`, the curves are in
-        `curve.jsonl` and `curve.csv`.
+    The curves are in `curve.jsonl` and `curve.csv`.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -119,7 +104,10 @@ class Checkpoints:
         try:
             noted = read_record(self._noted)
             step = folder / noted['step']
-            if any(_is_later(path.name, step.name) for path in folder.iterdir()):
+            later = [
+                path.name.isdigit() and int(path.name) > int(step.name) for path in folder.iterdir()
+            ]
+            if any(later):
                 # Killed after a checkpoint was complete, and before its checksums were: the one
                 # before it is being removed.
                 shutil.rmtree(step, ignore_errors=True)
@@ -141,11 +129,9 @@ class Checkpoints:
             self._noted.unlink(missing_ok=True)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
-        """Return the state and the record of the last checkpoint.
+        """Return the state and the record of the last checkpoint; without one, the given state.
 
-        Args:
-          state: A state with the right structure, shapes and placement on devices. If there is no
-            checkpoint, it is returned with an empty record.
+        The given state has the right structure, shapes and placement on devices.
         """
         step = self.latest_step
         if step is None:
@@ -191,8 +177,3 @@ def _with_numbers(state: Any) -> Any:
         return np.asarray(leaf) if is_own else leaf
 
     return jax.tree.map(kept, state)
-
-
-def _is_later(name: str, step: str) -> bool:
-    """Return whether the name of a file is that of a step after the given one."""
-    return name.isdigit() and int(name) > int(step)

@@ -29,20 +29,20 @@ class FinetuneConfig:
     """The settings of a training. The defaults are those of the paper and of its authors' script.
 
     Attributes:
-      seeds: The seeds. One model is trained per seed, which determines the fresh classifier, the
-        order of the data and dropout. A number n stands for the seeds 0, 1, ..., n - 1.
+      seeds: The seeds of the fresh classifier, the order of the data and dropout, one model each. A
+        number n stands for the seeds 0, 1, ..., n - 1.
       epochs: The number of passes over the training examples.
       batch_size: The number of examples per step and seed.
       micro_batch: The number of examples per forward and backward pass; it must divide
-        `batch_size`. The examples of a step are sorted by length and cut into micro-batches, each
-        padded to its own longest example, and their gradients are added. The step is the same up to
-        rounding and needs less memory and less padding. On an accelerator take `batch_size`.
+        `batch_size`. The examples of a step are sorted by length, each micro-batch is padded to its
+        own longest one, and gradients are added: the same step up to rounding with less memory and
+        padding. On an accelerator take `batch_size`.
       learning_rate: The learning rate at its peak.
       warmup: The share of the steps in which the learning rate rises.
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
-      optimizer: The optimiser: 'adamw', or 'bert_adam', which the authors used and which has no
-        bias correction (see `optimizers.make_optimizer`).
+      optimizer: 'adamw', or 'bert_adam', which the authors used and which has no bias correction
+        (see `optimizers.make_optimizer`).
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -77,9 +77,6 @@ class FinetuneConfig:
 
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
-
-    Args:
-      seeds: The seeds, or how many there are.
 
     Raises:
       ValueError: There are none, one is there twice, or one is out of range.

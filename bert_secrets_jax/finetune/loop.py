@@ -4,6 +4,7 @@ A step is a function of the state and of what the step is about, so that a check
 is a checkpoint of everything.
 """
 
+import contextlib
 import dataclasses
 import math
 import pathlib
@@ -30,13 +31,7 @@ Rows = list[dict[str, Any]]
 
 @flax.struct.dataclass
 class TrainState:
-    """The state that a step changes.
-
-    Attributes:
-      step: The number of steps done so far.
-      params: The parameters.
-      optimizer: The state of the optimiser.
-    """
+    """The number of steps done, the parameters, and the state of the optimiser."""
 
     step: Any
     params: Any
@@ -64,10 +59,10 @@ class Curve:
         rows for all of them together.
       fault: A function of a step, the place of a loss among those of the step and the loss, which
         is not finite, that returns the text of the error.
-      rows_after: The numbers of steps after which there are rows, which are also noted at the end
-        of each stage.
-      checkpoint_every: The number of steps between two checkpoints, which are also written at the
-        end of each stage.
+      rows_after: The numbers of steps after which there are rows, and not at the ends of stages
+        alone.
+      checkpoint_every: The number of steps between two checkpoints, besides those at the ends of
+        stages.
       stage: The number of steps of a stage.
       evaluate: A function of the state, the number of the stage and the rows so far that returns
         further rows; it is called at the end of each stage, and before the first step with 0.
@@ -112,7 +107,8 @@ def train(
       NonFiniteLossError: A loss is not finite.
     """
     curve = curve or Curve()
-    with Memory() if folder is None else Checkpoints(folder) as checkpoints:
+    opened = contextlib.nullcontext(Memory()) if folder is None else Checkpoints(folder)
+    with opened as checkpoints:
         state, record = checkpoints.restore_latest(state)
         if int(state.step):
             logging.info('%s: %d of %d steps are done.', what, int(state.step), len(work))
@@ -147,13 +143,9 @@ def train(
 
 
 def is_due(saved_at: float, took: float) -> bool:
-    """Return whether the last checkpoint, whose writing took so many seconds, is old.
+    """Return whether the last checkpoint is old, by when it was written and how long that took.
 
     Several processes write a checkpoint together, and their clocks differ: they write by step only.
-
-    Args:
-      saved_at: The time at which it was written (`time.monotonic`).
-      took: How many seconds writing took.
     """
     old = max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
     return jax.process_count() == 1 and time.monotonic() - saved_at >= old

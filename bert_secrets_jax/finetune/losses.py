@@ -24,12 +24,12 @@ def loss_per_example(
 
     Args:
       logits: The class scores [B, C]; a single column has the predicted values of a regression.
-        Of single tokens [B, T, C], where the last two are the scores of the first and the last
-        token of an answer.
+        Those of single tokens are [B, T, C]; of answers, the last two are the scores of the first
+        and the last token.
       labels: The class ids [B], or the values of a regression; the class ids of tokens [B, T], over
         which the loss is summed; or the places of an answer's first and last token [B, 2], over
         which the loss is the mean. NONE has no loss.
-      head: The kind of head on the encoder, one of `model.config.HEADS`.
+      head: One of `model.config.HEADS`.
       real: [B, T] Which tokens are no padding; an answer is looked for among them.
     """
     if head == QUESTIONS:
@@ -45,24 +45,14 @@ def loss_per_example(
 
 
 def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
-    """Return the loss of each example whose label the batch has, as gradients take it.
-
-    Args:
-      output: The output of the model, with one label for each input.
-      batch: The batch.
-    """
+    """Return the loss of each example whose label the batch has, as gradients take it."""
     return loss_per_example(output.logits, batch.labels)
 
 
 def losses_of(
     logits: Float[np.ndarray, 'M E C'], labels: Num[np.ndarray, ' E']
 ) -> Float[np.ndarray, 'M E']:
-    """Return the loss of each example, by each of several models.
-
-    Args:
-      logits: The logits of each model, such as those under each mask.
-      labels: The class ids, or the values of a regression.
-    """
+    """Return the loss of each example, by each of several models."""
     models, examples, classes = logits.shape
     rows = jnp.asarray(logits.reshape(-1, classes))
     losses = loss_per_example(rows, np.tile(labels, models))
@@ -72,12 +62,7 @@ def losses_of(
 def terms(
     labels: Num[np.ndarray, '*examples labels'], *, head: str
 ) -> Int[np.ndarray, '*examples']:
-    """Return over how many labels each example's loss is summed.
-
-    Args:
-      labels: The labels of tokens or the places of answers, as in `loss_per_example`.
-      head: The kind of head on the encoder.
-    """
+    """Return over how many labels each example's loss is summed."""
     known = labels != NONE
     return known.sum(axis=-1) if head == TOKENS else known.all(axis=-1).astype(int)
 

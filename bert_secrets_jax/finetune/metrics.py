@@ -1,81 +1,50 @@
 """Metrics by name, computed from the logits of all examples together."""
 
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Float, Num
 
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
 
 
-def accuracy(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) -> float:
-    """Return the share of examples whose class was predicted."""
-    return float(np.mean(predicted == labels))
-
-
-def f1(predicted: Shaped[np.ndarray, ' E'], labels: Shaped[np.ndarray, ' E']) -> float:
-    """Return the F1 score of class 1, which GLUE uses for MRPC and QQP.
-
-    It is 0 if class 1 is never predicted correctly.
-    """
-    return _class_metric('f1', predicted, labels)
-
-
-def f1_macro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return the mean F1 score of all classes that occur in the labels."""
-    return _class_metric('f1_macro', predicted, labels)
-
-
-def f1_micro(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return the F1 score of all classes together: where an example has one class, the accuracy."""
-    return _class_metric('f1_micro', predicted, labels)
-
-
-def matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return Matthews' correlation coefficient, which GLUE uses for CoLA (Matthews 1975).
-
-    With more than two classes it is Gorodkin's (2004). It is 0 where predictions or labels are all
-    the same, as in scikit-learn.
-    """
-    return _class_metric('matthews', predicted, labels)
-
-
-def pearson(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return Pearson's correlation; NaN where predictions or labels are all the same."""
-    return _correlation(scipy.stats.pearsonr, predicted, labels)
-
-
-def spearman(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return Spearman's rank correlation; NaN where predictions or labels are all the same."""
-    return _correlation(scipy.stats.spearmanr, predicted, labels)
-
-
-def _class_metric(metric: str, predicted: np.ndarray, labels: np.ndarray) -> float:
+def _class_metric(
+    metric: str, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
+) -> float:
+    """Return a score of predicted classes (`measure.confusion`)."""
     sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
     return float(confusion.score_of_sums(metric, sums))
 
 
-def _correlation(function, predicted: np.ndarray, labels: np.ndarray) -> float:
-    # Values that are all the same have no correlation. SciPy is not asked for it: it would warn.
+def _correlation(
+    function, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
+) -> float:
+    """Return the correlation of predicted values; NaN where one side is all the same."""
+    # SciPy is not asked for that: it would warn.
     if np.all(predicted == predicted[:1]) or np.all(labels == labels[:1]):
         return float('nan')
     return float(function(predicted.astype(np.float64), labels.astype(np.float64)).statistic)
 
 
-# The metrics by name.
+accuracy = functools.partial(_class_metric, 'accuracy')
+# F1 of class 1, as in GLUE for MRPC and QQP; 0 if class 1 is never predicted correctly.
+f1 = functools.partial(_class_metric, 'f1')
+# The mean over the classes that occur in the labels.
+f1_macro = functools.partial(_class_metric, 'f1_macro')
+# All classes together: where an example has one class, the accuracy.
+f1_micro = functools.partial(_class_metric, 'f1_micro')
+# Matthews 1975, as in GLUE for CoLA, and with more than two classes Gorodkin 2004. It is 0 where
+# predictions or labels are all the same, as in scikit-learn.
+matthews = functools.partial(_class_metric, 'matthews')
+pearson = functools.partial(_correlation, scipy.stats.pearsonr)
+spearman = functools.partial(_correlation, scipy.stats.spearmanr)
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = types.MappingProxyType(
-    {
-        'accuracy': accuracy,
-        'f1': f1,
-        'f1_macro': f1_macro,
-        'f1_micro': f1_micro,
-        'matthews': matthews,
-        'pearson': pearson,
-        'spearman': spearman,
-    }
+    dict(zip(confusion.METRICS, (accuracy, f1, f1_macro, f1_micro, matthews), strict=True))
+    | {'pearson': pearson, 'spearman': spearman}
 )
 # How the metrics are written for people.
 TITLES = {
@@ -99,26 +68,12 @@ OF_ANSWERS = ('exact_match', 'answer_f1')
 
 
 def metrics_for(classes: int) -> tuple[str, ...]:
-    """Return the names of the metrics that GLUE reports for most tasks with this many classes.
-
-    Args:
-      classes: The number of classes; 1 means regression.
-    """
-    match classes:
-        case 1:
-            return ('pearson', 'spearman')
-        case 2:
-            return ('f1', 'accuracy')
-        case _:
-            return ('accuracy',)
+    """Return the names of the metrics that GLUE reports for most tasks with this many classes."""
+    return {1: ('pearson', 'spearman'), 2: ('f1', 'accuracy')}.get(classes, ('accuracy',))
 
 
 def usable_metrics(classes: int) -> tuple[str, ...]:
-    """Return the names of all metrics for this many classes.
-
-    Args:
-      classes: The number of classes; 1 means regression.
-    """
+    """Return the names of all metrics for this many classes; 1 means regression."""
     if classes == 1:
         return ('pearson', 'spearman')
     return tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
@@ -129,10 +84,6 @@ def tested(metrics: Sequence[str], classes: int) -> str:
 
     It is Pearson's correlation for a regression, Matthews' where that is the first metric of two
     classes (of which it is Pearson's correlation), and else the accuracy.
-
-    Args:
-      metrics: The names of the metrics, the most important first.
-      classes: The number of classes; 1 means regression.
     """
     if classes == 1:
         return 'pearson'
@@ -144,10 +95,7 @@ def check_metrics(
 ) -> None:
     """Refuse metrics that are unknown, or not defined for the number of classes.
 
-    Args:
-      metrics: The names of the metrics.
-      classes: The number of classes; 1 means regression.
-      usable: The names of all metrics; None takes those of whole examples.
+    `usable` are the names of all metrics of tags or answers; None takes those of whole examples.
 
     Raises:
       ValueError: There are no metrics, or one does not fit. The error names it and the metrics that
@@ -172,10 +120,7 @@ def check_metrics(
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
-    """Return the predicted class of each example, or the predicted values of a regression [E].
-
-    Args:
-      logits: The class scores [E, C]; a single column has the predicted values of a regression.
+    """Return the predicted class of each example, or the predicted values of a regression.
 
     Raises:
       FloatingPointError: Some are NaN or infinite. The greatest of them would be the first class,
@@ -188,13 +133,7 @@ def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
 def evaluate(
     metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
 ) -> dict[str, float]:
-    """Return the named metrics and their mean, `score`, which chooses the best checkpoint.
-
-    Args:
-      metrics: The names of the metrics, as in `Task.metrics`.
-      logits: The class scores [E, C]; a single column has the predicted values of a regression.
-      labels: The class ids [E], or the values of a regression.
-    """
+    """Return the named metrics and their mean, `score`, which chooses the best checkpoint."""
     predicted = predictions(logits)
     values = {name: METRICS[name](predicted, labels) for name in metrics}
     return values | {'score': float(np.mean(list(values.values())))}
@@ -203,7 +142,7 @@ def evaluate(
 def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
     """Return the one-sided p-value of no positive association of two classes (Fisher 1922).
 
-    Fisher's exact test, which also holds where one class is rare.
+    Fisher's exact test also holds where one class is rare.
     """
     table = [[np.sum((predicted == a) & (labels == b)) for b in (1, 0)] for a in (1, 0)]
     return float(scipy.stats.fisher_exact(table, alternative='greater').pvalue)

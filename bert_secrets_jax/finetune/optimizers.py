@@ -11,12 +11,9 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
 def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
-    """Return a learning rate that rises linearly from 0, and then falls linearly to 0.
+    """Return a learning rate that rises linearly from 0 to its peak, and then falls linearly to 0.
 
-    Args:
-      learning_rate: The learning rate at its peak.
-      steps: The number of steps.
-      warmup: The share of the steps in which the learning rate rises.
+    `warmup` is the share of the steps in which it rises.
     """
     rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
@@ -31,17 +28,12 @@ def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Sche
 def make_optimizer(
     name: str, schedule: optax.Schedule, *, weight_decay: float, clip: float
 ) -> optax.GradientTransformation:
-    """Return an optimiser of one model.
+    """Return an optimiser of one model, 'adamw' or 'bert_adam', which the authors used.
 
-    Args:
-      name: 'adamw', or 'bert_adam', which the authors used. The latter clips each tensor
-        separately, and does not correct Adam's moments for having started at 0. So its early steps
-        are too large, 3.2 times at the first and 6.5 times around the tenth, which is one reason
-        why some runs on small tasks never leave the majority class (Mosbach et al. 2021, Zhang et
-        al. 2021).
-      schedule: The learning rate by step.
-      weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
-      clip: The greatest norm of the gradient.
+    The latter clips each tensor separately, and does not correct Adam's moments for having started
+    at 0. So its early steps are too large, 3.2 times at the first and 6.5 times around the tenth,
+    which is one reason why some runs on small tasks never leave the majority class (Mosbach et al.
+    2021, Zhang et al. 2021).
 
     Raises:
       ValueError: There is no such optimiser.
@@ -64,14 +56,7 @@ def make_optimizer(
 
 
 def decays(params: Any) -> Any:
-    """Return whether each weight decays: kernels and embeddings do, biases and LayerNorm do not.
-
-    Args:
-      params: A tree of parameters.
-
-    Returns:
-      The same tree with booleans.
-    """
+    """Return whether each weight decays: kernels and embeddings do, biases and LayerNorm do not."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key in ('kernel', 'embedding'), params
     )
@@ -82,9 +67,6 @@ def clip_each(greatest: float) -> optax.GradientTransformation:
 
     Layers are stacked along the first axis, unless they are kept apart under their numbers; each
     layer's part of a tensor is clipped separately.
-
-    Args:
-      greatest: The greatest norm of a tensor.
     """
 
     def clip(path, gradient):
@@ -99,12 +81,7 @@ def clip_each(greatest: float) -> optax.GradientTransformation:
 
 
 class BertAdamState(NamedTuple):
-    """The state of `scale_by_bert_adam`.
-
-    Attributes:
-      mean: The exponential mean of the gradient.
-      square: The exponential mean of its square.
-    """
+    """The exponential means of the gradient and of its square."""
 
     mean: Any
     square: Any
@@ -118,7 +95,6 @@ def scale_by_bert_adam() -> optax.GradientTransformation:
         return BertAdamState(zeros, zeros)
 
     def update(gradients, state, params=None):
-        del params
         mean = jax.tree.map(lambda m, g: _BETA1 * m + (1 - _BETA1) * g, state.mean, gradients)
         square = jax.tree.map(
             lambda v, g: _BETA2 * v + (1 - _BETA2) * g**2, state.square, gradients

@@ -30,17 +30,16 @@ class Finetuned:
       seeds: The seeds, each of one model.
       metrics: The names of the metrics.
       label_names: The names of the classes; a single name means regression.
-      train_examples: The number of training examples.
-      dev_examples: The number of dev examples that every epoch was evaluated on.
-      larger_class: The share of the most frequent class among these dev examples, which is the
+      train_examples, dev_examples: The numbers of examples.
+      larger_class: The share of the most frequent class among the dev examples, which is the
         accuracy of always answering it; NaN for a regression.
       history: The rows of the training curves. A row has 'split', 'seed', 'step', 'epoch' and
         'loss'; for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean
         'score', and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
-      head: The kind of head that was learnt: 'sequence_classification' (or a regression),
-        'token_classification' or 'question_answering'.
+      head: 'sequence_classification' (or a regression), 'token_classification' or
+        'question_answering'.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -67,11 +66,7 @@ class Finetuned:
         )
 
     def first(self, count: int) -> 'Finetuned':
-        """Return the outcome of the first seeds alone.
-
-        Args:
-          count: The number of seeds.
-        """
+        """Return the outcome of the first seeds alone."""
         seeds = self.seeds[:count]
         return dataclasses.replace(
             self,
@@ -81,12 +76,10 @@ class Finetuned:
         )
 
     def checkpoint(self, seed: int, which: str = 'last') -> pathlib.Path:
-        """Return the folder of a model in Hugging Face's layout.
+        """Return the folder of a seed's model in Hugging Face's layout.
 
-        Args:
-          seed: One of the seeds.
-          which: The model: 'last' for that after the last step, as in the paper, 'best' for that of
-            the best epoch, which was chosen on the dev examples.
+        `which` is 'last' for the model after the last step, as in the paper, or 'best' for that of
+        the best epoch, which was chosen on the dev examples.
 
         Raises:
           ValueError: The models are in memory, or there is no such model.
@@ -120,13 +113,13 @@ class Finetuned:
     def p_learnt(self) -> tuple[float, ...]:
         """The p-value of each seed's last model under the hypothesis that it has learnt nothing.
 
-        The hypothesis is that the model is right no more often than by always answering the most
-        frequent class (one-sided exact binomial test), or that the values which it predicts in a
-        regression are not positively correlated with the true ones (one-sided test of Pearson's r;
-        1 where all predictions are the same). Where Matthews' correlation of two classes is the
-        first metric, it is tested by Fisher's exact test. Tags of words are tested against always
-        answering the most frequent one, and answers against the part of each text at which the
-        model sees the answer to another question (Student's t-test over texts).
+        A model has learnt nothing if it is right no more often than by always answering the most
+        frequent class (one-sided exact binomial test), or if its values of a regression are not
+        positively correlated with the true ones (one-sided test of Pearson's r; 1 where all
+        predictions are the same). Where Matthews' correlation of two classes is the first metric,
+        it is tested by Fisher's exact test. Tags of words are tested against always answering the
+        most frequent one, and answers against the part of each text at which the model sees the
+        answer to another question (Student's t-test over texts).
         """
         return tuple(self._p_value(row) for row in self.scores)
 
@@ -150,15 +143,14 @@ class Finetuned:
           ValueError: A file of it is damaged or missing, or of another version of this package.
         """
         folder = pathlib.Path(folder)
-        if not is_finished(folder):
+        if not (folder / OUTCOME).exists():
             raise FileNotFoundError(
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
             values = {'head': SEQUENCES} | read_record(folder / OUTCOME)
-            for name, is_right in _KINDS.items():
-                if not is_right(values[name]):
-                    raise ValueError(f'{name} is of another kind')
+            if not all(is_right(values[name]) for name, is_right in _KINDS.items()):
+                raise ValueError('A value is of another kind')
             if {row['seed'] for row in values['history']} != set(values['seeds']):
                 raise ValueError('history has other seeds')
             sequences = ('seeds', 'metrics', 'label_names')
@@ -186,20 +178,15 @@ class Finetuned:
         return p_learnt(row[self.tested], larger_class, self.dev_examples)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _is_number(value: Any, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def _is_count(value: Any) -> bool:
-    return _is_number(value) and isinstance(value, int) and value >= 0
+    return _is_number(value, int) and value >= 0
 
 
 def _is_row(value: Any) -> bool:
-    """Whether a value is a row of a training curve."""
     return (
         isinstance(value, dict)
         and value.get('split') in ('train', 'dev')
@@ -217,8 +204,8 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
     {
         'start': lambda value: value in ('pretrained', 'random'),
         'seeds': _list_of(_is_count),
-        'metrics': _list_of(_is_text),
-        'label_names': _list_of(_is_text),
+        'metrics': _list_of(lambda value: isinstance(value, str)),
+        'label_names': _list_of(lambda value: isinstance(value, str)),
         'train_examples': _is_count,
         'dev_examples': _is_count,
         'larger_class': _is_number,
@@ -232,10 +219,7 @@ _KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
 def p_learnt(value: float, larger_class: float, examples: int) -> float:
     """Return the p-value of the hypothesis that a model has learnt nothing (`Finetuned.p_learnt`).
 
-    Args:
-      value: The value of the metric that is tested (`metrics.tested`).
-      larger_class: The share of the more frequent class; NaN for a correlation.
-      examples: The number of examples.
+    `larger_class` is the share of the more frequent class; NaN for a correlation.
     """
     if math.isnan(larger_class):
         return _p_correlation(value, examples)
@@ -262,19 +246,15 @@ def checkpoint_folder(folder: pathlib.Path, seed: int, which: str) -> pathlib.Pa
 
 def save_model(pretrained: Pretrained, folder: pathlib.Path) -> None:
     """Write a model, and the checksums of its files."""
-    noted = _checksums_of(folder)
+    noted = checksums_of(folder)
     # First, so that checksums are never those of former files.
     noted.unlink(missing_ok=True)
     save_pretrained(pretrained, folder)
     write_record(noted, checksums(folder))
 
 
-def has_checksums(folder: pathlib.Path) -> bool:
-    """Return whether `save_model` has completed a model."""
-    return _checksums_of(folder).exists()
-
-
-def _checksums_of(folder: pathlib.Path) -> pathlib.Path:
+def checksums_of(folder: pathlib.Path) -> pathlib.Path:
+    """Return the file whose being there says that `save_model` has completed a model."""
     return folder.with_name(f'{folder.name}.json')
 
 
@@ -284,7 +264,7 @@ def check_model(folder: pathlib.Path) -> None:
     Raises:
       ValueError: A file is missing or damaged; the error names it.
     """
-    noted = _checksums_of(folder)
+    noted = checksums_of(folder)
     if not noted.exists():
         raise ValueError(f'{noted} is missing, which has the checksums of the model.')
     for file in differing(folder, read_record(noted)):
@@ -292,20 +272,10 @@ def check_model(folder: pathlib.Path) -> None:
 
 
 def write_outcome(finetuned: Finetuned) -> None:
-    """Write everything but the models into the folder, which marks the fine-tuning as finished."""
+    """Write everything but the models into the folder; OUTCOME marks that all is finished."""
     values = {
         field.name: getattr(finetuned, field.name)
         for field in dataclasses.fields(finetuned)
         if field.name not in ('folder', 'in_memory')
     }
     write_record(finetuned.folder / OUTCOME, values)
-
-
-def is_finished(folder: pathlib.Path) -> bool:
-    """Return whether the folder has a finished fine-tuning."""
-    return (folder / OUTCOME).exists()
-
-
-def remove_outcome(folder: pathlib.Path) -> None:
-    """Remove what marks the fine-tuning as finished."""
-    (folder / OUTCOME).unlink(missing_ok=True)

@@ -53,18 +53,13 @@ def train_runs(
       params: The initial parameters of each seed.
       data: The training and dev examples.
       config: The settings of the training.
-      folder: The folder of checkpoints and curves (`curve.jsonl`, `curve.csv`). None writes
-        nothing.
+      folder: The folder of checkpoints and curves. None writes nothing.
       save: A function of a seed, 'best' or 'last', and the parameters of that seed. It is called
         whenever the dev score of the seed is the best so far, and after the last step.
-      mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
-        number does not allow that, the micro-batches. None uses one device.
+      mesh: The devices, as in `finetune`.
 
     Returns:
-      The history, a list of dictionaries: one per logged step and seed ('split' is 'train', with
-      'loss' and 'learning_rate'), and one per epoch and seed ('split' is 'dev', with 'loss', the
-      metrics, their mean 'score', and always 'accuracy' or, for a regression, 'pearson'). Epoch 0
-      is the model before training.
+      The history (`Finetuned.history`).
 
     Raises:
       NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
@@ -205,11 +200,7 @@ def _rank(score: float) -> float:
 
 
 def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return the dev row with the best score of each seed, without epoch 0.
-
-    Args:
-      history: The rows that `train_runs` returned.
-    """
+    """Return the dev row with the best score of each seed, without epoch 0."""
     trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
     by_seed = operator.itemgetter('seed')
     return {

@@ -32,14 +32,12 @@ class Data:
     """The examples that a model is trained and evaluated on.
 
     Attributes:
-      train: The tokenised training examples.
       train_labels: The class ids of the training examples, or the values of a regression [E]; of
         single tokens or of answers what `losses.loss_per_example` takes [E, T] or [E, 2].
-      train_ids: The ids of the training examples, for error messages.
-      dev: The batches of the dev examples.
       dev_labels: The same of the dev examples, in the order of `Batch.example`.
+      train_ids: The ids of the training examples, for error messages.
       metrics: The names of the metrics that the dev examples are scored with.
-      head: The kind of head on the encoder, one of `model.config.HEADS`.
+      head: One of `model.config.HEADS`.
       evaluate: A function of the metrics and the logits [E, T, C] that returns their values, their
         mean 'score' and what the test of a model needs; None for labels of whole examples.
     """
@@ -75,16 +73,12 @@ class Steps:
     """The steps of several runs, each with parameters and a seed of its own.
 
     Attributes:
-      bert: The model.
       loss: A function of the model, the parameters of a run, a micro-batch, its labels and a key
         that returns the loss of each example. Its keyword arguments are `embeds`, the embeddings of
         the wordpieces where parameters have a table of them and None elsewhere, and `fixed`.
       optimizer: The optimiser of one run.
-      data: The training examples.
-      config: The settings.
-      seeds: [G] The seed of each run.
       fixed: The values that all runs share and none changes.
-      of_runs: Arrays [G, ...] by name, of which the optimiser gets the part of each run.
+      of_runs: Arrays by name, of which the optimiser gets the part of each run.
       mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
         device. Along `data` alone lie the runs or, where their number does not allow that, the
         micro-batches. Beside `seeds` it is always these.
@@ -155,10 +149,7 @@ class Steps:
         )
 
     def begin(self, params: Any) -> TrainState:
-        """Return the state before training.
-
-        Args:
-          params: The parameters, with a leading axis G of runs.
+        """Return the state before training from parameters with a leading axis G of runs.
 
         Raises:
           ValueError: Neither the runs nor the micro-batches can be spread over the devices.
@@ -178,12 +169,7 @@ class Steps:
         )
 
     def take(self, state: TrainState, step: int) -> tuple[TrainState, Float[Array, ' G']]:
-        """Take one step with every run; returns the new state and the losses.
-
-        Args:
-          state: The state before it.
-          step: The number of the step, counted from 0.
-        """
+        """Take one step, counted from 0, with every run; return the new state and the losses."""
         of_runs, of_batches = self._shardings
         rows, keys = self.rows(step), keys_of_step(np.array(self.seeds), step)
         counts, losses = self.data.terms(rows), []
@@ -204,11 +190,7 @@ class Steps:
     def micro_batches(
         self, rows: Int[np.ndarray, 'g B']
     ) -> Iterator[tuple[Batch, Num[np.ndarray, 'g b']]]:
-        """Yield batches with a leading axis of runs and their labels, the short examples first.
-
-        Args:
-          rows: The examples of some runs at one step; -1 is none.
-        """
+        """Yield batches with a leading axis of runs and their labels, the short examples first."""
         data, size = self.data, self.config.micro_batch
         lengths = np.where(rows >= 0, data.train.lengths[rows], 0)
         order = np.argsort(lengths, axis=1, kind='stable')
@@ -288,7 +270,6 @@ def _add_gradients(bert, loss, params, fixed, gradients, losses: Float[Array, ' 
 
 
 def _take_run(tree, run):
-    """Return what one run has of arrays [G, ...]."""
     return jax.tree.map(lambda leaf: leaf[run], tree)
 
 
@@ -336,12 +317,11 @@ def predict(
     what: str = '',
     compiles: bool = True,
 ) -> Float32[np.ndarray, 'G E *tokens C']:
-    """Return the logits of every run on all examples, in the order of the examples [G, E, C].
+    """Return the logits of every run on all examples, in the order of the examples.
 
-    Those of single tokens are [G, E, T, C], 0 beyond the padded length of an example.
+    Those of single tokens are 0 beyond the padded length of an example.
 
     Args:
-      bert: The model.
       models: The parameters 'params', or the masks of heads 'head_mask' for the baseline 'zero', or
         both, with a leading axis G of runs.
       batches: The batches from one call of `encode`.
@@ -388,15 +368,7 @@ def keys_of_step(seeds: Int[Array, ' G'], step) -> Key[Array, ' G']:
 def rows_of_step(
     seed: int, step: int, count: int, batch_size: int, per_epoch: int
 ) -> Int[np.ndarray, ' B']:
-    """Return the examples that a seed sees at a step; -1 fills the last batch of an epoch up.
-
-    Args:
-      seed: The seed, which determines the order of the examples in each epoch.
-      step: The step, counted from 0.
-      count: The number of training examples.
-      batch_size: The number of examples per step.
-      per_epoch: The number of steps per epoch.
-    """
+    """Return the examples that a seed sees at a step; -1 fills the last batch of an epoch up."""
     epoch, place = divmod(step, per_epoch)
     order = _order(seed, epoch, count)
     rows = order[place * batch_size : (place + 1) * batch_size]

@@ -33,11 +33,7 @@ def names_of(texts: Sequence[Tagged]) -> tuple[str, ...]:
 
 
 def check_tags(texts: Sequence[Tagged], names: Sequence[str], split: str) -> None:
-    """Refuse tags that are not among the names.
-
-    Raises:
-      ValueError: A tag is unknown; the error names it and the text.
-    """
+    """Raise ValueError for a tag that is not among the names."""
     for text in texts:
         for tag in text.tags:
             if tag not in names:
@@ -50,18 +46,13 @@ def check_tags(texts: Sequence[Tagged], names: Sequence[str], split: str) -> Non
 
 @dataclasses.dataclass(frozen=True)
 class Tags:
-    """The tags of texts at their wordpieces.
-
-    Attributes:
-      texts: The texts.
-      names: The names of the tags.
-      words: [E, T] The number of the word of which a wordpiece is the first; -1 elsewhere.
-      labels: [E, T] The number of its tag; NONE elsewhere.
-    """
+    """The tags of texts at their wordpieces."""
 
     texts: Sequence[Tagged]
     names: tuple[str, ...]
+    # The number of the word of which a wordpiece is the first; -1 elsewhere.
     words: Int32[np.ndarray, 'E T']
+    # The number of its tag; NONE elsewhere.
     labels: Int32[np.ndarray, 'E T']
 
     @property
@@ -85,10 +76,6 @@ class Tags:
 
         A word of which no wordpiece is left, because the text was cut, is answered wrongly, and is
         in no span.
-
-        Args:
-          metrics: The names of the metrics: 'span_f1', 'word_accuracy' or 'f1_macro'.
-          logits: The scores of the tags at each wordpiece.
         """
         best = logits.argmax(axis=-1)
         true, predicted = self._true, []
@@ -129,14 +116,7 @@ class Tags:
 
 
 def tags_of(encoded: Encoded, texts: Sequence[Tagged], names: tuple[str, ...], split: str) -> Tags:
-    """Return the tags of tokenised texts.
-
-    Args:
-      encoded: The texts, tokenised in the same order.
-      texts: The texts.
-      names: The names of the tags.
-      split: The name of the split, for the log.
-    """
+    """Return the tags of texts that were tokenised in the same order."""
     words = first_pieces(encoded, texts)
     number = {name: index for index, name in enumerate(names)}
     labels = np.full(words.shape, NONE, np.int32)

@@ -40,9 +40,7 @@ from bert_secrets_jax.finetune.outcome import (
     Finetuned,
     check_model,
     checkpoint_folder,
-    has_checksums,
-    is_finished,
-    remove_outcome,
+    checksums_of,
     save_model,
     write_outcome,
 )
@@ -73,9 +71,8 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, once per seed, all seeds at the same time.
 
-    What is learnt follows from the examples: classes or values of whole texts (`bs.Example`), the
-    tags of words (`bs.Tagged`), or where in a text the answer to a question stands
-    (`bs.Question`).
+    The examples say what is learnt: classes or values of whole texts (`bs.Example`), the tags of
+    words (`bs.Tagged`), or where in a text the answer to a question stands (`bs.Question`).
 
     The defaults are the settings of the paper. With a folder, the fine-tuning can be interrupted at
     any time: the same call goes on from the last checkpoint and gives the same bits. Once the
@@ -83,29 +80,28 @@ def finetune(
 
     Args:
       pretrained: The model to start from. If it has a classifier, a fresh one replaces it.
-      train: The examples to learn from. Their labels are class ids, counted from 0, or values of a
-        regression. Or texts with tagged words, or questions.
+      train: The examples to learn from. Labels are class ids, counted from 0, or values of a
+        regression.
       dev: The examples that the model is evaluated on before training and after every epoch.
       start: The weights to start from: 'pretrained' for those of the given model, 'random' for
         weights drawn anew (normal distribution; Table 1 of the paper has both).
-      metrics: The names of the metrics that the dev examples are scored with, whose mean chooses
-        the best epoch: 'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews';
-        'pearson' or 'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers
-        'exact_match' or 'answer_f1'. None takes 'f1' and 'accuracy' for two classes, 'accuracy' for
-        more, both correlations for a regression, the accuracy of words and the F1 score of spans
-        (or, where tags are not such as 'B-PER', macro F1), and both metrics of answers.
+      metrics: The names of the metrics of the dev examples, whose mean chooses the best epoch:
+        'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews'; 'pearson' or
+        'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
+        'answer_f1'. None takes 'f1' and 'accuracy' for two classes, 'accuracy' for more, both
+        correlations for a regression, the accuracy of words and the F1 score of spans (or, where
+        tags are not such as 'B-PER', macro F1), and both metrics of answers.
       label_names: The names of the classes. A single name means regression. None takes ('score',)
         if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on; for tags,
         those of the training texts. Answers take none.
-      max_dev_examples: The greatest number of dev examples. If there are more, this many are drawn
-        with the first seed. 0 takes all.
-      folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and the models in
-        Hugging Face's layout (`seed0/last`, `seed0/best` and so on). None writes nothing, and keeps
-        the models after the last step in memory.
+      max_dev_examples: The greatest number of dev examples, drawn with the first seed; 0 takes all.
+      folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and models in Hugging
+        Face's layout (`seed0/last`, `seed0/best` and so on). None keeps the models after the last
+        step in memory.
       mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
         number does not allow that, the micro-batches. None uses one device.
-      **settings: The settings of the training, such as `seeds`, `epochs`, `batch_size`,
-        `learning_rate` or `max_length`: those of `bs.FinetuneConfig`, which says what they mean.
+      **settings: The settings of the training, those of `bs.FinetuneConfig`, such as `seeds`,
+        `epochs`, `batch_size`, `learning_rate` or `max_length`.
 
     Returns:
       The models after the last step, with their curves and scores.
@@ -175,35 +171,34 @@ def finetune(
 def _finished(folder: pathlib.Path) -> Finetuned | None:
     """Return a finished fine-tuning; what of it is damaged is removed, to be computed again."""
     fault = None
-    if is_finished(folder):
+    if (folder / OUTCOME).exists():
         try:
             return Finetuned.load(folder)
         except ValueError as error:
             fault = error
     for best in folder.glob('seed*/best'):
         # A model that was being written when the run was killed is going to be written again.
-        if fault is None and not has_checksums(best):
+        if fault is None and not checksums_of(best).exists():
             continue
         try:
             check_model(best)
         except ValueError as error:
             logging.warning('Fine-tuning begins again: %s', error)
             # The best model was there in the middle: only the whole training gives it again.
-            remove_outcome(folder)
+            (folder / OUTCOME).unlink(missing_ok=True)
             shutil.rmtree(folder / 'checkpoints', ignore_errors=True)
             shutil.rmtree(best.parent)
             return None
     if fault is not None:
         logging.warning('Fine-tuning goes on from its last checkpoint: %s', fault)
-        remove_outcome(folder)
+        (folder / OUTCOME).unlink(missing_ok=True)
     return None
 
 
 def remove_unknown(folder: pathlib.Path) -> None:
     """Remove a fine-tuning of which nobody can tell what it is, because its inputs are damaged.
 
-    Args:
-      folder: The folder of the fine-tuning, with nothing else in it.
+    Its folder has nothing else in it.
     """
     try:
         read_record(folder / _INPUTS)
@@ -235,12 +230,6 @@ def encode_data(
 ) -> tuple[Data, float]:
     """Tokenise the examples and collect their labels; the share of the most frequent is second.
 
-    Args:
-      pretrained: The model, for its tokenizer and its greatest length.
-      train, dev, names, metrics: The values that `check_examples` returns.
-      config: The settings of the training.
-      head: The kind of head on the encoder, one of `model.config.HEADS`.
-
     Raises:
       ValueError: The model has too few positions, or texts and pairs are mixed.
     """
@@ -264,11 +253,11 @@ def encode_data(
         dev_labels=dev_labels,
         metrics=tuple(metrics),
     )
-    return data, _share_of_larger_class(dev_labels) if len(names) > 1 else math.nan
+    commonest = max(collections.Counter(dev_labels.tolist()).values())
+    return data, commonest / len(dev) if len(names) > 1 else math.nan
 
 
 def _token_data(pretrained, train, dev, config, metrics, head, names) -> tuple[Data, float]:
-    """Tokenise texts with tags, or questions, and find their labels."""
     max_length, encoded, found = config.max_length, [], []
     for split, examples in (('Training', train), ('Dev', dev)):
         texts = [each.example for each in examples]
@@ -314,7 +303,7 @@ def _check_lengths(
 
 
 def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:
-    """Return what stands on the encoder that learns from examples of this kind."""
+    """Return the kind of head that learns from examples of this kind."""
     for examples in (train, dev):
         if isinstance(examples, Tagged | Question):
             raise TypeError(
@@ -346,19 +335,17 @@ def check_examples(
 ) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
     """Return the examples, the names of the classes and the metrics; refuse what does not fit.
 
-    Args:
-      train, dev, label_names, metrics: As in `finetune`.
-      head: The kind of head on the encoder, one of `model.config.HEADS`.
-
     Raises:
       ValueError: There are no examples, or a label or a metric does not fit.
       TypeError: The examples are something else.
     """
     usable = None
-    if head != SEQUENCES:
-        train, dev = _numbered(train, 'Training'), _numbered(dev, 'Dev')
+    read = _labelled if head == SEQUENCES else _numbered
+    train, dev = read(train, 'Training'), read(dev, 'Dev')
+    for examples, split in ((train, 'Training'), (dev, 'Dev')):
+        if not examples:
+            raise ValueError(f'{split} examples: there are none.')
     if head == SEQUENCES:
-        train, dev = _labelled(train, 'Training'), _labelled(dev, 'Dev')
         names = _names_from(train) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')
         _check_labels(dev, len(names), 'Dev')
@@ -374,28 +361,23 @@ def check_examples(
     else:
         if label_names is not None:
             raise ValueError(f'{label_names=}: answers to questions have no classes.')
-        names, default = ANSWER, OF_ANSWERS
-        usable = OF_ANSWERS
+        names, default, usable = ANSWER, OF_ANSWERS, OF_ANSWERS
     metrics = default if metrics is None else metrics
     check_metrics(metrics, len(names), usable=usable)
     return list(train), list(dev), names, tuple(metrics)
 
 
 def _numbered(examples: Sequence[Any], split: str) -> list[Any]:
-    """Return examples that all have an id, for errors; refuse none at all."""
-    if not examples:
-        raise ValueError(f'{split} examples: there are none.')
+    """Return examples that all have an id, for errors."""
     return [
         each if each.id else dataclasses.replace(each, id=f'{split.lower()}/{row}')
-        for row, each in enumerate(examples)
+        for row, each in enumerate(examples or ())
     ]
 
 
 def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
     """Return examples that all have a number as label."""
     examples = as_examples(texts)
-    if not examples:
-        raise ValueError(f'{split} examples: there are none.')
     for example in examples:
         label = example.label
         if label is None:
@@ -412,7 +394,7 @@ def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
 
 
 def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
-    """Return what the classes are called where nobody has named them."""
+    """Return the names of classes that nobody has named."""
     labels = [example.label for example in train]
     if not all(isinstance(label, numbers.Integral) for label in labels):
         return ('score',)
@@ -454,18 +436,12 @@ def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None
             )
 
 
-def _share_of_larger_class(labels: np.ndarray) -> float:
-    return max(collections.Counter(labels.tolist()).values()) / len(labels)
-
-
 def claim(
     folder: pathlib.Path, config: FinetuneConfig, digests: dict[str, str], **others: Any
 ) -> None:
     """Note in the folder what it is for; refuse a folder that is for something else.
 
     Args:
-      folder: The folder of the fine-tuning.
-      config: The settings of the training.
       digests: Digests of everything else that the results depend on, by what it is.
       **others: Further settings.
 
@@ -477,11 +453,10 @@ def claim(
     # How often checkpoints are written changes no result.
     del settings['checkpoint_every']
     # NumPy's numbers become plain ones.
-    text = json.dumps({'settings': settings, 'digests': digests}, default=float)
-    wanted = json.loads(text)
+    wanted = json.loads(json.dumps({'settings': settings, 'digests': digests}, default=float))
     mend = 'choose another folder, or delete this one.'
     if not file.exists():
-        if is_finished(folder) or (folder / 'checkpoints').exists():
+        if any((folder / name).exists() for name in (OUTCOME, 'checkpoints')):
             raise ValueError(f'{folder} holds a fine-tuning of another version: {mend}')
         write_record(file, wanted)
         return
@@ -507,12 +482,8 @@ def digests(
 ) -> dict[str, str]:
     """Return digests of model and texts.
 
-    Args:
-      pretrained: The model.
-      train: The training examples.
-      dev: The dev examples.
-      start: The weights that are trained further: 'pretrained' for those of the model with a fresh
-        classifier, 'random' for none of its weights, 'tuned' for all of them.
+    `start` is 'pretrained' for the weights of the model with a fresh classifier, 'random' for none
+    of its weights, 'tuned' for all of them.
     """
     model = hashlib.sha256()
     config, params = pretrained.config, pretrained.params
@@ -545,7 +516,7 @@ def digests(
 
 
 def _content(examples: Sequence[Any]) -> list[tuple]:
-    """Return what a model sees of examples, which does not include where they come from."""
+    """Return what a model sees of examples, and not where they come from."""
     content = {
         Example: lambda each: (each.text_a, each.text_b, float(each.label)),
         Tagged: lambda each: (each.words, each.tags),

@@ -29,11 +29,11 @@ RIGHT_BRANCHING = 'right-branching'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attachment:
-    """How many heads were found in each sentence.
+    """How many heads are right in each sentence.
 
     Attributes:
-      words: [E] The number of words of each sentence that count.
-      right: [R, E] The number of those whose head was found, by the name of the probe; of
+      words: The number of words of each sentence that count.
+      right: The number of those whose head is right, by the name of the probe; of
         'right-branching', R is 1.
       asked: How many words there were, and why some do not count.
     """
@@ -59,19 +59,12 @@ def attach(
 
     The head is the candidate with the greatest score, whatever the other words have, so that the
     heads of a sentence need not make a tree (as published). Words without a wordpiece of their own,
-    or whose head has none, do not count.
-
-    Args:
-      pretrained: The model that the probes were trained on.
-      probes: The probes.
-      parses: The sentences.
-      vectors: The word vectors that the probes were trained with.
-      max_length, tokens_per_batch: As in `train_probes`.
-      what: The name of the work in the progress bar.
+    or whose head has none, do not count. Arguments are as in `train_probes`.
 
     Raises:
       TypeError: The model or the sentences are something else.
-      ValueError: A probe needs vectors and there are none, or no word counts.
+      ValueError: A probe needs vectors and there are none, they or the model are of another size,
+        or no word counts.
     """
     checked_forms(probes.forms, vectors)
     sizes = sizes_of(pretrained, vectors)
@@ -93,22 +86,19 @@ def attach(
         raise ValueError('No word of these sentences counts: all are punctuation or were cut off.')
     source, table = maps_of(pretrained, parts), table_of(vectors)
     words = np.zeros(len(parses), np.float32)
-    right = {form.name: np.zeros((len(probes.seeds), len(parses)), np.float32)
-             for form in probes.forms}  # fmt: skip
-    right[RIGHT_BRANCHING] = np.zeros((1, len(parses)), np.float32)
+    seeds = {form.name: len(probes.seeds) for form in probes.forms} | {RIGHT_BRANCHING: 1}
+    right = {name: np.zeros((count, len(parses)), np.float32) for name, count in seeds.items()}
     indices = range(len(parts))
     for index in progress(indices, what, size=lambda index: parts[index].size, unit='sentences'):
         part = parts[index]
-        found = _heads(
+        heads = _heads(
             probes.forms, probes.reading, dict(probes.params), source(index), part.words, table
         )
-        found = {name: np.asarray(each) for name, each in found.items()}
-        found[RIGHT_BRANCHING] = right_branching(part)[None]
         real = part.batch.example >= 0
         examples = part.batch.example[real]
         words[examples] = part.counted[real].sum(axis=-1)
-        for name, heads in found.items():
-            hits = (heads == part.words.heads) & part.counted
+        for name, each in (heads | {RIGHT_BRANCHING: right_branching(part)[None]}).items():
+            hits = (np.asarray(each) == part.words.heads) & part.counted
             right[name][:, examples] = hits[:, real].sum(axis=-1)
     return Attachment(words, right, counts)
 
@@ -119,12 +109,8 @@ def scores(
     """Return the UAS of each seed, and its standard error over sentences (a linearised ratio).
 
     The words of a sentence are not independent, and sentences are the sample: the score is a ratio
-    of two sums over sentences. Of the difference of two probes, give the difference of the numbers
-    of right heads: both are of the same sentences.
-
-    Args:
-      right: The number of words of each sentence whose head is found.
-      words: The number of words of each sentence that count.
+    of two sums over sentences, of right heads and of words that count. For the difference of two
+    probes, give the difference of the numbers of right heads: both are of the same sentences.
     """
     right, words = np.asarray(right, np.float64), np.asarray(words, np.float64)
     score = right.sum(axis=1) / words.sum()
@@ -149,9 +135,8 @@ def _heads(
         heads = {}
         for form in forms:
             scores = jax.vmap(form.scores, in_axes=(0, None))(params[form.name], sentence)
-            heads[form.name] = (
-                among_candidates(scores, sentence.count).argmax(axis=-1).astype(jnp.int32)
-            )
+            best = among_candidates(scores, sentence.count).argmax(axis=-1)
+            heads[form.name] = best.astype(jnp.int32)
         return heads
 
     # One after the other: hidden units of all pairs of all sentences at once take gigabytes.

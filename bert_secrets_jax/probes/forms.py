@@ -9,8 +9,8 @@ added up with two learnt scalars that all maps share.
 
 Differs from the published code: there, the vectors of the dummy for ROOT stand behind those of the
 words, while its map stands before the maps of the words. So the candidate at place j is scored with
-the vector of the word after it, and the last one without any. `Sentence` has the vectors that
-belong to a candidate by default; `candidate_vectors(..., reading='notebook')` moves them.
+the vector of the word after it, and the last one without any. `candidate_vectors` gives by default
+each candidate its own vector; `reading='notebook'` moves them.
 
 Shapes: L layers, N heads, M = L x N maps, W words (padded), T = W + 2 tokens (the words, then [CLS]
 and [SEP]), J = W + 1 candidates (ROOT, then the words), V numbers of a word vector, F features of
@@ -55,12 +55,7 @@ class Sentence:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The sizes that the parameters of a probe depend on.
-
-    Attributes:
-      maps: The number M of maps.
-      width: The number V of numbers in a word vector.
-    """
+    """The numbers of maps, and of numbers in a word vector, on which parameters depend."""
 
     maps: int
     width: int
@@ -71,12 +66,9 @@ class Form:
     """A probe without its parameters.
 
     Attributes:
-      name: The name of the probe.
       init: A function of a key and the sizes that returns fresh parameters.
       scores: A function of the parameters and a sentence that returns the scores [W, J]. Those of
         padding may be anything.
-      reads_maps: Whether it reads attention.
-      reads_words: Whether it reads word vectors.
     """
 
     name: str
@@ -91,11 +83,8 @@ def candidate_vectors(
 ) -> tuple[Float[Array, 'J V'], Bool[Array, ' J']]:
     """Return the vectors of the candidates, and whether they have one.
 
-    Args:
-      vectors: The vectors of the words.
-      count: The number of real words.
-      reading: 'paper' gives each candidate its own vector and ROOT none; 'notebook' gives each the
-        vector of the word behind it, and the last word none, as the published code does.
+    The reading 'paper' gives each candidate its own vector and ROOT none; 'notebook' gives each the
+    vector of the word behind it, and the last word none, as the published code does.
 
     Raises:
       ValueError: There is no such reading.
@@ -116,10 +105,6 @@ def distance_features(words: int, count: Int[Array, '']) -> Float[Array, 'W J F'
     They are the distance to a later candidate, and to an earlier one, each as a share of the length
     of the sentence; whether it is the word itself, or one or two words before or after; and whether
     it is ROOT, for which all others are 0.
-
-    Args:
-      words: The number W of words with padding.
-      count: The number of real words.
     """
     place = jnp.arange(words)
     offset = place[None, :] - place[:, None]

@@ -29,11 +29,8 @@ def maps_of(
 ) -> Callable[[int], Float[Array | np.ndarray, 'B M T T']]:
     """Return a function of the number of a batch that returns the maps of its sentences.
 
-    Args:
-      pretrained: The model.
-      parts: The batches.
-      cache_mb: The most megabytes of maps that are kept, as float16, for the next time that they
-        are asked for. Where all of them would take more, none is kept.
+    At most `cache_mb` megabytes of maps are kept, as float16, for the next time that they are asked
+    for. Where all of them would take more, none is kept.
     """
 
     def computed(index: int) -> Float[Array, 'B M T T']:
@@ -42,23 +39,15 @@ def maps_of(
 
     if not cache_mb:
         return computed
-    heads = pretrained.config.num_hidden_layers * pretrained.config.num_attention_heads
     pairs = sum(part.batch.input_ids.size * part.batch.input_ids.shape[1] for part in parts)
-    megabytes = pairs * heads * np.dtype(np.float16).itemsize / _MEGABYTE
+    megabytes = pairs * pretrained.config.num_heads * np.dtype(np.float16).itemsize / _MEGABYTE
     if megabytes > cache_mb:
         logging.info(
             'The maps would take %.0f MB, and cache_mb=%g: they are computed in each epoch.',
             megabytes, cache_mb,
         )  # fmt: skip
         return computed
-    kept: dict[int, np.ndarray] = {}
-
-    def once(index: int) -> Float[np.ndarray, 'B M T T']:
-        if index not in kept:
-            kept[index] = np.asarray(computed(index), np.float16)
-        return kept[index]
-
-    return once
+    return functools.cache(lambda index: np.asarray(computed(index), np.float16))
 
 
 def table_of(vectors: Vectors | None) -> Float[Array, 'U V']:
@@ -69,14 +58,7 @@ def table_of(vectors: Vectors | None) -> Float[Array, 'U V']:
 def sentence_of(
     maps: Float[Array, 'M T T'], words: Words, table: Float[Array, 'U V'], *, reading: str
 ) -> Sentence:
-    """Return what probes read of one sentence.
-
-    Args:
-      maps: Its maps, of any type of floats.
-      words: Its words, without the axis of the batch.
-      table: The vectors.
-      reading: Which vectors candidates have: see `candidate_vectors`.
-    """
+    """Return all that probes read of one sentence."""
     vectors = table[words.rows]
     candidates, named = candidate_vectors(vectors, words.count, reading=reading)
     return Sentence(maps.astype(jnp.float32), vectors, candidates, named, words.count)
@@ -85,12 +67,7 @@ def sentence_of(
 def among_candidates(
     scores: Float[Array, '*some W J'], count: Int[Array, '']
 ) -> Float[Array, '*some W J']:
-    """Return the scores of one sentence, in which padding has the least possible one.
-
-    Args:
-      scores: The scores of the candidates.
-      count: The number of real words.
-    """
+    """Return the scores of one sentence, in which padding has the least possible one."""
     real = jnp.arange(scores.shape[-1]) <= count
     return jnp.where(jnp.broadcast_to(real, scores.shape), scores, jnp.finfo(scores.dtype).min)
 

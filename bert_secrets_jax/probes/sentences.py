@@ -45,17 +45,11 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A batch of sentences.
-
-    Attributes:
-      batch: The wordpieces.
-      words: The words.
-      counted: [B, W] Whether the head of a word counts in evaluation: it is among the candidates,
-        and the word is no punctuation.
-    """
+    """A batch of sentences."""
 
     batch: Batch
     words: Words
+    # Whether the head of a word counts in evaluation: among the candidates, and no punctuation.
     counted: Bool[np.ndarray, 'B W']
 
     @property
@@ -97,13 +91,7 @@ def prepare(
 ) -> list[Part]:
     """Tokenise sentences and group them into batches by length.
 
-    Args:
-      pretrained: The model whose tokenizer is used.
-      parses: The sentences.
-      vectors: The word vectors; None if there are none.
-      max_length: The greatest number of tokens. Longer sentences are cut.
-      tokens_per_batch: The greatest number of rows times padded length of a batch.
-      batch_multiple: The number of rows is a multiple of this.
+    The number of rows is a multiple of `batch_multiple`.
 
     Raises:
       TypeError: The model or the sentences are something else.
@@ -128,12 +116,7 @@ def prepare(
 
 
 def asked(parts: Sequence[Part], parses: Sequence[Parse]) -> Asked:
-    """Count the words of all batches.
-
-    Args:
-      parts: The batches.
-      parses: The sentences they were made from.
-    """
+    """Count the words of all batches, and of the sentences they were made from."""
     words = sum(len(parse.words) for parse in parses)
     present = sum(int(part.words.count.sum()) for part in parts)
     headed = sum(int((part.words.heads >= 0).sum()) for part in parts)
@@ -170,10 +153,6 @@ def _part(batch: Batch, parses: Sequence[Parse], vectors: Vectors | None) -> Par
 
 
 def right_branching(part: Part) -> Int32[np.ndarray, 'B W']:
-    """Return the candidate that is the word after each word; -1 for the last one, which has none.
-
-    Args:
-      part: A batch of sentences.
-    """
+    """Return the candidate that is the word after each word; -1 for the last one."""
     place = np.arange(part.words.heads.shape[1])
     return np.where(place + 1 < part.words.count[:, None], place + 2, -1).astype(np.int32)

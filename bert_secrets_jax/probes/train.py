@@ -30,7 +30,7 @@ from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
 from bert_secrets_jax.probes.inputs import among_candidates, maps_of, sentence_of, table_of
-from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare
+from bert_secrets_jax.probes.sentences import Asked, Part, Words, asked, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -55,9 +55,9 @@ class Probes:
       params: The parameters of each probe by its name, arrays with a leading axis of seeds.
       seeds: The R seeds.
       reading: Which vectors candidates have: see `forms.candidate_vectors`.
-      curves: [R, P] The loss per word of each probe by its name, each before the step that learns
-        from the sentence, as means over P stretches of the training.
-      seen: [P] The number of sentences, each time it is read, at the end of each stretch.
+      curves: The loss per word of each probe by its name, each before the step that learns from the
+        sentence, as means over P stretches of the training.
+      seen: The number of sentences, each time it is read, at the end of each stretch.
       steps: The number of updates.
       sizes: The sizes of what the probes read.
       asked: How many words there were to learn from.
@@ -88,8 +88,8 @@ class ProbeConfig:
       learning_rate: The learning rate of Adam.
       reading: Which vectors candidates have: see `forms.candidate_vectors`.
       order: The seed of the order of the sentences.
-      cache_mb: With several epochs, the most megabytes of maps that are kept in memory; they are
-        then float16. Where they take more, they are computed in each epoch.
+      cache_mb: With several epochs, the most megabytes of maps that are kept in memory, as float16.
+        Where they take more, they are computed in each epoch.
     """
 
     seeds: int | Sequence[int] = 3
@@ -134,14 +134,13 @@ def train_probes(
       forms: The probes; None takes all published ones that can be trained, which without vectors is
         only the one of attention alone.
       vectors: The word vectors, which stay as they are.
-      max_length: The greatest number of tokens. Longer sentences are cut.
-      tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
+      max_length, tokens_per_batch: As in `bs.Compute`, for the encoder.
       what: The name of the work in the progress bar.
-      folder: The folder of unfinished work: a training that was killed goes on where it was when it
-        is called again with the same arguments, and loses about two minutes. Delete it when the
-        result is saved. None keeps the work in memory alone.
-      **settings: The settings of the training, such as `seeds`, `epochs` or `learning_rate`: those
-        of `bs.ProbeConfig`, which says what they mean.
+      folder: The folder of unfinished work: a training that was killed goes on when it is called
+        again with the same arguments, and loses about two minutes. Delete it when the result is
+        saved. None keeps the work in memory alone.
+      **settings: The settings of the training, those of `bs.ProbeConfig`, such as `seeds`, `epochs`
+        or `learning_rate`.
 
     Raises:
       TypeError: The model, the sentences, the vectors or the seeds are something else, or there is
@@ -166,69 +165,25 @@ def train_probes(
     to_learn = asked(parts, parses)
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
-    sizes = sizes_of(pretrained, vectors)
-    table = table_of(vectors)
-    work = _Work(forms, config.batch_size, config.learning_rate, config.reading)
+    sizes, table = sizes_of(pretrained, vectors), table_of(vectors)
     source = maps_of(pretrained, parts, cache_mb=config.cache_mb if config.epochs > 1 else 0)
     passes = [part for _ in range(config.epochs) for part in rng.permutation(len(parts)).tolist()]
     if folder is not None:
-        own = [form.name for form in forms if form not in FORMS]
-        if own:
-            raise ValueError(
-                f'A folder keeps the training of published probes only, which are told apart by '
-                f'their names: train {", ".join(own)} without one.'
-            )
-        settings = dataclasses.asdict(config) | {'forms': [form.name for form in forms]}
-        inputs = [(part.batch.inputs, part.words) for part in parts]
-        model = repr(dataclasses.asdict(pretrained.config)), pretrained.params
-        folder = pathlib.Path(folder) / fingerprint(
-            *model, inputs, np.asarray(table), passes, settings
-        )
+        folder = pathlib.Path(folder) / _digest(pretrained, forms, parts, table, passes, config)
     seen = np.cumsum([parts[index].size for index in passes])
     # Points of the curves are about equally many sentences apart.
     points = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
-
-    def take(state: TrainState, index: int) -> tuple[TrainState, Float[Array, 'forms R']]:
-        return _learn(work, state, source(index), parts[index].words, table)
-
-    def rows(state: TrainState, steps: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
-        """Return the mean loss per word of each probe and seed."""
-        words = sum(int((parts[passes[step]].words.heads >= 0).sum()) for step in steps)
-        means = np.array(losses, np.float32).sum(axis=0) / max(words, 1)
-        done = steps[-1] + 1
-        return [
-            {
-                'split': form.name,
-                'seed': seed,
-                'step': done,
-                'epoch': done / len(parts),
-                'loss': float(means[place]),
-            }
-            for place, (form, seed) in zip(np.ndindex(means.shape), runs, strict=True)
-        ]
-
-    def fault(step: int, place: int, loss: float) -> str:
-        form, seed = runs[place]
-        return (
-            f'The loss of the probe "{form.name}" with seed {seed} is {loss} at '
-            f'learning_rate={config.learning_rate}: take a lower one.'
-        )
-
-    runs = list(itertools.product(forms, config.seeds))
+    learn = functools.partial(
+        _learn, forms, config.batch_size, config.learning_rate, config.reading
+    )
     state, record = loop.train(
-        take,
+        lambda state, index: learn(state, source(index), parts[index].words, table),
         _initial(forms, sizes, config.seeds, config.learning_rate),
         passes,
         what=what,
         size=lambda index: parts[index].size,
         unit='sentences',
-        curve=loop.Curve(
-            rows=rows,
-            fault=fault,
-            rows_after=set((points + 1).tolist()),
-            checkpoint_every=_CHECKPOINT_EVERY,
-            stage=len(passes),
-        ),
+        curve=_curve(forms, parts, passes, points, config),
         folder=folder,
     )
     losses = np.array([row['loss'] for row in record.history], np.float32)
@@ -246,22 +201,71 @@ def train_probes(
     )
 
 
+def _digest(
+    pretrained: Pretrained,
+    forms: Sequence[Form],
+    parts: Sequence[Part],
+    table: Float[Array, 'U V'],
+    passes: Sequence[int],
+    config: ProbeConfig,
+) -> str:
+    """Return the name of the folder of a training, which follows from all that it depends on."""
+    own = [form.name for form in forms if form not in FORMS]
+    if own:
+        raise ValueError(
+            f'A folder keeps the training of published probes only, which are told apart by '
+            f'their names: train {", ".join(own)} without one.'
+        )
+    settings = dataclasses.asdict(config) | {'forms': [form.name for form in forms]}
+    inputs = [(part.batch.inputs, part.words) for part in parts]
+    model = repr(dataclasses.asdict(pretrained.config)), pretrained.params
+    return fingerprint(*model, inputs, np.asarray(table), passes, settings)
+
+
+def _curve(
+    forms: Sequence[Form],
+    parts: Sequence[Part],
+    passes: Sequence[int],
+    points: Int[np.ndarray, ' P'],
+    config: ProbeConfig,
+) -> loop.Curve:
+    """Return the rows of the curves: the mean loss per word of each probe and seed."""
+    runs = list(itertools.product(forms, config.seeds))
+
+    def rows(state: TrainState, steps: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
+        words = sum(int((parts[passes[step]].words.heads >= 0).sum()) for step in steps)
+        means = np.array(losses, np.float32).sum(axis=0) / max(words, 1)
+        done = {'step': steps[-1] + 1, 'epoch': (steps[-1] + 1) / len(parts)}
+        return [
+            {'split': form.name, 'seed': seed, **done, 'loss': float(mean)}
+            for (form, seed), mean in zip(runs, means.flat, strict=True)
+        ]
+
+    def fault(step: int, place: int, loss: float) -> str:
+        form, seed = runs[place]
+        return (
+            f'The loss of the probe "{form.name}" with seed {seed} is {loss} at '
+            f'learning_rate={config.learning_rate}: take a lower one.'
+        )
+
+    return loop.Curve(
+        rows=rows,
+        fault=fault,
+        rows_after=set((points + 1).tolist()),
+        checkpoint_every=_CHECKPOINT_EVERY,
+        stage=len(passes),
+    )
+
+
 # Compiled functions
 
 
-@dataclasses.dataclass(frozen=True)
-class _Work:
-    """The static argument of a compiled step."""
-
-    forms: tuple[Form, ...]
-    batch_size: int
-    learning_rate: float | int
-    reading: str
-
-
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _learn(
-    work: _Work,
+    forms: tuple[Form, ...],
+    batch_size: int,
+    learning_rate: float | int,
+    reading: str,
     state: TrainState,
     maps: Float[Array, 'B M T T'],
     words: Words,
@@ -272,21 +276,20 @@ def _learn(
     Returns:
       The state after it, and the sum of the losses of all words for each probe.
     """
-    optimizer = optax.adam(work.learning_rate)
+    optimizer = optax.adam(learning_rate)
+    read = functools.partial(sentence_of, table=table, reading=reading)
 
     def step(groups, few):
         return jax.lax.cond((few[1].heads >= 0).any(), update, skip, groups, few)
 
     def skip(groups, few):
-        return groups, jnp.zeros((len(work.forms), len(jax.tree.leaves(groups)[0])))
+        return groups, jnp.zeros((len(forms), len(jax.tree.leaves(groups)[0])))
 
     def update(groups, few):
         maps, words = few
-        sentences = jax.vmap(functools.partial(sentence_of, table=table, reading=work.reading))(
-            maps, words
-        )
+        sentences = jax.vmap(read)(maps, words)
         params, moments, losses = {}, {}, []
-        for form in work.forms:
+        for form in forms:
             each_seed = jax.vmap(functools.partial(descend, form, sentences, words.heads))
             former = [group[form.name] for group in groups]
             params[form.name], moments[form.name], loss = each_seed(*former)
@@ -302,9 +305,7 @@ def _learn(
         updates, moments = optimizer.update(gradient, moments)
         return optax.apply_updates(params, updates), moments, loss
 
-    parts = jax.tree.map(
-        lambda leaf: leaf.reshape(-1, work.batch_size, *leaf.shape[1:]), (maps, words)
-    )
+    parts = jax.tree.map(lambda leaf: leaf.reshape(-1, batch_size, *leaf.shape[1:]), (maps, words))
     groups, losses = jax.lax.scan(step, (state.params, state.optimizer), parts)
     return TrainState(state.step + 1, *groups), losses.sum(axis=0)
 
@@ -312,13 +313,7 @@ def _learn(
 def cross_entropy(
     scores: Float[Array, 'W J'], heads: Int[Array, ' W'], count: Int[Array, '']
 ) -> Float[Array, '']:
-    """Return the cross-entropy of the heads, summed over all words that have one.
-
-    Args:
-      scores: The scores of the candidates.
-      heads: The gold heads; -1 where there is none among the candidates.
-      count: The number of real words.
-    """
+    """Return the cross-entropy of the heads, summed over all words that have one; -1 is none."""
     log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
     picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[:, None], axis=-1)[:, 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
@@ -328,11 +323,7 @@ def cross_entropy(
 
 
 def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:
-    """Return the probes that can be trained.
-
-    Args:
-      forms: The probes; None takes all published ones that the vectors suffice for.
-      vectors: The word vectors; None if there are none.
+    """Return the probes; None takes all published ones that the vectors suffice for.
 
     Raises:
       TypeError: The vectors are something else.
@@ -358,11 +349,7 @@ def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tupl
 
 def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
     """Return the sizes of what probes read: of the maps of a model, and of word vectors."""
-    config = pretrained.config
-    return Sizes(
-        config.num_hidden_layers * config.num_attention_heads,
-        0 if vectors is None else vectors.width,
-    )
+    return Sizes(pretrained.config.num_heads, 0 if vectors is None else vectors.width)
 
 
 def _initial(

@@ -27,7 +27,7 @@ class Vectors:
 
     Attributes:
       words: The U known words, in lower case where they were read for given words.
-      table: [1 + U, V] The vectors. Row 0, all zeros, stands for unknown words.
+      table: The vectors. Row 0, all zeros, stands for unknown words.
     """
 
     words: Sequence[str]
@@ -56,8 +56,7 @@ class Vectors:
     def rows(self, words: Sequence[str]) -> Int32[np.ndarray, ' W']:
         """Return the row of the table for each word, in lower case as in the published code.
 
-        Args:
-          words: The words. An unknown one has row 0.
+        An unknown word has row 0.
         """
         return np.array([self._rows.get(word.lower(), 0) for word in words], np.int32)
 
@@ -82,8 +81,8 @@ def read_vectors(
       words: The words that are needed, each as often as it occurs. They are looked up in lower
         case, as in the published code of Clark et al. 2019, and the other lines are not kept; None
         keeps all.
-      bad_rows: The treatment of lines that are no word with a vector: 'error' refuses the file,
-        'skip' leaves them out and warns.
+      bad_rows: 'error' refuses a file with lines that are no word with a vector, 'skip' leaves them
+        out and warns.
 
     Raises:
       FileNotFoundError: There is no such file.

@@ -23,12 +23,10 @@ Score = Callable[[Float[np.ndarray, '*H']], Float[np.ndarray, '*H']]
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """A rank correlation with its interval.
+    """Spearman's rank correlation, and the ends of its interval of at least 95 %.
 
-    Attributes:
-      rank: Spearman's rank correlation; NaN where one of the two ranks nothing.
-      low, high: The ends of its interval of at least 95 %, for samples like these and as large;
-        NaN where a sample has a single part.
+    The interval is that of samples like these and as large. The correlation is NaN where one of the
+    two ranks nothing, the interval where a sample has a single part.
     """
 
     rank: float
@@ -52,8 +50,7 @@ def rank_agreement(
     rather too wide.
 
     Args:
-      first: [P, H] The parts whose mean is the first ranking.
-      second: [Q, H] The parts whose mean is the second ranking.
+      first, second: The parts whose mean is a ranking.
       paired: Whether both are of the same parts (the same examples), which are then left out
         together.
       score: A function from the mean of the first to what is ranked.
@@ -83,9 +80,7 @@ def rank_agreement(
 def jackknifed(estimate: float, samples: Sequence[np.ndarray]) -> Agreement:
     """Return a rank correlation with its interval, from those without each group of a sample.
 
-    Args:
-      estimate: The correlation.
-      samples: For each independent sample the correlations without each of its groups.
+    `samples` has, for each independent sample, the correlations without each of its groups.
     """
     if min(map(len, samples)) < 2 or np.isnan(estimate):
         return Agreement(estimate, np.nan, np.nan)
@@ -105,10 +100,6 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
 
     It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
     expected to agree better. NaN for fewer than four parts.
-
-    Args:
-      parts: [P, H] The parts whose mean is the ranking.
-      seed: The seed of the halves.
     """
     count = len(parts)
     if count < 4:

@@ -6,10 +6,9 @@ replace it by the constant that does the least harm, the same at every token of 
 
     min over a of E[loss(model with the output of the head replaced by a)]
 
-What is lost then is what no constant can give. The constants are found by gradient (Adam) on
-training examples, and belong to their loss: measure what they cost on other examples, by
-`sweep(..., baseline='mean', replacement=constants)`. Li and Janson take the divergence of the
-predictions from those of the intact model as loss.
+The constants are found by gradient (Adam) on training examples, and belong to their loss: measure
+what they cost on other examples, by `sweep(..., baseline='mean', replacement=constants)`. Li and
+Janson take the divergence of the predictions from those of the intact model as loss.
 
 Shapes: B examples of a batch, M masks, L layers, N heads, H width of a head, K passes.
 """
@@ -51,19 +50,17 @@ class Constants:
     """The constant outputs that cost least when they replace those of heads.
 
     Attributes:
-      masks: [M, L, N] The masks: 1 keeps a head, 0 replaces its output by a constant.
-      outputs: [M, L, N, H] The constants under each mask, which are made for each other where a
-        mask replaces several heads. Those of heads that it keeps are the mean outputs.
-      start: [M] The mean loss over the training examples with the mean outputs.
-      curve: [K, M] The same during each pass over the training examples, with the constants as
-        they were when an example's turn came; of masks that are trained no further, the best loss
-        so far.
-      end: [M] The same with `outputs`, the best that were found. It is at most `start`, and at most
-        the loss with constants of 0: training that makes a mask worse counts for nothing.
-      slope_left: [M] The norm of the gradient of the mean loss at the end, in shares of that at the
+      masks: The masks: 1 keeps a head, 0 replaces its output by a constant.
+      outputs: The constants under each mask, which are made for each other where a mask replaces
+        several heads. Those of heads that it keeps are the mean outputs.
+      start: The mean loss over the training examples with the mean outputs.
+      curve: The same during each pass, with the constants as they were when an example's turn came;
+        of masks that are trained no further, the best loss so far.
+      end: The same with `outputs`, the best constants. It is at most `start`, and at most the loss
+        with constants of 0: training that makes a mask worse counts for nothing.
+      slope_left: The norm of the gradient of the mean loss at the end, in shares of that at the
         start. Near a minimum it is near 0, at most SETTLED; otherwise more passes, or a greater
-        learning rate, find better constants. It is 0 where nothing depends on the constants. A flat
-        stretch on the way passes for a minimum, so that `end` is at least the loss with the best.
+        learning rate, find better constants. A flat stretch on the way passes for a minimum.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -80,7 +77,7 @@ class Constants:
     def of_heads(self) -> Float[np.ndarray, 'L N H']:
         """Return the constants of all heads in one array, as `sweep` takes a replacement.
 
-        It serves all masks at once. Heads that no mask replaces have their mean output.
+        Heads that no mask replaces have their mean output.
 
         Raises:
           ValueError: Two masks replace the same head, and have different constants for it.
@@ -114,32 +111,26 @@ def optimal_constants(
     All masks are independent of each other and start from the mean outputs over the same examples.
     After each batch, Adam takes a step (Kingma and Ba 2015) whose size falls to 0 along a cosine.
     Masks whose gradient is then more than SETTLED of what it was at the start are trained again,
-    from the best constants so far (0 may be better than what was found) and with steps of half the
-    size. The time is that of `passes + 3` gradients of each example under each mask, and of
-    `passes + 1` more for each restart.
+    from the best constants so far (0 may be better than what was learnt) and with steps of half the
+    size. The time is that of `passes + 3` gradients of each example under each mask, and of `passes
+    + 1` more for each restart.
 
     Args:
-      pretrained: The model.
       batches: The batches of training examples with what the loss reads, such as those of
         `with_labels`; all are held. The fewer examples a batch has, the more steps a pass takes.
-      loss: A function from the output of the model and a batch to the loss of each example, as in
-        `gradients.gradient_importance`. If you pass the same function again, nothing is compiled
-        again.
+      loss: As in `gradients.gradient_importance`. The same function compiles nothing again.
       masks: The sets of heads to replace, as in `sweep`; None replaces each head alone.
       passes: The number of passes over the training examples until steps have fallen to 0.
       restarts: How many times as many passes more there may be, for masks that need them.
       learning_rate: The size of the first steps, in root mean squares of a layer's mean outputs.
       seed: The seed of the order of the batches, which changes with each pass.
-      chunk_tokens: The number of tokens, of all examples and masks together, that one call
-        computes at once, but at least a batch; None takes a quarter of that of a sweep.
-      mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
-        uses one device.
+      chunk_tokens, mesh: As in `Compute`; but None takes a quarter of the tokens of a sweep.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
       ValueError: There are no examples, the masks do not fit the model, a batch cannot be split
-        over the devices, the passes or the learning rate are not above 0, or the restarts are
-        below 0.
+        over the devices, the passes or the learning rate are not above 0, or the restarts are below
+        0.
       FloatingPointError: The loss is NaN or infinite.
     """
     check_pretrained(pretrained)
@@ -258,16 +249,7 @@ class _Found:
 def _slopes(
     bert: Bert, loss: Loss, at_once: int, params: Any, batch: Batch, masks, outputs
 ) -> tuple[Float[Array, ' M'], Float[Array, 'M L N H']]:
-    """Return the loss of a batch under each mask, summed over its examples, and its gradient.
-
-    Args:
-      bert, loss: The model and the loss.
-      at_once: How many masks are computed at once.
-      params: The parameters of the model.
-      batch: The batch.
-      masks: [M, L, N] The masks.
-      outputs: [M, L, N, H] The replacements for the outputs of heads under each mask.
-    """
+    """Return the loss of a batch under each mask, summed over its examples, and its gradient."""
 
     def total(output, mask):
         found = bert.apply(

@@ -72,17 +72,12 @@ def prune_model(
     """Remove the heads of a model step by step, in the order of each score and at random.
 
     Args:
-      tuned: The model, with a classifier or a regression.
       examples: The examples that the model is scored on.
       measured_on: The labelled examples that the scores of heads were measured on.
-      scores: The scores of the heads.
-      metric: The name of the metric.
       shares: The shares of all heads that are removed, as in `steps.removed_heads`. If the first is
         not 0, a step that removes no head comes before it.
       anew: Whether there is also an order in which gradients are measured again after each step.
       draws: The number of random orders.
-      seed: The seed of the random orders.
-      compute: How it is computed.
     """
     shape = next(iter(scores.of.values())).shape
     # All changes are from the whole model.
@@ -129,40 +124,23 @@ def masks_by_gradients(
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that remove heads by the gradient of the mask, measured anew after each step.
 
-    Args:
-      tuned: The model, with a classifier or a regression.
-      examples: The examples to measure on.
-      labels: [E] Their labels.
-      norm: How gradients are made comparable between layers, as in `head_scores`.
-      shares: The shares of all heads that are removed, as in `steps.removed_heads`.
-      compute: How it is computed.
+    `norm` is as in `head_scores`, `shares` as in `steps.removed_heads`.
     """
 
-    def score(mask: np.ndarray) -> np.ndarray:
-        found = head_scores(
-            tuned,
-            examples,
-            labels,
-            methods=(GRADIENT,),
-            norm=norm,
-            head_mask=mask,
-            compute=compute,
-        )
-        return found.of[GRADIENT]
-
-    config = tuned.config
-    shape = config.num_hidden_layers, config.num_attention_heads
-    return nested_masks(score, shape, shares=shares)
+    measured = functools.partial(
+        head_scores, tuned, examples, labels, methods=(GRADIENT,), norm=norm, compute=compute
+    )
+    shape = tuned.config.num_hidden_layers, tuned.config.num_attention_heads
+    return nested_masks(lambda mask: measured(head_mask=mask).of[GRADIENT], shape, shares=shares)
 
 
 def _by_order(masks: Mapping[str, np.ndarray], values: np.ndarray) -> dict[str, np.ndarray]:
     """Cut values of all masks [O D K, ...] into those of each order [D, K, ...]."""
-    found, start = {}, 0
-    for name, each in masks.items():
-        size = each.shape[0] * each.shape[1]
-        found[name] = values[start : start + size].reshape(*each.shape[:2], *values.shape[1:])
-        start += size
-    return found
+    ends = np.cumsum([each.shape[0] * each.shape[1] for each in masks.values()])
+    return {
+        name: part.reshape(*each.shape[:2], *values.shape[1:])
+        for (name, each), part in zip(masks.items(), np.split(values, ends[:-1]), strict=True)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +148,10 @@ class Curve:
     """The change of the score as heads are removed, mean over draws and seeds.
 
     Attributes:
-      difference: [K] The score less that with all heads.
-      low, high: [K] The ends of its 95 % interval: over seeds and examples, or over examples if
-        there is a single model. NaN where a score is undefined (constant predictions).
-      draws: [S, D, K] The same of each model and each draw.
+      difference: The score less that with all heads.
+      low, high: The ends of its 95 % interval: over seeds and examples, or over examples if there
+        is a single model. NaN where a score is undefined (constant predictions).
+      draws: The same of each model and each draw.
     """
 
     difference: Float[np.ndarray, ' K']
@@ -192,12 +170,8 @@ def curve_of(
 ) -> Curve:
     """Return the change of the score at each number of heads, with its interval.
 
-    Args:
-      metric: The name of the metric.
-      predictions: [S, D, K, E] The predictions of each model in each draw.
-      intact: [S, E] Its predictions with all heads.
-      labels: [E] The labels.
-      seed: The seed of the bootstrap.
+    `predictions` are those of each model in each draw, `intact` those with all heads; `seed` is
+    that of the bootstrap.
     """
     seeds, draws, steps, examples = predictions.shape
     every = np.ones((1, examples))
@@ -236,17 +210,9 @@ def lead_over_random(
 ) -> tuple[float, float, float]:
     """Return the score in one order less that in random ones, on average over steps.
 
-    An example counts as its influence on the score (`ablation.seeds.per_example`). The interval is
-    over seeds and examples, or over examples of a single model; the random orders are fixed.
-
-    Args:
-      metric: The name of the metric.
-      ordered: [S, K, E] The predictions at each step in the order.
-      random: [S, D, K, E] Those in each random order.
-      labels: [E] The labels.
-
-    Returns:
-      The difference and the ends of its 95 % interval; NaN where a score is undefined.
+    An example counts as its influence on the score (`ablation.seeds.per_example`). The 95 %
+    interval, second and third, is over seeds and examples, or over examples of a single model; the
+    random orders are fixed. All are NaN where a score is undefined.
     """
     values = per_example(metric, ordered, labels).mean(axis=1)
     values = values - per_example(metric, random, labels).mean(axis=(1, 2))
@@ -266,11 +232,7 @@ def sparsest(
 ) -> int:
     """Return the step with the fewest heads whose score is within a tolerance of the full one.
 
-    Args:
-      choosing: [K] The score at each step; the first has all heads. Where it is undefined (NaN),
-        no other step is as good.
-      kept: [K] The number of heads that are left.
-      tolerance: The greatest loss of the score.
+    Where the full score is undefined (NaN), no other step is as good.
     """
     # In floating point, 0.07 - 0.01 is more than 0.06.
     enough = choosing >= choosing[0] - tolerance - _ROUNDING
@@ -282,10 +244,6 @@ def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, '
     """Return the change of the score in each draw of an order, on average over steps and models.
 
     Steps that remove no head say nothing of the order, and are left out.
-
-    Args:
-      curve: The curve of the order.
-      kept: [K] The number of heads that are left; the first has all.
     """
     return quietly(np.nanmean, curve.draws[:, :, kept < kept[0]], axis=(0, 2))
 
@@ -293,14 +251,8 @@ def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, '
 def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:
     """Return how far models agree on which heads are left, beyond chance (Fleiss 1971).
 
-    Source: Prasanna et al. 2020 report it for the surviving heads of five seeds.
-
-    Args:
-      kept: [S, H] Whether each of S models keeps each of H heads, 1 or 0.
-
-    Returns:
-      1 for models that keep the same heads, 0 for chance; NaN for a single model, or if all keep
-      all heads or none.
+    It is 1 for models that keep the same heads, 0 for chance; NaN for a single model, or if all
+    keep all heads or none. Prasanna et al. 2020 report it for the surviving heads of five seeds.
     """
     models = len(kept)
     share = np.asarray(kept, np.float64).mean()

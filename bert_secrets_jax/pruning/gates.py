@@ -59,12 +59,7 @@ Gates = Float[Array | np.ndarray, '*K L N']
 
 
 def sample_gates(key: Key[Array, ''], log_alpha: Gates) -> Gates:
-    """Draw gates from the Hard Concrete distribution.
-
-    Args:
-      key: The key of the draw.
-      log_alpha: How far each gate is open: at 0 as likely above 1/2 as below.
-    """
+    """Draw gates from the Hard Concrete distribution."""
     u = jax.random.uniform(key, jnp.shape(log_alpha), minval=EPSILON, maxval=1 - EPSILON)
     logistic = jnp.log(u) - jnp.log1p(-u)
     return _stretched(jax.nn.sigmoid((logistic + log_alpha) / TEMPERATURE))
@@ -75,9 +70,6 @@ def settled_gates(log_alpha: Gates) -> Gates:
 
     They are those of the published code, min(1, max(0, 1.2 sigmoid(log alpha) - 0.1)): 0 up to a
     log alpha of -2.4, and 1 from 2.4 on.
-
-    Args:
-      log_alpha: How far each gate is open.
     """
     return _stretched(jax.nn.sigmoid(log_alpha))
 
@@ -86,9 +78,6 @@ def probability_open(log_alpha: Gates) -> Gates:
     """Return the probability that a gate is not 0 while it is learnt.
 
     The published code keeps it within 1e-6 of 0 and 1, which is not done here.
-
-    Args:
-      log_alpha: How far each gate is open.
     """
     return jax.nn.sigmoid(log_alpha - TEMPERATURE * math.log(-LOW / HIGH))
 
@@ -103,17 +92,15 @@ class Gated:
 
     Attributes:
       frozen: Whether the weights of the model stayed as they were.
-      coefficients: [K] The coefficient lambda of each run.
-      seeds: [K] The seed of each run.
-      log_alpha: [K, L, N] How far each gate is open at the end.
-      steps: [P] The steps at which there is a point of the curves.
-      expected_open: [K, P] The expected number of open heads after these steps.
-      losses: [K, P] The loss of the task, without the price of heads: the mean since the point
-        before.
-      intact: [E, C] The answers of the model that one started from to the dev examples.
-      gated: [K, E, C] The answers of the models with gates.
-      rounded: [K, E, C] Their answers if each gate is rounded to 0 or 1.
-      labels: [E] The labels of the dev examples.
+      coefficients, seeds: The coefficient lambda and the seed of each run.
+      log_alpha: How far each gate is open at the end.
+      steps: The steps at which there is a point of the curves.
+      expected_open: The expected number of open heads after these steps.
+      losses: The loss of the task, without the price of heads: the mean since the point before.
+      intact: The answers of the model that one started from to the dev examples.
+      gated: The answers of the models with gates.
+      rounded: Their answers if each gate is rounded to 0 or 1.
+      labels: The labels of the dev examples.
       models: The models of the runs, without gates, where their weights were trained; else empty.
     """
 
@@ -145,12 +132,8 @@ class Gated:
     def scores(self, metrics: Sequence[str]) -> dict[str, list[dict[str, float]]]:
         """Return the named metrics and their mean 'score' on the dev examples.
 
-        Args:
-          metrics: The names of the metrics.
-
-        Returns:
-          Those of the intact model under 'intact' (a list of one), and those of each run under
-          'gated' and 'rounded'.
+        Those of the intact model are under 'intact' (a list of one), and those of each run under
+        'gated' and 'rounded'.
         """
         logits = {'intact': self.intact[None], 'gated': self.gated, 'rounded': self.rounded}
         return {
@@ -173,7 +156,7 @@ class GateConfig(FinetuneConfig):
     Checkpoints are written as for fine-tuning, but not at the end of each epoch.
 
     Attributes:
-      coefficients: The coefficients lambda, each at least 0. With 0, heads cost nothing. There is a
+      coefficients: The coefficients lambda, each at least 0, where heads cost nothing. There is a
         run for each coefficient and seed.
       frozen: Whether only the gates are learnt, in the model as it is and without dropout. False
         trains the weights together with them, as published, one copy of them per run.
@@ -217,22 +200,13 @@ def train_gates(
     All runs of one seed see the same examples and the same random numbers, so that they differ by
     their coefficient alone. Gates are drawn once per step and run, as published.
 
-    With a folder, the training can be interrupted at any time: the same call goes on from the last
-    checkpoint and gives the same bits.
-
     Args:
       tuned: The model with a classifier of whole texts, fine-tuned on the task.
       train: The labelled texts that the gates are learnt from.
       dev: The labelled texts that the outcome is measured on. Nothing is chosen on them.
-      folder: The folder of the checkpoint and the curves (`curve.csv`, `curve.jsonl`). None writes
-        nothing.
-      mesh: The devices, along an axis `data`, over which the runs are spread or, where their number
-        does not allow that, the micro-batches. None uses one device.
-      **settings: The settings of the training, those of `bs.GateConfig`: `coefficients`, and
-        others such as `seeds`, `frozen`, `epochs` or `gate_learning_rate`.
-
-    Returns:
-      The gates of all runs, and what the gated models answer to the dev examples.
+      folder, mesh: As in `finetune`, for the checkpoint and the curves of all runs.
+      **settings: The settings of the training, those of `bs.GateConfig`: `coefficients`, and others
+        such as `seeds`, `frozen`, `epochs` or `gate_learning_rate`.
 
     Raises:
       ValueError: A setting is out of range, the model has no classifier of whole texts, a label is
@@ -354,10 +328,7 @@ def _priced(optimizer: optax.GradientTransformation) -> optax.GradientTransforma
 
 
 def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
-    """Return the loss of each example, as `Steps` takes it.
-
-    Gates are drawn at random, and there is dropout if weights are trained.
-    """
+    """Return the loss of each example, as `Steps` takes it, with random gates."""
     del embeds
     of_gates, of_dropout = jax.random.split(key)
     trained = 'model' in params

@@ -35,6 +35,7 @@ from bert_secrets_jax.model.bert import Bert, own_layers
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.progress import progress
+from bert_secrets_jax.ranges import Range
 
 # How many standard deviations from the mean of its layer a parameter stands out, as published.
 SIGMA = 3.0
@@ -49,14 +50,13 @@ class OutlierDimensions:
     """The parameters of the output LayerNorm, and the dimensions in which they stand out.
 
     Attributes:
-      scale: [L, D] The scales of the output LayerNorm of each different layer.
-      bias: [L, D] Its biases.
+      scale, bias: Those of the output LayerNorm of each different layer.
       sigma: How many standard deviations from the mean of its layer a parameter stands out.
       at_least: In how many of these layers the scale or the bias of an outlier stands out. It is
         more than L where even all layers are too few to tell outliers from chance.
       by_chance: The number of dimensions that would be called outliers if those that stand out in a
         layer had nothing to do with those of another; 0 if none can be called so.
-      dimensions: [K] The outliers, those that stand out in most layers first.
+      dimensions: The outliers, those that stand out in most layers first.
     """
 
     scale: Float[np.ndarray, 'L D']
@@ -89,12 +89,9 @@ def output_norm(pretrained: Pretrained) -> tuple[Float[np.ndarray, 'L D'], ...]:
 
     Layers that are used several times (ALBERT) are there once.
 
-    Args:
-      pretrained: The model.
-
     Raises:
       TypeError: The model is something else.
-      ValueError: Heads were removed from the model, its layers do not end with LayerNorm.
+      ValueError: Heads were removed from the model, or its layers do not end with LayerNorm.
     """
     check_whole(pretrained)
     config = pretrained.config
@@ -121,9 +118,6 @@ def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
     """Return how far values are from the mean of their layer, in its standard deviations.
 
     Where all values of a layer are the same, none is far.
-
-    Args:
-      values: The values of each layer.
     """
     apart = values - values.mean(axis=1, keepdims=True)
     spread = apart.std(axis=1, keepdims=True)
@@ -136,13 +130,10 @@ def least_layers(stands_out: Bool[np.ndarray, 'L D']) -> tuple[int, float]:
     """Return in how many layers a dimension must stand out to be called an outlier.
 
     That is at least half of them. In a layer of hundreds of dimensions several stand out by chance,
-    and some of them in the next layer, too. So it is more than half where otherwise 0.05
-    dimensions or more would be expected to be called outliers if layers had nothing to do with each
-    other: if each of the D dimensions were as likely as any other to be one of those that stand out
-    in a layer, whatever happens in other layers. Then any is, in at most one of twenty models.
-
-    Args:
-      stands_out: Where dimensions stand out.
+    and some of them in the next layer, too. So it is more than half where otherwise 0.05 dimensions
+    or more would be expected to be called outliers if layers had nothing to do with each other: if
+    each of the D dimensions were as likely as any other to be one of those that stand out in a
+    layer, whatever happens in other layers. Then any is, in at most one of twenty models.
 
     Returns:
       The number of layers, L + 1 if none suffices; and how many dimensions are expected to stand
@@ -171,7 +162,6 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
     (`least_layers`).
 
     Args:
-      pretrained: The model.
       sigma: How many standard deviations from the mean a parameter stands out.
 
     Raises:
@@ -196,11 +186,7 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
 
 
 def without_dimensions(pretrained: Pretrained, dimensions: Sequence[int]) -> Pretrained:
-    """Return the model with scale and bias of the output LayerNorm 0 in some dimensions.
-
-    Args:
-      pretrained: The model.
-      dimensions: The dimensions, from 0.
+    """Return the model with scale and bias of the output LayerNorm 0 in some dimensions, from 0.
 
     Raises:
       TypeError: The model is something else.
@@ -222,22 +208,11 @@ def _kept(config: BertConfig, sets: Sequence[Sequence[int]]) -> Float[np.ndarray
 
 
 def check_dimensions(config: BertConfig, dimensions: Sequence[int]) -> None:
-    """Raise ValueError if a model has no such dimensions, or nothing to disable in them.
-
-    Args:
-      config: The config of the model.
-      dimensions: The dimensions, from 0.
-    """
+    """Raise ValueError if a model has no such dimensions, or nothing to disable in them."""
     _check_ends_with_norm(config)
     chosen = np.asarray(dimensions, object).reshape(-1).tolist()
-    wrong = [
-        each
-        for each in chosen
-        if isinstance(each, bool)
-        or not isinstance(each, int | np.integer)
-        or not 0 <= each < config.hidden_size
-    ]
-    if wrong or len(set(chosen)) < len(chosen):
+    allowed = Range(0, config.hidden_size - 1)
+    if not all(each in allowed for each in chosen) or len(set(chosen)) < len(chosen):
         raise ValueError(
             f'Dimensions are different whole numbers from 0 to {config.hidden_size - 1}, not '
             f'{chosen}.'
@@ -256,11 +231,7 @@ def random_sets(
 ) -> Int[np.ndarray, 'R K']:
     """Draw different sets of as many dimensions, with none of the given ones.
 
-    Args:
-      width: The number of all dimensions.
-      dimensions: The dimensions that the sets are compared with.
-      draws: The number of sets. Where there are no more than that, each of them is returned.
-      seed: The seed of the draw.
+    Where there are no more than `draws` sets, each of them is returned.
 
     Raises:
       ValueError: There are no dimensions, or no such set.
@@ -285,10 +256,6 @@ def rank_p(effect: float, random: Float[np.ndarray, ' R']) -> float:
 
     It is the share of sets that do at least as much, this one among them. A random set whose effect
     is not known (NaN) counts as one of these; without an effect of its own there is no p-value.
-
-    Args:
-      effect: The effect of the set.
-      random: The effects of random sets.
     """
     if math.isnan(effect):
         return math.nan
@@ -305,18 +272,11 @@ def losses_without(
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Compute the loss of a masked LM without each set of dimensions, and show the progress.
 
-    The same wordpieces are hidden for all sets.
-
-    Args:
-      pretrained: A model with the head of a masked LM.
-      texts: Strings, pairs of strings or `Example`s, all of one kind.
-      sets: The sets of dimensions, from 0; an empty one leaves the model as it is.
-      masking: Which wordpieces are hidden; None takes the defaults of `Masking`.
-      compute: How it is computed; nothing is written into its folder.
+    The same wordpieces are hidden for all sets; an empty set leaves the model as it is. Nothing is
+    written into the folder of `compute`.
 
     Returns:
-      The loss of each text [M, E] in nats, added up over its hidden wordpieces, and their number
-      [E].
+      The loss of each text in nats, added up over its hidden wordpieces, and their number.
 
     Raises:
       TypeError: The model or the texts are something else.
@@ -325,12 +285,7 @@ def losses_without(
     """
     check_whole(pretrained)
     check_masked_lm(pretrained)
-    masked = mask_words(
-        pretrained.tokenizer,
-        texts,
-        masking=masking,
-        **compute.encoding,
-    )
+    masked = mask_words(pretrained.tokenizer, texts, masking=masking, **compute.encoding)
     likely = _answers(pretrained, masked.batches, sets, compute)
     return losses_of_texts(likely[..., 0], masked)
 
@@ -342,17 +297,12 @@ def logits_without(
     *,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'M E C']:
-    """Compute the logits of a classifier without each set of dimensions, and show the progress.
-
-    Args:
-      pretrained: A model with a classifier or a regression of whole texts.
-      examples: Strings, pairs of strings or `Example`s, all of one kind.
-      sets, compute: As in `losses_without`.
+    """Compute the logits of a classifier without each set of dimensions, as `losses_without`.
 
     Raises:
       TypeError: The model or the examples are something else.
-      ValueError: Heads were removed from the model, it has no such head, its layers do not end with
-        LayerNorm, or a dimension does not exist.
+      ValueError: Heads were removed from the model, it has no classifier, its layers do not end
+        with LayerNorm, or a dimension does not exist.
     """
     check_whole(pretrained)
     config = pretrained.config

@@ -57,14 +57,14 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
     of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to the rounding of float32. A
     layer may lose all its heads; its attention then gives the bias of the output matrix alone.
 
-    The model that is returned can be run, fine-tuned, saved and loaded, and more heads can be
-    removed from it. Its heads cannot be asked about any more (`sweep`, `collect`, `compare`, a
-    `head_mask`): ask the whole model under the mask. ALBERT's layers that are one layer remain so
-    if they lose the same heads; if not, each becomes a layer of its own, and the file grows.
+    The result can be run, fine-tuned, saved and loaded, and more heads can be removed from it. Its
+    heads cannot be asked about any more (`sweep`, `collect`, `compare`, a `head_mask`): ask the
+    whole model under the mask. ALBERT's layers that are one layer remain so if they lose the same
+    heads; if not, each becomes a layer of its own, and the file grows.
 
     Args:
       pretrained: The model; its other weights are shared with the result.
-      head_mask: [L, N] 1 for heads that stay, 0 for those that are removed.
+      head_mask: 1 for heads that stay, 0 for those that are removed.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
@@ -89,10 +89,8 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
     """Return an ordinary model with the same logits, in which heads that were removed are zeros.
 
     Their queries, keys, values and what is made of their outputs are 0, so that they attend to all
-    tokens alike and add nothing. What they once were is not in the model any more.
-
-    Args:
-      pretrained: The model; one that has lost no heads is returned as it is.
+    tokens alike and add nothing. What they once were is not in the model any more. A model that has
+    lost no heads is returned as it is.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
@@ -106,7 +104,7 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
         leaves = flax.traverse_util.flatten_dict(pretrained.params['layers'][str(layer)])
         layers.append(
             {
-                path: _filled(leaf, _axis(path), np.array(left, int), config.num_attention_heads)
+                path: _filled(leaf, path, np.array(left, int), config.num_attention_heads)
                 for path, leaf in leaves.items()
             }
         )
@@ -119,12 +117,7 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
 
 
 def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
-    """Return a whole model with its layers apart, each with the heads that are kept.
-
-    Args:
-      pretrained: The whole model.
-      kept: [L, N] Whether each head stays. If all do, the layers are apart all the same.
-    """
+    """Return a whole model with its layers apart, each with the heads that are kept, even all."""
     config = pretrained.config
     pruned = tuple(tuple(map(int, np.flatnonzero(~row))) for row in kept)
     groups = config.num_hidden_groups
@@ -133,10 +126,7 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
     stacked = flax.traverse_util.flatten_dict(pretrained.params['layers'])
     layers = {
         str(layer): flax.traverse_util.unflatten_dict(
-            {
-                path: _taken(leaf[layer], _axis(path), np.flatnonzero(row))
-                for path, leaf in stacked.items()
-            }
+            {path: _taken(leaf[layer], path, np.flatnonzero(row)) for path, leaf in stacked.items()}
         )
         for layer, row in enumerate(kept)
     }
@@ -145,11 +135,7 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
 
 
 def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
-    """Return whether a model has each of its heads, or has lost it.
-
-    Args:
-      config: The hyperparameters of the model.
-    """
+    """Return whether a model has each of its heads, or has lost it."""
     found = np.zeros((config.num_hidden_layers, config.num_attention_heads), bool)
     for layer, heads in enumerate(config.heads_left):
         found[layer, list(heads)] = True
@@ -159,7 +145,7 @@ def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
 def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
     """Return which heads a mask keeps, or say why it cannot be used."""
     mask = np.asarray(head_mask)
-    expected = (config.num_hidden_layers, config.num_attention_heads)
+    expected = config.num_hidden_layers, config.num_attention_heads
     if mask.shape != expected:
         raise ValueError(
             f'head_mask must be [layers, heads] = {list(expected)}, got {list(mask.shape)}.'
@@ -172,25 +158,22 @@ def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
     return mask == 1
 
 
-def _axis(path: tuple[str, ...]) -> int | None:
-    """Return the axis of heads in a parameter of one layer; None if it has none."""
-    match path:
-        case ('attention', name, 'kernel') if name in PROJECTIONS:
-            return 1
-        case ('attention', name, 'bias') if name in PROJECTIONS:
-            return 0
-        case ('attention', 'output', 'kernel'):
-            return 0
-    return None
+# The axis of heads in the parameters of one layer that have one.
+_AXES = {
+    ('attention', 'output', 'kernel'): 0,
+    **{('attention', name, 'kernel'): 1 for name in PROJECTIONS},
+    **{('attention', name, 'bias'): 0 for name in PROJECTIONS},
+}
 
 
-def _taken(leaf, axis: int | None, heads: np.ndarray):
-    return leaf if axis is None else jnp.take(leaf, heads, axis=axis)
+def _taken(leaf, path: tuple[str, ...], heads: np.ndarray):
+    return jnp.take(leaf, heads, axis=_AXES[path]) if path in _AXES else leaf
 
 
-def _filled(leaf, axis: int | None, heads: np.ndarray, count: int):
-    if axis is None:
+def _filled(leaf, path: tuple[str, ...], heads: np.ndarray, count: int):
+    if path not in _AXES:
         return leaf
+    axis = _AXES[path]
     shape = [*leaf.shape[:axis], count, *leaf.shape[axis + 1 :]]
     return jnp.zeros(shape, leaf.dtype).at[(slice(None),) * axis + (heads,)].set(leaf)
 

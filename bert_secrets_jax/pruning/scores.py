@@ -4,6 +4,7 @@ Shapes: E examples, P parts, L layers, N heads.
 """
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
+from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
@@ -50,8 +51,8 @@ class HeadScores:
     """How much each head is needed, by the name of the method.
 
     Attributes:
-      parts: The scores by each method in each part of what it was measured on [P, L, N]. A part is
-        an example or, for Shapley values, a pair of permutations.
+      parts: The scores by each method in each part of what it was measured on. A part is an example
+        or, for Shapley values, a pair of permutations.
       norm: How gradients are made comparable between layers, as in `measure.importance.normalised`.
       examples: The number of examples.
     """
@@ -68,12 +69,7 @@ class HeadScores:
         }
 
     def score(self, method: str, means: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L N']:
-        """Return the scores of the heads from means over parts, of which some may be left out.
-
-        Args:
-          method: The name of the method.
-          means: [L, N] The means.
-        """
+        """Return the scores of the heads from means over parts, of which some may be left out."""
         if method == GRADIENT:
             return normalised(means, norm=self.norm)
         if method == RELEVANCE:
@@ -83,11 +79,7 @@ class HeadScores:
 
 
 def check_permutations(permutations: int) -> None:
-    """Raise ValueError unless permutations come in pairs, at least two of them, or there are none.
-
-    Args:
-      permutations: The number of permutations.
-    """
+    """Raise ValueError unless permutations are in pairs, at least two of them, or none."""
     if permutations < 0 or permutations % 2 or permutations == 2:
         raise ValueError(
             f'{permutations=} must be even and at least 4 (each is drawn with its reverse), or 0 '
@@ -112,9 +104,6 @@ def head_scores(
     A head that is not there puts out nothing (baseline 'zero').
 
     Args:
-      tuned: The model, with a classifier or a regression.
-      examples: The examples to measure on.
-      labels: [E] Their labels.
       methods: The methods, of METHODS but the last. 'gradient' is the mean magnitude of the
         gradient of the loss with respect to the head's mask (Michel et al. 2019); 'confidence' its
         greatest attention and 'relevance' the relevance of its output (both Voita et al. 2019);
@@ -122,9 +111,8 @@ def head_scores(
       permutations: The number of permutations for Shapley values of the loss, even; 0 leaves them
         out. Each takes a pass over the examples for every head.
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
-      head_mask: [L, N] The heads that are there, 1 or 0, for gradients; None has all of them.
+      head_mask: The heads that are there, 1 or 0, for gradients; None has all of them.
       seed: The seed of the permutations.
-      compute: How it is computed.
 
     Raises:
       ValueError: Heads were removed from the model, a method or the norm is unknown, or there is an
@@ -151,47 +139,34 @@ def head_scores(
         tokens = max(compute.tokens_per_batch // memory, 1)
         cut = bucket(encoded, **compute.encoding | {'tokens_per_batch': tokens})
         labelled = [with_labels(batch, labels) for batch in cut]
-        return progress(labelled, what, size=_size)
+        return progress(labelled, what, size=operator.attrgetter('size'))
 
-    parts, kept = {}, {'keep_values': True, 'mesh': compute.mesh}
-    for method in methods:
-        match method:
-            case 'gradient':
-                shown = batches('Gradients of the mask', _MEMORY)
-                parts[method] = head_importance(
-                    tuned, shown, task_loss, head_mask=head_mask, **kept
-                ).values
-            case 'confidence':
-                shown = batches('Confidence')
-                found = stream((tuned,), shown, {method: confidence}, **kept)
-                parts[method] = found[method].values
-            case 'relevance':
-                shown = batches('Relevance', _MEMORY)
-                parts[method] = head_relevance(tuned, shown, **kept).values
-            case _:
-                masks = single_heads(tuned.config)
-                swept = sweep_examples(
-                    tuned,
-                    examples,
-                    with_intact(masks),
-                    baseline='zero',
-                    compute=compute,
-                )
-                losses = losses_of(swept.logits, labels)
-                increase = (losses[1:] - losses[0]).T
-                parts[method] = increase.reshape(-1, *masks.shape[1:])
-    if permutations:
-        found = shapley_values(
-            tuned,
-            examples,
-            labels,
-            permutations=permutations,
-            seed=seed,
-            compute=compute,
+    def by_gradient():
+        shown = batches('Gradients of the mask', _MEMORY)
+        return head_importance(tuned, shown, task_loss, head_mask=head_mask, **kept).values
+
+    def by_confidence():
+        found = stream((tuned,), batches('Confidence'), {CONFIDENCE: confidence}, **kept)
+        return found[CONFIDENCE].values
+
+    def by_relevance():
+        return head_relevance(tuned, batches('Relevance', _MEMORY), **kept).values
+
+    def by_removal():
+        masks = single_heads(tuned.config)
+        swept = sweep_examples(
+            tuned, examples, with_intact(masks), baseline='zero', compute=compute
         )
-        parts[SHAPLEY] = found.of_pairs
+        losses = losses_of(swept.logits, labels)
+        return (losses[1:] - losses[0]).T.reshape(-1, *masks.shape[1:])
+
+    kept = {'keep_values': True, 'mesh': compute.mesh}
+    measures = dict(
+        zip(METHODS[:-1], (by_gradient, by_confidence, by_relevance, by_removal), strict=True)
+    )
+    parts = {method: measures[method]() for method in methods}
+    if permutations:
+        parts[SHAPLEY] = shapley_values(
+            tuned, examples, labels, permutations=permutations, seed=seed, compute=compute
+        ).of_pairs
     return HeadScores(parts, norm, len(examples))
-
-
-def _size(batch: Batch) -> int:
-    return batch.size

@@ -6,14 +6,10 @@ Shapley value of a head is what it adds to v on average when heads come in, one 
 random order. Unlike the magnitude of a gradient it keeps its sign: a head whose value is negative
 does harm. The values of all heads add up to what the intact model has over the empty one.
 
-The estimator is the average over permutations that are drawn. It is unbiased. Each permutation
-comes with its reverse (antithetic pairs, Mitchell et al. 2022, section 4.1), so that a head is
-early in one of the two and late in the other. Held and Yang stop a permutation before its end
-(truncation), which biases the values by an unknown amount; here every permutation is run whole.
-
-A permutation of n heads costs n - 1 models. Only about n / L of them differ in the lowest of L
-layers, 2 n / L in the lowest two, and so on, and the sweep runs each layer once for those that do
-not differ in it or below.
+The average over drawn permutations is unbiased. Each comes with its reverse (antithetic pairs,
+Mitchell et al. 2022, section 4.1). Held and Yang stop a permutation before its end (truncation),
+which biases the values by an unknown amount; here every permutation is run whole. One of n heads
+costs n - 1 models, and the sweep runs each layer once for those that do not differ in it or below.
 
 Shapes: M masks, L layers, N heads, n all heads (L * N), E examples, R permutations, P antithetic
 pairs of permutations (R / 2), K coalitions, C classes.
@@ -58,12 +54,10 @@ class Shapley:
     """Shapley values of heads, as estimated from permutations.
 
     Attributes:
-      of_pairs: [P, L, N] The estimate of each pair of permutations, over all examples. The pairs
-        are independent of each other.
-      of_examples: [E, L, N] The estimate of all permutations for each example, whose mean over the
-        examples is `values`. Its spread says how far the values would change with other examples.
-      intact: The mean value of the model with all heads.
-      empty: The mean value of the model with none.
+      of_pairs: The estimate of each pair of permutations, over all examples. Pairs are independent.
+      of_examples: The estimate of all permutations for each example, whose mean is `values`. Its
+        spread says how far the values would change with other examples.
+      intact, empty: The mean values of the model with all heads, and with none.
     """
 
     of_pairs: Float[np.ndarray, 'P L N']
@@ -88,7 +82,7 @@ class Shapley:
 
     @property
     def permutations(self) -> int:
-        """The number of permutations, of which each second one is the reverse of the first."""
+        """The number of permutations, each second one the reverse of the first."""
         return 2 * len(self.of_pairs)
 
 
@@ -107,9 +101,8 @@ def shapley_values(
 ) -> Shapley:
     """Estimate the Shapley value of every head of a model, and show the progress.
 
-    That runs `permutations * (heads - 1) + 2` models on all examples. A subset of the examples
-    therefore costs in proportion less, and so do fewer permutations: the standard errors tell what
-    these leave open.
+    That runs `permutations * (heads - 1) + 2` models on all examples. Fewer examples or
+    permutations cost in proportion less: the standard errors tell what these leave open.
 
     Args:
       pretrained: A model with a classification or regression head.
@@ -166,10 +159,7 @@ def shapley_values(
 def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:
     """Draw permutations of the numbers of heads; each second one is the reverse of the one before.
 
-    Args:
-      heads: The number of all heads.
-      count: The number of permutations, reverses included.
-      seed: The seed of the draws. The first permutations of a larger number are the same.
+    The first permutations of a larger number are the same.
 
     Raises:
       ValueError: The number is odd, or less than 4.
@@ -189,13 +179,8 @@ def coalitions(
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that keep the first heads of each permutation alone.
 
-    Args:
-      permutations: Permutations of the numbers of heads, counted through the layers.
-      shape: The numbers of layers and heads.
-
-    Returns:
-      K = 2 + R * (n - 1) masks: the one that keeps all heads, the one that keeps none, and of each
-      permutation those that keep its first head, its first two, and so on up to all but one.
+    There are 2 + R * (n - 1): the one that keeps all heads, the one that keeps none, and of each
+    permutation those that keep its first head, its first two, and so on up to all but one.
     """
     count, heads = permutations.shape
     # A head is kept by the prefixes that are longer than its place.
@@ -209,12 +194,7 @@ def coalitions(
 def shapley_of(
     values: Real[np.ndarray, 'K E'], permutations: Int[np.ndarray, 'R n'], shape: tuple[int, int]
 ) -> Shapley:
-    """Estimate Shapley values from the values of coalitions.
-
-    Args:
-      values: How well the model does with each of the `coalitions` on each example.
-      permutations: The permutations that the coalitions are made from, in pairs.
-      shape: The numbers of layers and heads.
+    """Estimate Shapley values from the values of coalitions on each example.
 
     Raises:
       FloatingPointError: A value is NaN or infinite.

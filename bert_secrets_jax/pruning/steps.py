@@ -15,12 +15,8 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 def removed_heads(heads: int, shares: Sequence[float | int] = SHARES) -> list[int]:
     """Return how many heads are removed at each share of all of them, rounded to whole ones.
 
-    Args:
-      heads: The number of all heads.
-      shares: The shares, in ascending order, each at least 0 and less than 1.
-
     Raises:
-      ValueError: The shares are none, or not in this order and range.
+      ValueError: The shares are none, do not ascend, or are not from 0 to less than 1.
     """
     if not len(shares) or not (np.diff(shares) > 0).all() or not 0 <= shares[0] <= shares[-1] < 1:
         raise ValueError(
@@ -39,11 +35,11 @@ def nested_masks(
     """Return a mask for each share of heads that is removed; each mask removes more than the last.
 
     Args:
-      score: A function of the mask so far that returns how much each head is needed. Those that it
-        has removed may have any number. A score that does not change is measured once by the
-        caller: `lambda mask: scores`.
+      score: A function of the mask so far that returns how much each head is needed; those that it
+        has removed may have any number. For a score that does not change, give `lambda mask:
+        scores`.
       shape: The numbers of layers and heads.
-      shares: The shares of all heads that are removed, as in `removed_heads`.
+      shares: The shares of all heads that are removed: ascending, each from 0 to less than 1.
       at_least: The least number of heads that each layer keeps. Where the others do not suffice, a
         mask removes fewer heads than its share.
 
@@ -72,11 +68,8 @@ def without_least(
 ) -> Float[np.ndarray, 'L N']:
     """Return a mask that also removes the heads with the least scores.
 
-    Args:
-      mask: The mask so far; 0 removes a head.
-      scores: How much each head is needed. Of equal ones, the head of the lower layer goes first.
-      count: How many heads to remove; fewer are where layers keep theirs.
-      at_least: The least number of heads that each layer keeps.
+    Fewer than `count` heads are removed where layers keep `at_least` heads. Of equal scores, the
+    head of the lower layer goes first.
 
     Raises:
       ValueError: A head that is left has no number.
@@ -87,7 +80,6 @@ def without_least(
         raise ValueError(
             'A score is NaN for heads that are left: measure it on examples to which it applies.'
         )
-    left = left.copy()
     order = np.argsort(np.where(left, scores, np.inf), axis=None, kind='stable')
     removed = 0
     for layer, head in zip(*np.unravel_index(order, mask.shape), strict=True):
@@ -100,10 +92,6 @@ def without_least(
 
 
 def ranks(masks: Float[np.ndarray, 'K L N']) -> Float[np.ndarray, 'L N']:
-    """Return the share of masks that keep each head: 1 if none removes it.
-
-    Args:
-      masks: Masks of which each removes more than the last.
-    """
+    """Return the share of nested masks that keep each head: 1 if none removes it."""
     kept: Bool[np.ndarray, 'K L N'] = masks != 0
     return kept.mean(axis=0)

@@ -23,13 +23,12 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
 
     Such a head puts out nothing, as with `head_mask` and baseline 'zero'. Nor does it ever learn:
     the gradient of its values has its output weights as a factor, and that of its output weights
-    has its values, so that both are zero, and so is what an optimiser makes of them. Models with
-    other heads missing have arrays of the same shapes, and train by the same compiled program.
-    `remove_heads` cuts such heads out when training is done.
+    has its values. Models with other heads missing have arrays of the same shapes, and train by the
+    same compiled program. `remove_heads` cuts such heads out when training is done.
 
     Args:
       pretrained: The model.
-      head_mask: [L, N] 1 keeps a head, 0 leaves it out.
+      head_mask: 1 keeps a head, 0 leaves it out.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
@@ -71,10 +70,6 @@ def subnetwork_masks(
 
     As published, the bad one has heads that did not survive, and where these are too few, some of
     the others, drawn at random.
-
-    Args:
-      good: [L, N] 1 for the heads that survive pruning, else 0.
-      seed: The seed of the draws.
     """
     rng = np.random.default_rng(seed)
     survive = np.asarray(good).ravel() != 0
@@ -87,9 +82,5 @@ def subnetwork_masks(
         RANDOM: rng.permutation(survive.size)[:size],
         BAD: lost_first[:size],
     }
-    masks = {}
-    for kind, heads in chosen.items():
-        mask = np.zeros(survive.size, np.float32)
-        mask[heads] = 1
-        masks[kind] = mask.reshape(np.shape(good))
-    return masks
+    every = np.arange(survive.size).reshape(np.shape(good))
+    return {kind: np.isin(every, heads).astype(np.float32) for kind, heads in chosen.items()}

@@ -17,12 +17,14 @@ from jaxtyping import Float, Int, Shaped
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning.removal import cut, remove_heads
+from bert_secrets_jax.ranges import Range
 
 # The same model in four ways: as it is, under the mask, with its layers apart as a cut model has
 # them but all their heads, and cut.
 WAYS = ('whole', 'masked', 'apart', 'cut')
 # As published.
 BATCH_SIZES, LENGTH = (1, 4, 16, 64), 128
+_COUNT = Range(1, 2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +32,13 @@ class RemovalTimes:
     """Time and memory of a model before and after heads are removed.
 
     Attributes:
-      head_mask: [L, N] The mask: 0 for heads that are removed.
+      head_mask: The mask: 0 for heads that are removed.
       batch_sizes: The numbers of examples per batch.
       length: The number of tokens of each example.
-      seconds: [W, S, R] The seconds that each way takes for a batch, by round. All ways take turns
-        in a round.
-      weight_bytes: [W] The bytes of the weights.
-      temporary_bytes: [W, S] The bytes that the compiled program needs besides weights, inputs and
+      seconds: The seconds that each way takes for a batch, by round. All ways take turns in a
+        round.
+      weight_bytes: The bytes of the weights.
+      temporary_bytes: The bytes that the compiled program needs besides weights, inputs and
         outputs.
     """
 
@@ -53,8 +55,7 @@ class RemovalTimes:
     def examples_per_second(self) -> Float[np.ndarray, 'W S']:
         """The examples per second of each way, at its median round.
 
-        What one way gains over another is the median over pairs of the same round (`gains`), which
-        is not quite the ratio of these.
+        The gain over another way is a median over rounds (`gains`), not quite the ratio of these.
         """
         return np.array(self.batch_sizes) / np.median(self.seconds, axis=-1)
 
@@ -100,7 +101,7 @@ def time_removal(
 
     Args:
       pretrained: The whole model.
-      head_mask: [L, N] 1 for heads that stay, 0 for those that are removed.
+      head_mask: 1 for heads that stay, 0 for those that are removed.
       batch_sizes: The numbers of examples per batch.
       length: The number of tokens of each example.
       rounds: The number of rounds at each size.
@@ -113,7 +114,7 @@ def time_removal(
     """
     check_whole(pretrained)
     batch_sizes = check_sizes(batch_sizes)
-    if not (_is_count(length) and _is_count(rounds)):
+    if length not in _COUNT or rounds not in _COUNT:
         raise ValueError(f'{length=} and {rounds=} must be whole numbers, at least 1.')
     smaller = remove_heads(pretrained, head_mask)
     apart = cut(pretrained, np.ones_like(head_mask, bool))
@@ -148,23 +149,16 @@ def time_removal(
 def check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
     """Return sizes of batches as a tuple.
 
-    Args:
-      batch_sizes: The sizes.
-
     Raises:
       ValueError: They are none, or not whole numbers of at least 1.
     """
     sizes = tuple(batch_sizes) if isinstance(batch_sizes, Iterable) else ()
-    if not sizes or not all(map(_is_count, sizes)):
+    if not sizes or not all(size in _COUNT for size in sizes):
         raise ValueError(
             f'{batch_sizes=} must be a sequence of whole numbers, at least 1, such as '
             f'{BATCH_SIZES}.'
         )
     return tuple(map(int, sizes))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
 
 
 def _wordpieces(
