@@ -343,16 +343,13 @@ def ablation(
         sets[name] = assess([here], labels, metrics, seed=seed)
         if name in several:
             there = sweep_examples(model, choose_on, with_intact(chosen), **how)
-            answers = _answers(there, labels_elsewhere), _answers(here, labels)
+            answers = [
+                Answers(each.predictions[1:], each.predictions[0], true)
+                for each, true in ((there, labels_elsewhere), (here, labels))
+            ]
             gain = significance.gain_of_choice(metrics[0], *answers, seed=seed)
             sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
-
-
-def _answers(swept: Swept, labels: np.ndarray) -> Answers:
-    """Return what all models of a sweep answer."""
-    intact, *_ = predictions = swept.predictions
-    return Answers(predictions[1:], intact, labels)
 
 
 def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:

@@ -194,8 +194,7 @@ def ablation_over_seeds(
       masks, baseline, metrics: As in `ablation`, but the metrics are any but 'spearman', and the
         mean of 'mean' is that over the examples.
       seed: The seed of the bootstrap and the randomization test of each model, and of donors.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.

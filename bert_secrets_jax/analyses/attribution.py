@@ -16,6 +16,7 @@ import scipy.special
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
+from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
@@ -81,8 +82,8 @@ class Attribution(Result):
       subject: The names of the model and the texts.
       test: The findings of the test of all methods, text by text.
       classes: The number of classes; 1 for a regression.
-      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
-        the larger class, and the p-value. None if not all texts have labels.
+      learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if
+        not all texts have labels.
       token_scores: The scores of the tokens of the first texts.
       seed: The seed of the bootstraps.
     """
@@ -121,12 +122,9 @@ class Attribution(Result):
 
     @property
     def _curves(self) -> dict[str, np.ndarray]:
-        """The mean over texts of each method at each share, by the measure."""
+        """The mean over texts of each method at each share, by the measure; NaN without texts."""
         names = ('comprehensiveness', 'sufficiency')
-        return {
-            name: np.array([[_mean(share) for share in each] for each in getattr(self.test, name)])
-            for name in names
-        }
+        return {name: quietly(np.nanmean, getattr(self.test, name), axis=-1) for name in names}
 
     def frames(self):
         methods = self.test.methods
@@ -174,20 +172,21 @@ class Attribution(Result):
     def _rows(self) -> Iterator[tuple]:
         methods = self.test.methods
         for measure, found in self.compared.items():
+            beyond = np.full((len(RIVALS), len(_BEYOND), len(methods)), math.nan)
+            for place, rival in enumerate(RIVALS):
+                if rival in found.beyond:
+                    of_others = [getattr(found.beyond[rival], each) for each in _BEYOND.values()]
+                    beyond[place][:, np.array(methods) != rival] = of_others
             for row, method in enumerate(methods):
-                beyond = [
-                    value for rival in RIVALS for value in _beyond(found, rival, method, methods)
-                ]
                 best = int(method in (found.best, *found.tied))
-                source = SOURCES[method]
-                yield (method, measure, *_interval(found, row), *beyond, best, found.texts, source)
+                numbers = *_interval(found, row), *beyond[..., row].ravel(), best, found.texts
+                yield (method, measure, *numbers, SOURCES[method])
         blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
         for method, values in zip(methods, self.test.signed, strict=True):
             known = values[~np.isnan(values)]
             if len(known) > 1:
-                found = tests.compare(
-                    [method], known[None], rivals=(), more_is_better=True, limit=1.0
-                )
+                how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
+                found = tests.compare([method], known[None], **how)
                 yield (
                     method, 'rank correlation with sign', *_interval(found, 0), *blank, len(known),
                     SOURCES[method],
@@ -216,9 +215,8 @@ class Attribution(Result):
         tokens, texts = self.test.tokens, len(self.test.tokens)
         if self.learnt is not None:
             yield from if_not_learnt('the model', self.learnt, texts)
-        warning = functools.partial(
-            Finding, warning=True, sample=texts, sample_of='texts', source=SOURCE
-        )
+        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
+        warning = functools.partial(Finding, **of)
         median = float(np.median(tokens))
         if median >= SHORT and not self.compared:
             yield warning(
@@ -300,20 +298,6 @@ def _interval(found: Compared, row: int) -> tuple[float, float, float]:
     return float(found.mean[row]), float(found.low[row]), float(found.high[row])
 
 
-def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) -> list[float]:
-    """Return the paired difference of a method from a rival, its interval and its p-value."""
-    if rival not in found.beyond or method == rival:
-        return [math.nan] * len(_BEYOND)
-    row = [each for each in methods if each != rival].index(method)
-    return [float(getattr(found.beyond[rival], name)[row]) for name in _BEYOND.values()]
-
-
-def _mean(of_texts: np.ndarray) -> float:
-    """Return the mean over the texts that it applies to; NaN if there are none."""
-    known = of_texts[~np.isnan(of_texts)]
-    return float(known.mean()) if len(known) else math.nan
-
-
 def _draw_curves(result: Attribution):
     return plots.share_curves(
         {
@@ -359,14 +343,12 @@ def attribution(
 
     Args:
       tuned: The model, with a classifier of texts or a regression. Of several, the first is used.
-      examples: The texts; where all have labels, it is also told whether the model has learnt
-        anything.
+      examples: The texts; with labels, it is also told whether the model has learnt anything.
       methods: The names of the methods, those of `token_scores`.
       shares: The shares of tokens that are deleted or kept.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
-      compute: How it is computed.
-      subject: The names of the model and the texts, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
-from bert_secrets_jax.analyses import tables as of_heads
+from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import Tables, grids_frame, half_width, mean_over_runs
@@ -139,6 +139,11 @@ class Contributions(Result):
         return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in tables))]
 
     def frames(self):
+        tables = {f'{name}, weights': table for name, table in self.weights.items()}
+        units = dict.fromkeys(tables, SHARE)
+        tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
+        units = dict.fromkeys(tables, _NORMS) | units
+        tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
         published = paper.mixing_ratios()
         lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
         if self.lost is None:
@@ -188,7 +193,7 @@ class Contributions(Result):
                 colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
             ),
             'activity': self._activity(),
-            'heads': self._heads(),
+            'heads': head_tables.heads_frame(tables, units, 'Every number of every head.'),
         }
 
     def figures(self):
@@ -297,10 +302,10 @@ class Contributions(Result):
                 ]
                 name = f'{group}: what they move from there'
                 yield measured(name, np.mean(shares), unit=_NORMS, source=SOURCE, **of_texts)
-        least = of_heads.top_head(-outputs.mean)
+        least = head_tables.top_head(-outputs.mean)
         of_texts['source'] = SOURCE_OF_INACTIVE
         yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
-        interval = of_heads.interval_of(outputs, least)
+        interval = head_tables.interval_of(outputs, least)
         yield extreme('least output of a head', least, interval, unit=_OF_LAYER, **of_texts)
 
     def _loss_findings(self) -> Iterator[Finding]:
@@ -337,14 +342,6 @@ class Contributions(Result):
         return grids_frame(
             columns, 'Each head: the kind of token that has most of it, and the norm of its output.'
         )
-
-    def _heads(self):
-        tables = {f'{name}, weights': table for name, table in self.weights.items()}
-        units = dict.fromkeys(tables, SHARE)
-        tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
-        units = dict.fromkeys(tables, _NORMS) | units
-        tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
-        return of_heads.heads_frame(tables, units, 'Every number of every head.')
 
 
 def contributions(

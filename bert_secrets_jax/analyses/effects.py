@@ -55,13 +55,9 @@ def things_of(name: str) -> str:
 def losses_without_heads(
     losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int
 ) -> Effects:
-    """Return the effects on the loss of a task.
+    """Return the effects on the loss of a task with so many classes; one means regression.
 
-    Args:
-      losses: [M + 1, E] The loss of each example, first that of the intact model.
-      names: The names of the masks [M].
-      classes: The number of classes; 1 means regression.
-      seed: The seed of the bootstrap.
+    The losses [M + 1, E] of each example are first those of the intact model.
     """
     return assess_losses(
         losses[1:],
@@ -106,13 +102,10 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
 def frame_of(
     effects: Mapping[Any, Effects], columns: Mapping[str, str], caption: str, *keys: str
 ) -> 'pandas.DataFrame':
-    """Return a frame with a row for every mask of several effects.
+    """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    Args:
-      effects: The effects, by what tells them apart: a name such as the metric, or several.
-      columns: The columns, as in `rows_of`.
-      caption: The caption.
-      *keys: The columns with these names, of which the first tells the effects apart.
+    They come by a name such as that of the metric, or by several names, whose columns are the keys.
+    The first of them tells the effects apart.
     """
     rows = [
         (*([key] if len(keys) == 1 else key), *row)
@@ -181,15 +174,9 @@ def draw_effects(
 ) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    Over seeds, extreme heads are drawn with the effects of each seed beside the grid.
-
-    Args:
-      name: The set of masks: 'heads' or 'layers'.
-      effects: The effects.
-      shape: The numbers of layers and heads.
-      caption: The caption, to which the meaning of circles or lines is added.
-      source: The column of a frame that is drawn.
-      **published: Published effects of layers, as `plots.layer_effects` takes them.
+    The name is that of the set of masks. Over seeds, extreme heads are drawn with the effects of
+    each seed beside the grid. The meaning of circles or lines is added to the caption. Published
+    effects of layers are those that `plots.layer_effects` takes.
     """
     scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
     if name == 'layers':

@@ -62,9 +62,8 @@ class Gates(Result):
         metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
       examples: The number of examples that were scored.
-      tested, reached, larger_class, p_learnt: The test of whether the intact model has learnt
-        anything: the metric, its value, the share of the more frequent class (NaN where a
-        correlation is tested), and the p-value.
+      tested, reached, larger_class, p_learnt: The test of what the intact model has learnt: the
+        metric, its value, the share of the more frequent class, and the p-value.
     """
 
     title: ClassVar[str] = 'Gates of heads'
@@ -226,12 +225,11 @@ class Gates(Result):
 
     @property
     def _of(self) -> dict[str, Any]:
-        """The sample and the source of most findings."""
+        """The sample and the source of findings about examples."""
         return {'source': SOURCE, 'sample': self.examples}
 
     @property
     def _of_runs(self) -> dict[str, Any]:
-        """The same of findings whose sample are runs."""
         return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
     def _nothing_to_tell(self) -> list[Finding]:
@@ -324,10 +322,12 @@ class Gates(Result):
     def _order_findings(self) -> Iterator[Finding]:
         share = self.open_share
         for name, end in (('last', share.max()), ('first', share.min())):
+            names = [head_name(*head) for head in np.argwhere(share == end)]
+            more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
             yield how_many(
                 f'heads that close {name}',
                 share == end,
-                where=_named(share == end),
+                where=', '.join(names[:_NAMED]) + more,
                 template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
                 '{sample:run|runs}.',
                 numbers={'open': round(float(end) * len(self.gates))},
@@ -401,12 +401,6 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
         len(labels),
         *learning_test(metrics, gated.intact.shape[-1], intact, labels),
     )
-
-
-def _named(chosen: np.ndarray) -> str:
-    names = [head_name(*head) for head in np.argwhere(chosen).tolist()]
-    more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
-    return ', '.join(names[:_NAMED]) + more
 
 
 def _draw_scores(result: Gates):

@@ -25,8 +25,8 @@ from bert_secrets_jax.analyses.models import Models, check_several, labels_of, o
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
-from bert_secrets_jax.finetune import metrics as tasks
 from bert_secrets_jax.finetune.losses import losses_of
+from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
@@ -124,7 +124,7 @@ class Importance(Result):
             'score without the head that is worst to lose',
             100 * self.effects.difference.ravel()[worst],
             where=loss.names[worst],
-            unit=f'points of {tasks.TITLES[self.effects.metric]}',
+            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
             sample=loss.sample,
             source=SOURCE,
         )
@@ -204,8 +204,7 @@ def importance(
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
       metric: The metric that heads are judged by besides the loss; None takes that of the task.
       seed: The seed of permutations and of bootstraps.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.

@@ -3,8 +3,7 @@
 The interaction effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the
 score it is negative where one head can stand in for the other (each alone does little, both
 together do much) and positive where their damages overlap; in the loss the signs are the other way
-round. The loss has a value per example, so its interactions are tested: each alone, and corrected
-for all pairs.
+round. The loss has a value per example, so its interactions are tested, and corrected for all.
 
 Shapes: P pairs of heads, E examples.
 """

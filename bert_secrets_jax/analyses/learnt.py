@@ -44,10 +44,7 @@ def learning_test(
 
 
 def learnt_nothing(p: float) -> bool:
-    """Return whether a model is not significantly better than without learning, at 5 %.
-
-    A p-value that is NaN counts as nothing.
-    """
+    """Return whether a model is not significantly better than without learning; NaN is not."""
     return not p <= LEVEL
 
 
@@ -56,11 +53,7 @@ def not_learnt(
 ) -> Finding:
     """Return the warning, which stands before everything else.
 
-    Args:
-      which: The beginning of the sentence after 'Not learnt: ', such as 'with seed 0, the
-        fine-tuned model'.
-      metric, value, larger_class, p: The test, as in `Learnt`.
-      examples: The number of examples.
+    It is about a model such as 'with seed 0, the fine-tuned model', and its test (`Learnt`).
     """
     return Finding(
         name='the task was not learnt',

@@ -54,8 +54,7 @@ class MaskedLMAblation(Result):
       masking: Which wordpieces are hidden.
       shape: The numbers of layers and heads.
       hidden: The number of hidden wordpieces.
-      before: By the name of the set of masks, their effects on the loss of the model as it is, in
-        nats per hidden wordpiece.
+      before: By the name of the set, the effects of masks on its loss in nats per hidden wordpiece.
       after: The same after fine-tuning, with the head from before; empty without such a model.
       tuning: The loss after fine-tuning compared with that before; None without such a model.
     """
@@ -190,14 +189,12 @@ def masked_lm_ablation(
       masks, baseline: As in `ablation`; the mean of 'mean' is that over the texts.
       masking: Which wordpieces are hidden, by a seed of its own; None hides 15 % of each text.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts.
-      compute: How it is computed.
-      subject: The names of the model and the texts, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The model has no head of a masked LM, a setting is unknown or does not fit the
-        model, the fine-tuned model has other layers, a text has nothing that could be hidden, or
-        there are fewer than two texts.
+      ValueError: The model has no head of a masked LM, a setting is unknown or does not fit it, the
+        other model has other layers, a text has nothing to hide, or there are fewer than two texts.
     """
     check_baseline(baseline)
     masked_lm.check_masked_lm(pretrained)

@@ -32,7 +32,7 @@ from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.pruning import outliers as dimensionwise
+from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -50,8 +50,7 @@ class Without:
     Attributes:
       effects: [S] The outcome without each set, compared with that of the intact model.
       random: [R] The change of the outcome without each random set.
-      beyond: [1] The outcome without all together, compared with the mean of those without random
-        sets; None for a score.
+      beyond: [1] The loss without all, compared with the mean without random sets; else None.
     """
 
     effects: Effects
@@ -80,8 +79,7 @@ class Outliers(Result):
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
       loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
-      scores: The effect on the score of a fine-tuned classifier, by the name of the metric; empty
-        if that was not measured.
+      scores: The effect on the score of a classifier, by the metric; empty if not measured.
       examples: The number of examples of the scores.
     """
 
@@ -149,23 +147,14 @@ class Outliers(Result):
         return frames
 
     def _dimensions(self):
-        found = self.found
-        counts = {name: each.sum(axis=0) for name, each in found.stands_out.items()}
-        both = np.logical_and(*found.stands_out.values()).sum(axis=0)
-        farthest = {
-            name: np.take_along_axis(each, np.abs(each).argmax(axis=0)[None], axis=0)[0]
-            for name, each in found.deviations.items()
-        }
-        columns = {
-            'dimension': np.arange(len(found.layers)),
-            'outlier': np.isin(np.arange(len(found.layers)), found.dimensions),
-            'layers': found.layers,
-            'layers_scale': counts['scale'],
-            'layers_bias': counts['bias'],
-            'layers_both': both,
-            'farthest_scale_sigma': farthest['scale'].astype(float),
-            'farthest_bias_sigma': farthest['bias'].astype(float),
-        }
+        found, every = self.found, np.arange(len(self.found.layers))
+        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
+        columns['layers'] = found.layers
+        for name, each in found.stands_out.items():
+            columns[f'layers_{name}'] = each.sum(axis=0)
+        columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
+        for name, each in found.deviations.items():
+            columns[f'farthest_{name}_sigma'] = each[np.abs(each).argmax(axis=0), every]
         order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
         shown = order[: max(int((found.layers > 0).sum()), 1)]
@@ -190,11 +179,8 @@ class Outliers(Result):
         return drawn(self, **drawings)
 
     def findings(self):
-        return [
-            *self._weight_findings(),
-            *(() if self.loss is None else self._loss_findings()),
-            *(self._without('score', each) for each in list(self.scores.values())[:1]),
-        ]
+        scores = [self._without('score', each) for each in list(self.scores.values())[:1]]
+        return [*self._weight_findings(), *self._loss_findings(), *scores]
 
     def notes(self):
         said = [
@@ -265,6 +251,8 @@ class Outliers(Result):
             )
 
     def _loss_findings(self) -> Iterator[Finding]:
+        if self.loss is None:
+            return
         effects = self.loss.effects
         yield self._without('loss', self.loss)
         yield effect_of(self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE)
@@ -340,8 +328,7 @@ def outliers(
       draws: The number of random sets of as many dimensions, at least 19.
       masking: Which wordpieces are hidden; None hides 15 % of each text.
       metrics: The names of the metrics of the score; None takes those of the task.
-      seed: The seed of the random sets and of the tests. What is hidden follows from
-        `Masking.seed`.
+      seed: The seed of the random sets and of the tests; what is hidden has its own.
       compute: How it is computed; nothing is written into its folder.
       subject: As in `ablation`.
 
@@ -352,9 +339,9 @@ def outliers(
         a masked LM nor a fine-tuned model, or texts or labels do not go with the model.
     """
     subject, config = subject or Subject(), pretrained.config
-    found = dimensionwise.find_outliers(pretrained)
+    found = layer_norm.find_outliers(pretrained)
     if dimensions is not None:
-        dimensionwise.check_dimensions(config, dimensions)
+        layer_norm.check_dimensions(config, dimensions)
     if tuned is not None:
         # Losses take long: what is wrong is told before.
         model = one_model(tuned)
@@ -373,13 +360,13 @@ def outliers(
             f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer than '
             'one in twenty.'
         )
-    random = dimensionwise.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
+    random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
     names, alone = _names(disabled), [[each] for each in disabled]
     # The first pass disables nothing, then come the S sets, and then the random ones.
     sets = [[], list(disabled), *(alone if len(alone) > 1 else []), *random.tolist()]
     count, loss, scores = 1 + len(names), None, {}
     if config.head == MASKED_LM:
-        losses, hidden = dimensionwise.losses_without(
+        losses, hidden = layer_norm.losses_without(
             pretrained, texts, sets, masking=masking, compute=compute
         )
         intact, outliers, others = losses[0], losses[1:count], losses[count:]
@@ -390,7 +377,7 @@ def outliers(
             random=(others - intact).sum(axis=1) / hidden.sum(),
         )
     if tuned is not None:
-        logits = dimensionwise.logits_without(model, texts, sets, compute=compute)
+        logits = layer_norm.logits_without(model, texts, sets, compute=compute)
         answers, once = np.stack([predictions(each) for each in logits]), np.ones((1, len(texts)))
         for metric in checked_metrics(metrics, model.config, subject):
             reached = weighted_scores(metric, answers, labels, once)[0]

@@ -108,8 +108,7 @@ class Pruning(Result):
       examples: The number of examples.
       measured_on: The number of other examples, from which orders and the sparsest model come.
       shared: How many of these have the same text as one of the examples.
-      learnt: The test of whether each model has learnt anything: the metric, its value, the share
-        of the larger class, and the p-value.
+      learnt: The test of what each model has learnt: metric, value, larger class, p-value.
       tolerance: How much lower the score of a model may be that counts as good as the full one.
       times: The time and memory of the first seed's sparsest model beside the full one; None if it
         was not timed, or keeps all heads.
@@ -256,10 +255,7 @@ class Pruning(Result):
         return [can_go, tells]
 
     def kappa(self, order: str, step: int) -> float:
-        """Return how far models agree on the heads that an order leaves at a step.
-
-        See `curves.fleiss_kappa`.
-        """
+        """Return how far models agree on the heads left at a step (`curves.fleiss_kappa`)."""
         # Masks are nested: a head is left at a step if it is left in more than that many steps.
         left = self.stays[order] * len(self.kept) > step + 0.5
         return stepwise.fleiss_kappa(left.reshape(len(left), -1))
@@ -441,20 +437,17 @@ def pruning(
     Args:
       tuned: The model, or several fine-tunings of one recipe.
       examples: The labelled examples that the models are scored on.
-      measured_on: Other labelled examples, such as training ones, from which the scores of heads
-        and the sparsest model come.
+      measured_on: Other labelled examples, from which scores of heads and the sparsest model come.
       methods, permutations: The scores, as in `importance`.
       shares: The shares of all heads that are removed, in ascending order; tenths, as published.
       anew: Whether gradients are also measured again after each step.
       draws: The number of random orders, at least 19 to tell whether others are better; 0 for none.
-      tolerance: How much lower the score of a model may be that counts as good as the full one:
-        0.01 is one point.
+      tolerance: How much lower the score of a model as good as the full one is; 0.01 is one point.
       batch_sizes: With how many examples at once the sparsest model of the first seed is timed,
         with its heads cut out, beside the full one; none does not time it.
       metric: The name of the metric; None takes that of the task.
       seed: The seed of random orders, permutations and bootstraps.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.
@@ -532,10 +525,7 @@ def assemble(
     seeds: Sequence[int],
     **fields: Any,
 ) -> Pruning:
-    """Return the result from models that were pruned in the same orders and steps.
-
-    `fields` are others of the result: `measured_on`, `shared` and `subject`.
-    """
+    """Return the result from models pruned in the same orders and steps, and its other fields."""
     intact = np.stack([each.intact for each in models])
     first = models[0]
     kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)

@@ -60,8 +60,7 @@ class Replacements(Result):
       effects: The effects of the heads, by the name of the replacement.
       means: The mean effect over all heads, with a mask for each replacement.
       constants: [L, N, H] The best constants.
-      slope_left: [L, N] How steep the loss still is at each constant: see
-        `pruning.constants.Constants`.
+      slope_left: [L, N] How steep the loss still is there (see `pruning.constants.Constants`).
       fitted_on: The number of examples that the constants and means come from.
       shared: How many of these have the same text as one of those that losses are measured on.
       own_harm: The share of the mean effect of removal that the best constant does not have, and
@@ -194,14 +193,12 @@ def replacements(
     Args:
       tuned: The model, with a classifier or a regression. Of several, the first is used.
       examples: The labelled examples that losses are measured on.
-      fit_on: Other labelled examples, such as training ones, that the best constants and the mean
-        outputs come from.
+      fit_on: Other labelled examples, from which the best constants and the mean outputs come.
       passes: The number of passes over these for the best constants; each takes as long as a
         gradient for every head. Heads that need it get up to four times as many.
       learning_rate: The size of the first steps (see `pruning.constants.optimal_constants`).
       seed: The seed of bootstraps, of the order of examples and of the other texts.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.

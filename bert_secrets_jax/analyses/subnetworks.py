@@ -59,8 +59,7 @@ class Subnetworks(Result):
       masks: By the kind, [S, L, N] the heads that it has.
       examples: The number of examples that scores are on.
       share: The share of the full score that the good subnetwork reaches where it was chosen.
-      learnt: The test of whether each full model has learnt anything: the metric, its value, the
-        share of the larger class, and the p-value.
+      learnt: The test of what each full model has learnt: metric, value, larger class, p-value.
     """
 
     title: ClassVar[str] = 'Subnetworks, trained again'
@@ -225,13 +224,11 @@ def subnetworks(
       tuned: Its fine-tuning, of any number of seeds, by `bs.finetune`.
       train: The examples to learn from.
       dev: The labelled examples that scores are on.
-      measured_on: The examples on which heads are scored and the size of the good subnetwork is
-        chosen; None takes `train`.
+      measured_on: The examples on which the good subnetwork is chosen; None takes `train`.
       share: The share of the full score that the good subnetwork reaches there.
       training: The settings of `bs.finetune` for training again, such as `epochs`; give those of
         the first fine-tuning. None takes the defaults.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.

@@ -155,15 +155,8 @@ def _on_mask(
 ) -> Verdict:
     """Return the verdict that the effect of one mask decides.
 
-    Args:
-      claim: The claim.
-      p_values: The p-values if it is false, and if it is true.
-      effects: The effects.
-      index: The index of the mask.
-      widest: The index of the mask whose interval reaches farthest.
-      threshold: The threshold, in points.
-      words: The template of a first sentence.
-      numbers: The numbers for the first sentence.
+    The widest is the mask whose interval reaches farthest, and the threshold is in points. Words
+    and numbers are those of a first sentence.
     """
     # It is unknown where the effect is undefined.
     estimate = 100 * effects.difference[index]
@@ -200,10 +193,7 @@ def _on_mask(
 
 
 def on_average(runs: Sequence[MeanEffect]) -> Contrasts:
-    """Return the effect of losing a random head in points, over fine-tunings on the same examples.
-
-    It comes from the mean effect of disabling a head in each of them (`average.mean_effect`).
-    """
+    """Return the effect of losing a random head in points, over fine-tunings on the same texts."""
     return over_runs(
         [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
         float(runs[0].examples),
@@ -321,8 +311,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
 def _interval(effects: Effects) -> tuple[np.ndarray, np.ndarray]:
     """Return the ends [M] of the intervals with all that they have to allow for.
 
-    Nothing is known of an undefined effect, or of a correlation of too few examples: there they are
-    infinite.
+    They are infinite for an undefined effect, and for a correlation of too few examples.
     """
     known = ~np.isnan(effects.low) & np.isfinite(effects.unseen)
     return np.where(known, effects.low, -np.inf), np.where(known, effects.high, np.inf)
@@ -340,8 +329,7 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
     """Return the sentence on how many examples it would take, and its fields.
 
     With so many, the interval of a mask without effect reaches PRACTICAL_GAIN to either side. Its
-    part that comes from the examples shrinks with the root of their number, and `unseen` with their
-    number.
+    part from the examples shrinks with the root of their number, and `unseen` with their number.
     """
     if np.isinf(effects.unseen):
         words = ' An interval of a correlation takes {enough} examples or more.'

@@ -70,8 +70,7 @@ def published_gain(task: str) -> float | None:
 def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> Verdict:
     """Test PRETRAINING on the scores of runs (Welch's test): seeds are the sample here.
 
-    The estimate is the difference of the mean scores, which is above the threshold 0 if the claim
-    holds.
+    The estimate is the difference of the mean scores, which is above 0 if the claim holds.
 
     Args:
       pretrained: The score of each run from pre-trained weights, between 0 and 1.
@@ -167,14 +166,10 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
 
 def _points(gain: Gain) -> Contrasts:
     """Return the gain of a task in points, with the error of examples and seeds."""
-    before, after = np.asarray(gain.before, np.float64), np.asarray(gain.after, np.float64)
-    # Both scores are of the same examples: their errors add up at worst.
-    bound = sum(_error_of_score(scores, gain) for scores in (before, after))
-    gains = 100 * (after - before)[:, None]
-    return contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
-
-
-def _error_of_score(scores: np.ndarray, gain: Gain) -> np.ndarray:
-    """Return the standard errors of accuracies, or of correlations (of normal variables)."""
+    scores = np.array([gain.before, gain.after], np.float64)
+    # The variances of correlations of normal variables, or of accuracies.
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
-    return np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING
+    # Both scores are of the same examples: their errors add up at worst.
+    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING).sum(axis=0)
+    gains = 100 * (scores[1] - scores[0])[:, None]
+    return contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
