@@ -127,16 +127,11 @@ class Ablated:
 
     def warnings(self, *names: str) -> list[Finding]:
         """Return the warning about the first of the models, so named, that has learnt nothing."""
-        examples, learnt = (
-            self.averages[0].examples,
-            (self.reached.tolist(), self.p_learnt.tolist()),
-        )
-        warnings = [
-            not_learnt(name, self.tested, value, self.larger_class, p, examples)
-            for name, value, p in zip(names, *learnt, strict=True)
-            if learnt_nothing(p)
-        ]
-        return warnings[:1]
+        for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
+            if learnt_nothing(p):
+                test = self.tested, float(value), self.larger_class, float(p)
+                return [not_learnt(name, *test, self.averages[0].examples)]
+        return []
 
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
@@ -189,7 +184,7 @@ class Ablation(Result):
         return frames
 
     def figures(self):
-        names = [name for name in effects.DRAWN if name in self.sets]
+        names = [name for name in effects.WITHOUT if name in self.sets]
         return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
 
     @property
@@ -232,10 +227,7 @@ class Ablation(Result):
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
-        what = effects.things_of(name)
-        yield from effects.findings_of(
-            found, name=name, what=what, source=SOURCE, extremes=not alone
-        )
+        yield from effects.findings_of(found, name, source=SOURCE, extremes=not alone)
         if alone or np.isnan(found.difference).all():
             return
         fields = {'unit': effects.unit_of(found), 'sample': found.sample, 'source': SOURCE}
@@ -453,7 +445,7 @@ def _draw(result: Ablation, name: str):
         name,
         ablated.found,
         ablated.shape,
-        f'Score without {effects.DRAWN[name]} less score with all '
+        f'Score without {effects.WITHOUT[name]} less score with all '
         f'({result.subject.as_in(_PUBLISHED[name][0])}). {result.meaning}',
         plots.Source(name, 'difference', ablated.metric, times=100),
         **theirs,

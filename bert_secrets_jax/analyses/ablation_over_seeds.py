@@ -102,20 +102,15 @@ class AblationOverSeeds(Result):
         return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
 
     def figures(self):
-        names = [name for name in effects.DRAWN if name in self.sets]
+        names = [name for name in effects.WITHOUT if name in self.sets]
         return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
 
     def findings(self):
         first = next(iter(self.sets.values()))
         found = first.warnings(*(f'with seed {seed}, the fine-tuned model' for seed in self.seeds))
         for name, each in self.sets.items():
-            found += effects.findings_of(
-                each.found,
-                name=f'{name} over seeds',
-                what=effects.things_of(name),
-                source=SOURCE,
-                extremes=name != 'one_head_left',
-            )
+            of = {'name': f'{name} over seeds', 'extremes': name != 'one_head_left'}
+            found += effects.findings_of(each.found, name, source=SOURCE, **of)
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
         name = f'{effects.title_of(first.found)} with all heads, mean {self._over}'
@@ -227,7 +222,7 @@ def _draw(result: AblationOverSeeds, name: str):
         name,
         ablated.found,
         ablated.shape,
-        f'Score without {effects.DRAWN[name]} less score with all, mean {result._over}. '
+        f'Score without {effects.WITHOUT[name]} less score with all, mean {result._over}. '
         f'{instead(result.baseline)}',
         plots.Source(name, 'mean_points', ablated.metric),
     )

@@ -17,7 +17,7 @@ from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
 from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.tables import Tables, grids_frame, half_width, mean_over_runs
+from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, mean_over_runs
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
@@ -173,7 +173,7 @@ class Contributions(Result):
             'mixing_layers': framed(
                 ('layer', 'way', 'percent', 'low', 'high'),
                 [
-                    (layer + 1, way, *(each[layer] for each in curve))
+                    (layer + 1, way, *curve[:, layer])
                     for layer in range(len(self.moved.mixing.mean))
                     for way, curve in self._mixing_curves().items()
                 ],
@@ -255,14 +255,14 @@ class Contributions(Result):
         means = (mean_over_runs(table, ['mixing'], np.s_[:, way]) for way in range(len(MIXING)))
         return {way: 100 * np.array(mean.interval) for way, mean in zip(MIXING, means, strict=True)}
 
-    def _mixing_curves(self) -> dict[str, tuple[np.ndarray, ...]]:
-        """Return each layer [L] by each of the ways of MIXING, with its interval, in %."""
-        table, curves = self.moved.mixing, {}
-        for index, way in enumerate(MIXING):
-            reach = [half_width(table, (layer, index)) for layer in range(len(table.mean))]
-            mean = table.mean[:, index]
-            curves[way] = tuple(100 * each for each in (mean, mean - reach, mean + reach))
-        return curves
+    def _mixing_curves(self) -> dict[str, np.ndarray]:
+        """Return the mean of each layer and its interval in % [3, L], by each way of MIXING."""
+        table = self.moved.mixing
+        layers = range(len(table.mean))
+        return {
+            way: 100 * np.array([interval_of(table, (layer, index)) for layer in layers]).T
+            for index, way in enumerate(MIXING)
+        }
 
     def _kind_findings(self, name: str) -> list[Finding]:
         weights, norms = (
@@ -305,8 +305,8 @@ class Contributions(Result):
         least = head_tables.top_head(-outputs.mean)
         of_texts['source'] = SOURCE_OF_INACTIVE
         yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
-        interval = head_tables.interval_of(outputs, least)
-        yield extreme('least output of a head', least, interval, unit=_OF_LAYER, **of_texts)
+        name, interval = 'least output of a head', interval_of(outputs, least)
+        yield extreme(name, least, interval, unit=_OF_LAYER, **of_texts)
 
     def _loss_findings(self) -> Iterator[Finding]:
         lost = self.lost

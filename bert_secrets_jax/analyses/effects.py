@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The masks at either end in a frame, and in the figure of single fine-tunings.
 _LISTED, _DRAWN = 5, 4
 # Words for the masks of a set, by its name, as captions have them.
-DRAWN = {'heads': 'each head', 'layers': 'all heads of a layer'}
+WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 
 
 def title_of(effects: Effects) -> str:
@@ -47,14 +47,7 @@ def label_of(effects: Effects) -> str:
     return f'change of {title_of(effects)} ({_short(effects)})'
 
 
-def things_of(name: str) -> str:
-    """Return the word for what a set of masks disables, by the name of the set."""
-    return name if name in DRAWN else 'sets of heads'
-
-
-def losses_without_heads(
-    losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int
-) -> Effects:
+def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
     """Return the effects on the loss of a task with so many classes; one means regression.
 
     The losses [M + 1, E] of each example are first those of the intact model.
@@ -232,12 +225,14 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
 
 
 def findings_of(
-    effects: Effects, *, name: str, source: str, what: str = 'heads', extremes: bool = True
+    effects: Effects, disabled: str, *, source: str, name: str = '', extremes: bool = True
 ) -> Iterator[Finding]:
     """Return what effects say: how many are real, which are extreme, and what could be found.
 
-    The labels begin with the name, and `what` is disabled. `extremes` are the best and the worst.
+    A set of masks, such as 'heads', is disabled. The labels begin with the name, or with that of
+    the set. `extremes` are the best and the worst.
     """
+    name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
     fields, several = _sample(effects, source), len(effects.names) > 1
     if several:
         real = effects.corrected <= LEVEL

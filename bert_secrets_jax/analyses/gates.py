@@ -175,8 +175,7 @@ class Gates(Result):
             *if_not_learnt('the intact model', test, self.examples),
             *nothing,
             self._sparsest(),
-            *self._range(),
-            *self._convergence(),
+            *self._run_findings(),
             *([] if nothing else self._order_findings()),
         ]
 
@@ -294,7 +293,7 @@ class Gates(Result):
             **self._of,
         )
 
-    def _range(self) -> Iterator[Finding]:
+    def _run_findings(self) -> Iterator[Finding]:
         prices = list(self._by_price.items())
         for price, runs in dict([prices[0], prices[-1]]).items():
             name, unit = f'heads kept with lambda = {price:g}', f'of {self._heads} heads'
@@ -303,8 +302,6 @@ class Gates(Result):
         for which, count in zip(('lower', 'higher'), counts, strict=True):
             name = f'runs with significantly {which} {TITLES[self.metric]}'
             yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
-
-    def _convergence(self) -> Iterator[Finding]:
         yield measured(
             'gates that converged',
             100 * self.converged.mean(),

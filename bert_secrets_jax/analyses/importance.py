@@ -19,7 +19,7 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.effects import findings_of, intact_of, losses_without_heads, notes_of
+from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -130,7 +130,7 @@ class Importance(Result):
         )
         return [
             *if_not_learnt('the model', self.effects.learnt, loss.sample),
-            *findings_of(loss, name='heads', source=SOURCE),
+            *findings_of(loss, 'heads', source=SOURCE),
             score,
             intact_of(loss, name='loss with all heads', source=SOURCE),
             *self._method_findings(),
@@ -234,7 +234,7 @@ def importance(
     shape, once = masks.shape[1:], np.ones((1, len(labels)))
     reached = weighted_scores(metrics[0], swept.predictions, labels, once)[0]
     effects = Removed(
-        loss=losses_without_heads(losses, names, classes=config.num_labels, seed=seed),
+        loss=loss_effects(losses, names, classes=config.num_labels, seed=seed),
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
         metric=metrics[0],
         difference=np.reshape(reached[1:] - reached[0], shape),

@@ -88,7 +88,7 @@ class MaskedLMAblation(Result):
             )
             for name in self.before
             for when in self._models(name)
-            if name in effects.DRAWN
+            if name in effects.WITHOUT
         }
         return drawn(self, **drawings)
 
@@ -98,10 +98,7 @@ class MaskedLMAblation(Result):
             for name in self.before
             for when, each in self._models(name).items()
             for finding in effects.findings_of(
-                each,
-                name=f'{name} {_WHEN[when]}',
-                what=effects.things_of(name),
-                source=SOURCE,
+                each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
         return [*found, *self._loss_findings(), *self._tuning_findings()]
@@ -227,7 +224,7 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         name,
         result._models(name)[when],
         result.shape,
-        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without {effects.DRAWN[name]} '
-        f'less that with all. {result._hidden} {instead(result.baseline)}',
+        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without '
+        f'{effects.WITHOUT[name]} less that with all. {result._hidden} {instead(result.baseline)}',
         plots.Source(name, 'difference', when),
     )

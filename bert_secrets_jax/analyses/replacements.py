@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import models as arguments
-from bert_secrets_jax.analyses.effects import effect_of, losses_without_heads, notes_of, rows_of
+from bert_secrets_jax.analyses.effects import effect_of, loss_effects, notes_of, rows_of
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
@@ -108,15 +108,9 @@ class Replacements(Result):
         return drawn(self, replacements=_draw)
 
     def findings(self):
+        fields = {'source': SOURCE, 'where': '', 'null': 0.0}
         each = [
-            effect_of(
-                self.means,
-                index,
-                name=f'mean effect, with {name} instead',
-                source=SOURCE,
-                where='',
-                null=0.0,
-            )
+            effect_of(self.means, index, name=f'mean effect, with {name} instead', **fields)
             for index, name in enumerate(self.means.names)
         ]
         return [*self._harm_findings(), *each]
@@ -246,7 +240,7 @@ def replacements(
         )
         losses[name] = losses_of(swept.logits, labels)
     shape, heads = masks.shape[1:], [describe(mask) for mask in masks[1:]]
-    assess = functools.partial(losses_without_heads, classes=model.config.num_labels, seed=seed)
+    assess = functools.partial(loss_effects, classes=model.config.num_labels, seed=seed)
     changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
     intact = losses[OPTIMAL][0]
     means = np.stack([intact, *(intact + each for each in changes.values())])

@@ -248,8 +248,7 @@ def subnetworks(
     labels, metric = labels_of(dev, config), tuned.metrics[0]
     check_varied(metric, labels, 'dev')
     check_varied(metric, labels_of(others, config), 'measured_on')
-    masks, pruned, retrained = ({kind: [] for kind in KINDS} for _ in range(3))
-    full, learnt = [], []
+    masks, pruned, retrained, full, learnt = [], [], [], [], []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
         good = surviving_heads(model, others, metric, share=share, compute=compute)
@@ -257,9 +256,12 @@ def subnetworks(
         every = np.stack([np.ones_like(good), *of_kinds.values()])
         swept = sweep_examples(model, dev, every, baseline='zero', compute=compute)
         reached, answers = _scores(metric, swept, labels), np.asarray(swept.predictions[0])
+        masks.append(every[1:])
         full.append(reached[0])
+        pruned.append(reached[1:])
+        retrained.append([])
         learnt.append(learning_test((metric,), swept.logits.shape[-1], answers, labels))
-        for kind, score in zip(KINDS, reached[1:], strict=True):
+        for kind in KINDS:
             again = finetune(
                 kinds.without_heads(pretrained, of_kinds[kind]),
                 train,
@@ -275,17 +277,15 @@ def subnetworks(
             whole = sweep_examples(
                 again.models[0], dev, every[:1], baseline='zero', compute=compute
             )
-            masks[kind].append(of_kinds[kind])
-            pruned[kind].append(score)
-            retrained[kind].append(_scores(metric, whole, labels)[0])
+            retrained[-1].append(_scores(metric, whole, labels)[0])
     return Subnetworks(
         subject=subject or Subject(),
         seeds=tuple(tuned.seeds),
         metric=metric,
         full=np.array(full),
-        pruned={kind: np.array(each) for kind, each in pruned.items()},
-        retrained={kind: np.array(each) for kind, each in retrained.items()},
-        masks={kind: np.stack(each) for kind, each in masks.items()},
+        pruned=dict(zip(KINDS, np.array(pruned).T, strict=True)),
+        retrained=dict(zip(KINDS, np.array(retrained).T, strict=True)),
+        masks=dict(zip(KINDS, np.swapaxes(masks, 0, 1), strict=True)),
         examples=len(dev),
         share=share,
         learnt=tuple(learnt),
