@@ -135,15 +135,9 @@ class Ablated:
 
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
-        return measured(
-            name,
-            on_average(self.averages).interval(0),
-            null=0.0,
-            unit=effects.unit_of(self.found),
-            sample=self.found.sample,
-            sample_of=self.found.sample_of,
-            source=SOURCE,
-        )
+        fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
+        fields |= effects.sample_of(self.found, SOURCE)
+        return measured(name, on_average(self.averages).interval(0), **fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

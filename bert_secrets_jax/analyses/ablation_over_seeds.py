@@ -148,16 +148,10 @@ class AblationOverSeeds(Result):
 
     def _by_seed(self, ablated: Ablated):
         rows = [
-            (
-                metric,
-                disabled,
-                seed,
-                100 * each.seeds.intact[place],
-                100 * each.seeds.difference[place, index],
-            )
+            (metric, disabled, seed, 100 * intact, 100 * change)
             for metric, each in ablated.assessed.items()
-            for index, disabled in enumerate(each.names)
-            for place, seed in enumerate(self.seeds)
+            for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
+            for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)
         ]
         coloured = {'difference_points': 'difference'}
         return framed(

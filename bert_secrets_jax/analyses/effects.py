@@ -184,11 +184,11 @@ def draw_effects(
         others = 'With the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
+        ends = scale * effects.low, scale * effects.high
         single = {
             effects.names[index]: (
                 scale * seeds.difference[:, index],
-                scale * effects.low[index],
-                scale * effects.high[index],
+                *(end[index] for end in ends),
             )
             for index in effects.extremes(_DRAWN)
         }
@@ -204,7 +204,7 @@ def draw_effects(
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
     """Return the finding of the outcome of the intact model."""
     estimate = effects.outcome.scale * effects.intact
-    fields = _sample(effects, source)
+    fields = sample_of(effects, source)
     return Finding(name=name, estimate=estimate, unit=unit_of(effects), **fields)
 
 
@@ -233,7 +233,7 @@ def findings_of(
     the set. `extremes` are the best and the worst.
     """
     name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
-    fields, several = _sample(effects, source), len(effects.names) > 1
+    fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
         real = effects.corrected <= LEVEL
         yield how_many(
@@ -329,7 +329,8 @@ def _between_seeds(
         yield measured(label, interval, unit=unit, **fields)
 
 
-def _sample(effects: Effects, source: str) -> dict[str, Any]:
+def sample_of(effects: Effects, source: str) -> dict[str, Any]:
+    """Return the fields of a finding about the sample, and its source."""
     return {'sample': effects.sample, 'sample_of': effects.sample_of, 'source': source}
 
 

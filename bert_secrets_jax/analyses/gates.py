@@ -203,12 +203,8 @@ class Gates(Result):
         rows = [
             (metric, *run, 100 * rounded.intact, *gated[1:], *after[1:])
             for metric, rounded in self.rounded.items()
-            for *run, gated, after in zip(
-                *runs,
-                rows_of(self.gated[metric], _COMPARED),
-                rows_of(rounded, _COMPARED),
-                strict=True,
-            )
+            for compared in [(rows_of(each, _COMPARED) for each in (self.gated[metric], rounded))]
+            for *run, gated, after in zip(*runs, *compared, strict=True)
         ]
         columns = (
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',

@@ -289,24 +289,15 @@ class Pruning(Result):
         times = self.times
         gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
         speed = [
-            (
-                size,
-                *(_WAYS[way] for way in pair),
-                *each[place],
-                michel.FASTER.get(size, np.nan) if pair == _REMOVAL else np.nan,
-            )
+            (size, *(_WAYS[way] for way in pair), *each[place], published.get(size, np.nan))
             for place, size in enumerate(times.batch_sizes)
             for pair, each in gains.items()
+            for published in [michel.FASTER if pair == _REMOVAL else {}]
         ]
         medians = 1000 * np.median(times.seconds, axis=-1)
+        weights, temporary = times.weight_bytes / 1e6, times.temporary_bytes / 1e6
         taken = [
-            (
-                size,
-                _WAYS[way],
-                medians[row, place],
-                times.weight_bytes[row] / 1e6,
-                times.temporary_bytes[row, place] / 1e6,
-            )
+            (size, _WAYS[way], medians[row, place], weights[row], temporary[row, place])
             for place, size in enumerate(times.batch_sizes)
             for row, way in enumerate(WAYS)
         ]

@@ -286,11 +286,8 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     tops = np.argsort(-losses, kind='stable')[:, :2]
     for place, (name, (first, second)) in enumerate(zip(tasks, tops, strict=True), start=1):
-        numbers |= {
-            f'task_{place}': name,
-            f'first_{place}': names[first],
-            f'second_{place}': names[second],
-        }
+        numbers[f'task_{place}'] = name
+        numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),

@@ -1,6 +1,7 @@
 """Claims about what fine-tuning reaches."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -134,16 +135,10 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
     ours = np.mean([each.difference[0] for each in found])
     theirs = 100 * np.mean([gain.published for gain in gains.values()])
-    # The standard error of the paper's average gain over its tasks.
-    threshold = 100 * float(scipy.stats.sem([published_gain(task) for task in paper.TASKS]))
-    difference = ours - theirs
-    too_low, too_high, low, high = scipy.stats.t.sf(
-        np.array(
-            [threshold + difference, threshold - difference, -threshold - difference,
-             difference - threshold]
-        ) / error,
-        freedom,
-    )  # fmt: skip
+    difference, threshold = ours - theirs, 100 * _error_of_the_paper()
+    reach = np.array([threshold + difference, threshold - difference]) / error
+    too_low, too_high = scipy.stats.t.sf(reach, freedom)
+    low, high = scipy.stats.t.sf(-reach, freedom)
     half = margin(freedom) * error
     interval = difference, difference - half, difference + half
     return verdict_of(
@@ -173,3 +168,9 @@ def _points(gain: Gain) -> Contrasts:
     bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING).sum(axis=0)
     gains = 100 * (scores[1] - scores[0])[:, None]
     return contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
+
+
+@functools.cache
+def _error_of_the_paper() -> float:
+    """Return the standard error of the paper's average gain over its tasks."""
+    return float(scipy.stats.sem([published_gain(task) for task in paper.TASKS]))
