@@ -2,13 +2,14 @@
 
 Its figures are Figures 8 and 9 of the paper.
 
-Shapes: M masks, L layers, N heads, E examples.
+Shapes: M masks, L layers, N heads, S models, E examples.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,28 +24,14 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.effects import (
-    colours_of,
-    draw_heads,
-    draw_layers,
-    extremes_of,
-    findings_of,
-    intact_of,
-    notes_of,
-    rows_of,
-    title_of,
-    unit_of,
-)
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
-from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import METRICS, check_metrics, p_matthews, tested
-from bert_secrets_jax.finetune.outcome import p_learnt
+from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
@@ -60,8 +47,11 @@ SETS = {
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
 }
-# The words for what a set disables; other sets disable sets of heads.
-NAMES = {'heads': 'heads', 'layers': 'layers'}
+# The figures of the paper and its numbers, by the name of the set.
+_PUBLISHED = {
+    'heads': ('Figure 8', paper.disable_one_head),
+    'layers': ('Figure 9', paper.disable_one_layer),
+}
 # Descriptions of a disabled head's behaviour, by the baseline.
 _INSTEAD = {
     'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
@@ -98,18 +88,14 @@ class Ablated:
     """The comparison of a set of masks with the intact models: one, or several of one recipe.
 
     Attributes:
-      masks: The masks [M, L, N], which are 0 at a disabled head.
-      assessed: The effects of the masks, by the name of the metric. The task's own metric comes
-        first.
+      masks: [M, L, N] The masks, which are 0 at a disabled head.
+      assessed: The effects of the masks, by the name of the metric; the task's own comes first.
       averages: The effect on that metric in each model, on average over the masks.
-      tested: The metric by which it is tested whether a model has learnt anything.
-      reached: Its value for each intact model [S].
-      larger_class: The share of the most frequent class; NaN where a correlation is tested.
-      p_learnt: The p-value of each model [S] under the hypothesis that it has learnt nothing.
+      tested, reached, larger_class, p_learnt: The tests of whether models have learnt anything, as
+        `analyses.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
       gain: The gain of the best mask on the task's own metric, with and without the luck of being
         chosen; None over several models.
-      elsewhere: The gain, on these examples, of the mask that is best on others; None if there were
-        no others.
+      elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
     FORMAT: ClassVar[int] = 5
@@ -139,50 +125,19 @@ class Ablated:
         """The numbers of layers and heads."""
         return self.masks.shape[1:]
 
-    @property
-    def average(self) -> Contrasts:
-        """The mean effect over masks and models, in points (`verdicts.disabling.on_average`)."""
-        return on_average(self.averages)
-
-    @property
-    def unlearnt(self) -> list[int]:
-        """The places of the models that have learnt nothing."""
-        return [place for place, p in enumerate(self.p_learnt) if learnt_nothing(p)]
-
     def warnings(self, *names: str) -> list[Finding]:
-        """Return the warning about the first model that has learnt nothing, if any.
-
-        Args:
-          *names: The name of each model.
-        """
-        examples = self.averages[0].examples
-        return [
-            not_learnt(
-                names[place],
-                self.tested,
-                float(self.reached[place]),
-                self.larger_class,
-                float(self.p_learnt[place]),
-                examples,
-            )
-            for place in self.unlearnt[:1]
-        ]
+        """Return the warning about the first of the models, so named, that has learnt nothing."""
+        for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
+            if learnt_nothing(p):
+                test = self.tested, float(value), self.larger_class, float(p)
+                return [not_learnt(name, *test, self.averages[0].examples)]
+        return []
 
     def mean_of_heads(self, name: str) -> Finding:
-        """Return the effect of losing a random head.
-
-        Args:
-          name: The label.
-        """
-        return measured(
-            name,
-            self.average.interval(0),
-            null=0.0,
-            unit=unit_of(self.found),
-            sample=self.found.sample,
-            sample_of=self.found.sample_of,
-            source=SOURCE,
-        )
+        """Return the effect of losing a random head, in points."""
+        fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
+        fields |= effects.sample_of(self.found, SOURCE)
+        return measured(name, on_average(self.averages).interval(0), **fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -205,29 +160,39 @@ class Ablation(Result):
     own_corpus: bool = False
 
     def frames(self):
-        frames = {name: _frame(ablated, self.meaning) for name, ablated in self.sets.items()}
+        caption = 'Score without what is disabled, and its change (95 % interval). ' + self.meaning
+        frames = {
+            name: effects.frame_of(
+                {(metric, each.test): each for metric, each in ablated.assessed.items()},
+                _COLUMNS,
+                caption,
+                'metric',
+                'test',
+            )
+            for name, ablated in self.sets.items()
+        }
         if 'heads' in self.sets:
-            frames['heads_extremes'] = extremes_of(self.sets['heads'].found, _SHOWN)
+            frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
             frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
         return frames
 
     def figures(self):
-        drawings = {'heads': _draw_heads, 'layers': _draw_layers}
-        return drawn(self, **{name: draw for name, draw in drawings.items() if name in self.sets})
+        names = [name for name in effects.WITHOUT if name in self.sets]
+        return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
 
     @property
     def learnt(self) -> bool:
         """Whether the intact model has learnt something (a `p_learnt` of at most 0.05)."""
-        return not next(iter(self.sets.values())).unlearnt
+        return not any(map(learnt_nothing, next(iter(self.sets.values())).p_learnt))
 
     def findings(self):
         first = next(iter(self.sets.values()))
-        name = f'{title_of(first.found)} with all heads'
+        name = f'{effects.title_of(first.found)} with all heads'
         return [
             *first.warnings('the intact model'),
             *(each for name in self.sets for each in self._set_findings(name, self.sets[name])),
-            intact_of(first.found, name=name, source=SOURCE),
+            effects.intact_of(first.found, name=name, source=SOURCE),
         ]
 
     @property
@@ -242,10 +207,11 @@ class Ablation(Result):
         ]
 
     def head_notes(self):
-        if 'heads' not in self.sets:
-            return {}
-        heads = self.sets['heads']
-        return {f'{title_of(heads.found)} without it': notes_of(heads.found, heads.shape)}
+        return {
+            f'{effects.title_of(each.found)} without it': effects.notes_of(each.found, each.shape)
+            for name, each in self.sets.items()
+            if name == 'heads'
+        }
 
     def head_marks(self):
         if 'heads' not in self.sets:
@@ -255,11 +221,10 @@ class Ablation(Result):
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
-        what = NAMES.get(name, 'sets of heads')
-        yield from findings_of(found, name=name, what=what, source=SOURCE, extremes=not alone)
+        yield from effects.findings_of(found, name, source=SOURCE, extremes=not alone)
         if alone or np.isnan(found.difference).all():
             return
-        fields = {'unit': unit_of(found), 'sample': found.sample, 'source': SOURCE}
+        fields = {'unit': effects.unit_of(found), 'sample': found.sample, 'source': SOURCE}
         if name == 'heads':
             gain = ablated.gain
             yield ablated.mean_of_heads('heads: mean effect')
@@ -268,7 +233,7 @@ class Ablation(Result):
                 (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
                 template='Chosen on nine tenths of the examples, the best head changes {outcome} '
                 'by {estimate:+.2f} points on the others, not by {naive:+.2f}.',
-                numbers={'outcome': title_of(found), 'naive': 100 * gain.naive},
+                numbers={'outcome': effects.title_of(found), 'naive': 100 * gain.naive},
                 **fields,
             )
             yield measured('heads: best, chosen on one half', 100 * gain.from_half, **fields)
@@ -306,34 +271,28 @@ def ablation(
     Args:
       tuned: A model with a classifier. Of several fine-tuned models, the first is used.
       examples: The labelled texts.
-      masks: The names of one or several sets of masks: 'heads' disables one head at a time (Figure
-        8), 'layers' one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but
-        one (Michel et al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come in a dictionary,
-        by the name of their set.
+      masks: The names of sets of masks: 'heads' disables one head at a time (Figure 8), 'layers'
+        one layer at a time (Figure 9), and 'one_head_left' all heads of a layer but one (Michel et
+        al. 2019). Masks of your own [M, L, N] (see `bs.masks`) come by the name of their set.
       baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length, as in the
         paper, and 'zero' removes the head. 'mean' replaces its output by its mean output over a
         corpus, and 'resample' by its output on another of the examples (see `bs.sweep`).
-      corpus: For 'mean', texts of your own, without labels, of the same kind as the examples; None
-        takes the mean over the examples.
-      metrics: The names of the metrics, the most important first. By default they are those of the
-        task of `subject`. If it has no GLUE task, they are F1 and accuracy for two classes,
-        accuracy for more, and Pearson's correlation for a regression.
-      choose_on: Other labelled texts, on which the best mask of each set is chosen before it is
-        measured on `examples`, such as a part of the training file that the model was not trained
-        on. None chooses on `examples` alone, by cross-validation. This sweeps as often over these
-        texts as over `examples`, except for 'one_head_left', whose best is not looked for, and a
-        set of a single mask.
-      seed: The seed of the bootstrap, the randomization test and the random parts of the examples,
-        and, for 'resample', of the draw of those other examples.
+      corpus: For 'mean', texts of the same kind without labels; None takes the examples.
+      metrics: The names of the metrics, the most important first. None takes those of the task of
+        `subject`; without a GLUE task, F1 and accuracy for two classes, accuracy for more, and
+        Pearson's correlation for a regression.
+      choose_on: Other labelled texts, such as held-out training ones, on which the best mask of
+        each set is chosen before it is measured on `examples`. They are swept, too. None chooses by
+        cross-validation. Nothing is chosen for 'one_head_left' and a set of a single mask.
+      seed: The seed of bootstrap, randomization test, random parts of the examples, and donors.
       compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       TypeError: The model or the examples are something else.
-      ValueError: A set, a metric or the baseline is unknown, the masks do not fit the model, an
-        example has no label, the model has no classifier, a label is none of its classes, a text is
-        both in `examples` and in `choose_on`, nothing is to be chosen on `choose_on`, there is a
-        corpus without 'mean', or for 'resample' there are fewer than two examples.
+      ValueError: A setting is unknown or does not fit the model or the other settings, the model
+        has no classifier, a label is missing or none of its classes, a text is both in `examples`
+        and in `choose_on`, or for 'resample' there are fewer than two examples.
     """
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
@@ -341,76 +300,59 @@ def ablation(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
-    check_metrics(metrics, model.config.num_labels)
+    metrics = checked_metrics(metrics, model.config, subject)
     chosen_masks = named_masks(masks, model.config)
     # The sets whose best mask is looked for elsewhere.
     several: set[str] = set()
     if choose_on is not None:
-        _check_apart(choose_on, examples)
+        here = {example.texts for example in examples}
+        for example in choose_on:
+            if example.texts in here:
+                raise ValueError(
+                    f'The text of {example.place or example.text_a!r} is among the examples and in '
+                    'choose_on: give choose_on other texts, or the choice is measured where it was '
+                    'made.'
+                )
         labels_elsewhere = labels_of(choose_on, model.config)
         several = {name for name, each in chosen_masks.items() if len(each) > 1}
         several.discard('one_head_left')
         if not several:
             raise ValueError('choose_on chooses the best of several masks, and no set has several.')
-    means = None
+    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     if baseline == 'mean':
         corpus_texts = examples if corpus is None else corpus
         batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
-        means = mean_contexts(model, batches, mesh=compute.mesh)
-
-    def swept(texts: Sequence[Example], masks: np.ndarray) -> Swept:
-        return sweep_examples(
-            model,
-            texts,
-            with_intact(masks),
-            baseline=baseline,
-            replacement=means,
-            donor_seed=seed,
-            compute=compute,
-        )
-
+        how['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
     sets = {}
     for name, chosen in chosen_masks.items():
-        here = swept(examples, chosen)
+        here = sweep_examples(model, examples, with_intact(chosen), **how)
         sets[name] = assess([here], labels, metrics, seed=seed)
         if name in several:
-            there = _answers(swept(choose_on, chosen), labels_elsewhere)
-            here = _answers(here, labels)
-            gain = significance.gain_of_choice(metrics[0], there, here, seed=seed)
+            there = sweep_examples(model, choose_on, with_intact(chosen), **how)
+            answers = [
+                Answers(each.predictions[1:], each.predictions[0], true)
+                for each, true in ((there, labels_elsewhere), (here, labels))
+            ]
+            gain = significance.gain_of_choice(metrics[0], *answers, seed=seed)
             sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
 
 
-def _check_apart(choose_on: Sequence[Example], examples: Sequence[Example]) -> None:
-    """Refuse examples for choosing whose texts also measure the choice, under whatever id."""
-    measured = {example.texts for example in examples}
-    for example in choose_on:
-        if example.texts in measured:
-            raise ValueError(
-                f'The text of {example.place or example.text_a!r} is among the examples and in '
-                'choose_on: give choose_on other texts, or the choice is measured where it was '
-                'made.'
-            )
-
-
-def _answers(swept: Swept, labels: np.ndarray) -> Answers:
-    """Return what all models of a sweep answer."""
-    intact, *_ = predictions = swept.predictions
-    return Answers(predictions[1:], intact, labels)
-
-
 def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the names of the metrics that `ablation` compares by default.
+    """Return the metrics that `ablation` compares by default: those of the task but Spearman's.
 
-    They are those of the task, but for Spearman's correlation: its test ranks all examples anew in
-    every round, and tasks that have it have Pearson's, too.
-
-    Args:
-      classes: The number of classes; 1 means regression.
-      task: The name of the task; None if it has none.
+    Its test ranks all examples anew in every round, and tasks that have it have Pearson's, too.
     """
     return tuple(name for name in metrics_for(classes, task) if name != 'spearman')
+
+
+def checked_metrics(
+    metrics: Sequence[str] | None, config: BertConfig, subject: Subject
+) -> Sequence[str]:
+    """Return metrics, by default `assessed_metrics`; ValueError if the model has another task."""
+    metrics = metrics or assessed_metrics(config.num_labels, subject.task)
+    check_metrics(metrics, config.num_labels)
+    return metrics
 
 
 def assess(
@@ -418,11 +360,7 @@ def assess(
 ) -> Ablated:
     """Compare each mask with the intact model, on one model or over several of one recipe.
 
-    Args:
-      swept: The logits of each model under the same masks, the first of which keeps all heads.
-      labels: The label of each example [E].
-      metrics: The names of the metrics, the most important first.
-      seed: The seed of the bootstrap, the randomization test and the random parts of the examples.
+    In each sweep, the first mask keeps all heads. The first metric is the task's own.
 
     Raises:
       ValueError: A metric is not offered over seeds, and there are several models.
@@ -439,8 +377,8 @@ def assess(
         ]
         several = len(alone) > 1
         assessed[metric] = assess_seeds(alone, masked, intact, labels) if several else alone[0]
-    tests = [what_is_tested(metrics, classes, each, labels) for each in intact]
-    of_models = {name: np.array([each[name] for each in tests]) for name in ('reached', 'p_learnt')}
+    tests = [learning_test(metrics, classes, each, labels) for each in intact]
+    tested, reached, larger_class, p_learnt = zip(*tests, strict=True)
     gain = None
     if len(models) == 1:
         gain = significance.selected_gain(first, *models[0], labels, seed=seed)
@@ -448,59 +386,23 @@ def assess(
         masks=masks,
         assessed=assessed,
         averages=tuple(mean_effect(first, *of_model, labels, seed=seed) for of_model in models),
+        tested=tested[0],
+        reached=np.array(reached),
+        larger_class=larger_class[0],
+        p_learnt=np.array(p_learnt),
         gain=gain,
-        **tests[0] | of_models,
     )
 
 
-def what_is_tested(
-    metrics: Sequence[str], classes: int, predictions: np.ndarray, labels: np.ndarray
-) -> dict[str, Any]:
-    """Return by what it is tested whether a model has learnt anything, and how it comes out.
-
-    Args:
-      metrics: The names of the metrics, the most important first.
-      classes: The number of classes; 1 means regression.
-      predictions: The prediction of the model for each example [E].
-      labels: The label of each example [E].
-
-    Returns:
-      By name: the metric that is `tested`, its value `reached`, the share of the `larger_class`
-      (NaN where a correlation is tested), and the p-value `p_learnt`.
-    """
-    name = tested(metrics, classes)
-    larger = np.unique_counts(labels).counts.max() / len(labels)
-    larger = float(larger) if name == 'accuracy' else math.nan
-    value = METRICS[name](predictions, labels)
-    if name == 'matthews':
-        p_value = p_matthews(predictions, labels)
-    else:
-        p_value = p_learnt(value, larger, len(labels))
-    return {'tested': name, 'reached': value, 'larger_class': larger, 'p_learnt': p_value}
-
-
 def instead(baseline: str, corpus: str = 'these texts') -> str:
-    """Return a sentence that says what a disabled head does.
-
-    Args:
-      baseline: 'uniform', 'zero', 'mean' or 'resample'.
-      corpus: The words for the texts that the mean output is over.
-    """
+    """Return a sentence on what a disabled head does; the mean output is over the corpus."""
     return f'A disabled head {_INSTEAD[baseline].format(corpus=corpus)}.'
 
 
 def named_masks(
     masks: str | Sequence[str] | Mapping[str, np.ndarray], config: BertConfig
 ) -> dict[str, np.ndarray]:
-    """Return the masks [M, L, N] of each set, as `ablation` takes them.
-
-    Args:
-      masks: The names of sets, or masks by the name of their set.
-      config: The configuration of the model.
-
-    Raises:
-      ValueError: A set is unknown, or there is none.
-    """
+    """Return the masks [M, L, N] of each set that `ablation` is given; ValueError if unknown."""
     if isinstance(masks, Mapping):
         return {name: np.asarray(each, np.float32) for name, each in masks.items()}
     names = [masks] if isinstance(masks, str) else list(masks)
@@ -513,21 +415,8 @@ def named_masks(
     return {name: SETS[name](config) for name in names}
 
 
-def _frame(ablated: Ablated, meaning: str):
-    return framed(
-        ('metric', 'test', 'disabled', *_COLUMNS),
-        [
-            (metric, each.test, *row)
-            for metric, each in ablated.assessed.items()
-            for row in rows_of(each, _COLUMNS)
-        ],
-        'Score without what is disabled, and its change (95 % interval). ' + meaning,
-        colours=colours_of(ablated.found, _COLUMNS, by=('metric',)),
-    )
-
-
 def _best_alone(ablated: Ablated):
-    shape, rows = ablated.shape, rows_of(ablated.found, _SHOWN)
+    shape, rows = ablated.shape, effects.rows_of(ablated.found, _SHOWN)
     difference = ablated.found.difference
     best = np.where(np.isnan(difference), -np.inf, difference).reshape(shape).argmax(axis=1)
     return framed(
@@ -536,34 +425,30 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'The best head of each layer alone, {title_of(ablated.found)} (Michel et al. 2019, table '
-        '2). Being chosen here flatters it.',
+        f'The best head of each layer alone, {effects.title_of(ablated.found)} (Michel et al. '
+        '2019, table 2). Being chosen here flatters it.',
     )
 
 
-def _draw_heads(result: Ablation):
-    heads = result.sets['heads']
-    caption = f'Score without each head less score with all ({result.subject.as_in("Figure 8")}).'
-    source = plots.Source('heads', 'difference', heads.metric, times=100)
-    return draw_heads(heads.found, heads.shape, f'{caption} {result.meaning}', source)
-
-
-def _draw_layers(result: Ablation):
-    published, layers = _published('layers', result.subject.task), result.sets['layers']
-    return draw_layers(
-        layers.found,
-        'Score without all heads of a layer less score with all '
-        f'({result.subject.as_in("Figure 9")}). {result.meaning}',
-        plots.Source('layers', 'difference', layers.metric, times=100),
-        published=None if published is None else 100 * published,
-        published_name='paper: BERT-base',
+def _draw(result: Ablation, name: str):
+    ablated, published = result.sets[name], _published(name, result.subject.task)
+    theirs = {}
+    if name == 'layers' and published is not None:
+        theirs = {'published': 100 * published, 'published_name': 'paper: BERT-base'}
+    return effects.draw_effects(
+        name,
+        ablated.found,
+        ablated.shape,
+        f'Score without {effects.WITHOUT[name]} less score with all '
+        f'({result.subject.as_in(_PUBLISHED[name][0])}). {result.meaning}',
+        plots.Source(name, 'difference', ablated.metric, times=100),
+        **theirs,
     )
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:
     """Return the paper's differences to its baseline, [L, N] or [L]."""
-    published = {'heads': paper.disable_one_head, 'layers': paper.disable_one_layer}
-    found = published[name](task) if name in published else None
+    found = _PUBLISHED[name][1](task) if name in _PUBLISHED else None
     return None if found is None else found.differences
 
 
@@ -582,7 +467,7 @@ def _compared(name: str, published: np.ndarray, ablated: Ablated) -> Finding:
         unit='rank correlation',
         sample=len(ours),
         sample_of='masks',
-        source=f'{SOURCE}, Figure {8 if published.ndim == 2 else 9}',
+        source=f'{SOURCE}, {_PUBLISHED[name][0]}',
         template='In the paper, best to lose is {best} ({best_change:+.1f} points) and worst '
         '{worst} ({worst_change:+.1f})'
         + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.'),

@@ -7,6 +7,7 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -14,42 +15,23 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed, least_p
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import effects, marks, populations
 from bert_secrets_jax.analyses.ablation import (
-    NAMES,
     SOURCE,
     Ablated,
     assess,
-    assessed_metrics,
+    checked_metrics,
     instead,
     named_masks,
 )
-from bert_secrets_jax.analyses.effects import (
-    colours_of,
-    draw_heads,
-    draw_layers,
-    extremes_of,
-    findings_of,
-    frame_of,
-    intact_of,
-    notes_of,
-    title_of,
-)
 from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
-from bert_secrets_jax.analyses.populations import (
-    ANY_FINETUNING,
-    ANY_FINETUNING_HERE,
-    THIS_MODEL,
-    population,
-)
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
@@ -87,7 +69,7 @@ class AblationOverSeeds(Result):
     @property
     def population(self) -> str:
         """The population of the means, their intervals and what is significant."""
-        return THIS_MODEL if len(self.seeds) < 2 else ANY_FINETUNING
+        return populations.THIS_MODEL if len(self.seeds) < 2 else populations.ANY_FINETUNING
 
     @property
     def _over(self) -> str:
@@ -95,120 +77,89 @@ class AblationOverSeeds(Result):
         return f'over {count} fine-tunings' if count > 1 else 'in one fine-tuning'
 
     def frames(self):
-        caption = self._caption()
+        caption = (
+            f'Change of the score without what is disabled: mean {self._over}, spread, and 95 % '
+            f'interval. Flips of seeds give a p_max_t of at least {least_p(len(self.seeds)):.2g}. '
+            f'{instead(self.baseline)}'
+        )
         frames = {
-            name: frame_of(each.assessed, _COLUMNS, caption, key='metric')
+            name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
             for name, each in self.sets.items()
         }
         if 'heads' in self.sets:
-            frames['heads_extremes'] = extremes_of(self.sets['heads'].found, _COLUMNS)
+            frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
         if len(self.seeds) > 1:
-            frames['agreement'] = self._agreement()
-        frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
-        return frames
+            frames['agreement'] = framed(
+                ('masks', 'metric', *(field.name for field in dataclasses.fields(Agreement))),
+                [
+                    (name, metric, *dataclasses.astuple(each.seeds.agreement))
+                    for name, ablated in self.sets.items()
+                    for metric, each in ablated.assessed.items()
+                ],
+                'Agreement of two fine-tunings: mean rank correlation, ICC(1) and ICC(3,1), with '
+                '95 % intervals over seeds.',
+            )
+        return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
 
     def figures(self):
-        drawings = {'heads': self._draw_heads, 'layers': self._draw_layers}
-        return Figures({name: draw for name, draw in drawings.items() if name in self.sets})
+        names = [name for name in effects.WITHOUT if name in self.sets]
+        return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
 
     def findings(self):
         first = next(iter(self.sets.values()))
         found = first.warnings(*(f'with seed {seed}, the fine-tuned model' for seed in self.seeds))
         for name, each in self.sets.items():
-            found += findings_of(
-                each.found,
-                name=f'{name} over seeds',
-                what=NAMES.get(name, 'sets of heads'),
-                source=SOURCE,
-                extremes=name != 'one_head_left',
-            )
+            of = {'name': f'{name} over seeds', 'extremes': name != 'one_head_left'}
+            found += effects.findings_of(each.found, name, source=SOURCE, **of)
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
-        name = f'{title_of(first.found)} with all heads, mean {self._over}'
-        return [*found, intact_of(first.found, name=name, source=SOURCE)]
+        name = f'{effects.title_of(first.found)} with all heads, mean {self._over}'
+        return [*found, effects.intact_of(first.found, name=name, source=SOURCE)]
 
     def notes(self):
         notes = [
             f'{instead(self.baseline)} Intervals and significance are for '
-            f'{population(len(self.seeds))}.'
+            f'{populations.population(len(self.seeds))}.'
         ]
         if len(self.seeds) > 1:
+            here = populations.ANY_FINETUNING_HERE
             notes.append(
                 'Significant is what two corrections find. Flips of the signs of seeds ask for no '
-                f"distribution, for {ANY_FINETUNING_HERE}. Holm's takes effects over seeds to be "
-                'about normal, and counts examples as a sample.'
+                f"distribution, for {here}. Holm's takes effects over seeds to be about normal, "
+                'and counts examples as a sample.'
             )
         return notes
 
     def head_notes(self):
-        if 'heads' not in self.sets:
-            return {}
-        heads = self.sets['heads']
-        name = f'{title_of(heads.found)} without it, over fine-tunings'
-        return {name: notes_of(heads.found, heads.shape)}
+        return {
+            f'{effects.title_of(each.found)} without it, over fine-tunings': effects.notes_of(
+                each.found, each.shape
+            )
+            for name, each in self.sets.items()
+            if name == 'heads'
+        }
 
     def head_marks(self):
         if 'heads' not in self.sets:
             return []
         heads = self.sets['heads']
-        what = f'{title_of(heads.found)} {self._over}'
+        what = f'{effects.title_of(heads.found)} {self._over}'
         return marks.mark_effects(heads.found, heads.shape, rank=marks.OVER_SEEDS, what=what)
-
-    def _caption(self) -> str:
-        flips = least_p(len(self.seeds))
-        return (
-            f'Change of the score without what is disabled: mean {self._over}, spread, and 95 % '
-            f'interval. Flips of seeds give a p_max_t of at least {flips:.2g}. '
-            f'{instead(self.baseline)}'
-        )
 
     def _by_seed(self, ablated: Ablated):
         rows = [
-            (
-                metric,
-                disabled,
-                seed,
-                100 * each.seeds.intact[place],
-                100 * each.seeds.difference[place, index],
-            )
+            (metric, disabled, seed, 100 * intact, 100 * change)
             for metric, each in ablated.assessed.items()
-            for index, disabled in enumerate(each.names)
-            for place, seed in enumerate(self.seeds)
+            for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
+            for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)
         ]
+        coloured = {'difference_points': 'difference'}
         return framed(
             ('metric', 'disabled', 'seed', 'intact_points', 'difference_points'),
             rows,
             'The difference in every fine-tuning.',
-            colours=colours_of(
-                ablated.found, {'difference_points': 'difference'}, by=('metric', 'seed')
-            ),
+            colours=effects.colours_of(ablated.found, coloured, by=('metric', 'seed')),
         )
-
-    def _agreement(self):
-        names = [field.name for field in dataclasses.fields(Agreement)]
-        rows = [
-            (name, metric, *dataclasses.astuple(each.seeds.agreement))
-            for name, ablated in self.sets.items()
-            for metric, each in ablated.assessed.items()
-        ]
-        return framed(
-            ('masks', 'metric', *names),
-            rows,
-            'Agreement of two fine-tunings: mean rank correlation, ICC(1) and ICC(3,1), with 95 % '
-            'intervals over seeds.',
-        )
-
-    def _draw_heads(self):
-        heads = self.sets['heads']
-        caption = f'Score without each head less score with all, mean {self._over}.'
-        source = plots.Source('heads', 'mean_points', heads.metric)
-        return draw_heads(heads.found, heads.shape, f'{caption} {instead(self.baseline)}', source)
-
-    def _draw_layers(self):
-        caption = f'Score without all heads of a layer less score with all, mean {self._over}.'
-        layers = self.sets['layers']
-        source = plots.Source('layers', 'mean_points', layers.metric)
-        return draw_layers(layers.found, f'{caption} {instead(self.baseline)}', source)
 
 
 def ablation_over_seeds(
@@ -229,15 +180,10 @@ def ablation_over_seeds(
         for anything to be significant by flips of seeds. With one, the effects, intervals and
         p-values are those of `ablation`.
       examples: The labelled texts.
-      masks: The names of sets of masks, or masks of your own, as in `ablation`.
-      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
-        over the examples.
-      metrics: The names of the metrics, the most important first: any but 'spearman'. None takes
-        those of `ablation`.
-      seed: The seed of the bootstrap and the randomization test of each model by itself and, for
-        'resample', of the draw of other examples.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      masks, baseline, metrics: As in `ablation`, but the metrics are any but 'spearman', and the
+        mean of 'mean' is that over the examples.
+      seed: The seed of the bootstrap and the randomization test of each model, and of donors.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.
@@ -248,27 +194,29 @@ def ablation_over_seeds(
     models = all_models(tuned)
     config = models[0].config
     labels = labels_of(examples, config)
-    metrics = metrics or assessed_metrics(config.num_labels, subject.task)
-    check_metrics(metrics, config.num_labels)
+    metrics = checked_metrics(metrics, config, subject)
     check_alike(models)
+    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     sets = {}
     for name, chosen in named_masks(masks, config).items():
         swept = []
         for place, model in enumerate(models, 1):
             logging.info('Fine-tuning %d of %d: %s', place, len(models), name)
-            swept.append(
-                sweep_examples(
-                    model,
-                    examples,
-                    mask_sets.with_intact(chosen),
-                    baseline=baseline,
-                    donor_seed=seed,
-                    compute=compute,
-                )
-            )
-        ablated = assess(swept, labels, metrics, seed=seed)
+            swept.append(sweep_examples(model, examples, with_intact(chosen), **how))
+        sets[name] = assess(swept, labels, metrics, seed=seed)
         if len(models) == 1:
-            alone = {metric: as_one_seed(each) for metric, each in ablated.assessed.items()}
-            ablated = dataclasses.replace(ablated, assessed=alone)
-        sets[name] = ablated
+            alone = {metric: as_one_seed(each) for metric, each in sets[name].assessed.items()}
+            sets[name] = dataclasses.replace(sets[name], assessed=alone)
     return AblationOverSeeds(subject, baseline, seeds_of(tuned), sets)
+
+
+def _draw(result: AblationOverSeeds, name: str):
+    ablated = result.sets[name]
+    return effects.draw_effects(
+        name,
+        ablated.found,
+        ablated.shape,
+        f'Score without {effects.WITHOUT[name]} less score with all, mean {result._over}. '
+        f'{instead(result.baseline)}',
+        plots.Source(name, 'mean_points', ablated.metric),
+    )

@@ -2,7 +2,7 @@
 
 All methods take one test: what the model does without the tokens that they name.
 
-Shapes: E texts, M methods, P shares of tokens.
+Shapes: T tokens, E texts, P shares of tokens.
 """
 
 import dataclasses
@@ -16,31 +16,17 @@ import scipy.special
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
+from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.significance import LEVEL
-from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions import faithfulness as tests
+from bert_secrets_jax.contributions import scores as scoring
 from bert_secrets_jax.contributions.decomposition import check_classifies
-from bert_secrets_jax.contributions.faithfulness import (
-    FEWEST_TOKENS,
-    MEASURES,
-    SHARES,
-    Compared,
-    Faithfulness,
-    check_shares,
-    compare,
-    faithfulness,
-)
-from bert_secrets_jax.contributions.scores import (
-    METHODS,
-    RANDOM,
-    SOURCES,
-    TIMES_INPUT,
-    TokenScores,
-    check_methods,
-    scores_of,
-)
+from bert_secrets_jax.contributions.faithfulness import MEASURES, SHARES, Compared, Faithfulness
+from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SOURCES, TIMES_INPUT, TokenScores
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.metrics import predictions
@@ -49,7 +35,15 @@ from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'DeYoung et al. 2020'
-RIVALS = (RANDOM, TIMES_INPUT)
+# The methods that others are compared with, and their names in columns.
+RIVALS = {RANDOM: 'random', TIMES_INPUT: 'gradient_x_input'}
+# The attribute of the effects beyond a rival in each column of a frame.
+_BEYOND = {
+    'beyond_': 'difference',
+    'low_beyond_': 'low',
+    'high_beyond_': 'high',
+    'corrected_p_beyond_': 'corrected',
+}
 # The column of the exact effect beside the methods' scores of a token.
 EFFECT = 'effect of deleting it'
 # To be raised whenever a method gives other scores: kept ones are then computed again.
@@ -69,8 +63,8 @@ class ScoredText:
       special: [T] Whether a token is a [CLS] or [SEP] that the tokenizer added.
       prediction: The name of the predicted class, or the predicted value of a regression.
       probability: The probability of the predicted class; NaN of a regression.
-      scores: [T] The scores by each method, and under `EFFECT` what deleting the token takes from
-        the logit of the predicted class less the mean of the others.
+      scores: [T] The scores by each method, and under `EFFECT` the fall of the logit of the class
+        less the mean of the others if the token is deleted.
     """
 
     tokens: tuple[str, ...]
@@ -88,8 +82,8 @@ class Attribution(Result):
       subject: The names of the model and the texts.
       test: The findings of the test of all methods, text by text.
       classes: The number of classes; 1 for a regression.
-      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
-        the larger class, and the p-value. None if not all texts have labels.
+      learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if
+        not all texts have labels.
       token_scores: The scores of the tokens of the first texts.
       seed: The seed of the bootstraps.
     """
@@ -100,41 +94,45 @@ class Attribution(Result):
     subject: Subject
     test: Faithfulness
     classes: int
-    learnt: tuple[str, float, float, float] | None
+    learnt: Learnt | None
     token_scores: tuple[ScoredText, ...]
     seed: int
 
     @functools.cached_property
     def compared(self) -> dict[str, Compared]:
         """The methods compared by each measure that applies to two texts or more."""
-        found = {}
-        for measure, values in self.test.measures.items():
-            if (~np.isnan(values).any(axis=0)).sum() > 1:
-                found[measure] = compare(
-                    self.test.methods,
-                    values,
-                    rivals=RIVALS,
-                    more_is_better=MEASURES[measure],
-                    limit=self._limit(measure),
-                    level=LEVEL,
-                    seed=self.seed,
-                )
-        return found
-
-    @property
-    def _texts(self) -> int:
-        return len(self.test.tokens)
+        return {
+            measure: tests.compare(
+                self.test.methods,
+                values,
+                rivals=tuple(RIVALS),
+                more_is_better=MEASURES[measure],
+                # Correlations and probabilities have a greatest size, values have none.
+                limit=math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0,
+                level=LEVEL,
+                seed=self.seed,
+            )
+            for measure, values in self.test.measures.items()
+            if (~np.isnan(values).any(axis=0)).sum() > 1
+        }
 
     @property
     def _fall(self) -> str:
         return 'change of the value' if self.classes == 1 else 'fall of the probability'
 
+    @property
+    def _curves(self) -> dict[str, np.ndarray]:
+        """The mean over texts of each method at each share, by the measure; NaN without texts."""
+        names = ('comprehensiveness', 'sufficiency')
+        return {name: quietly(np.nanmean, getattr(self.test, name), axis=-1) for name in names}
+
     def frames(self):
+        methods = self.test.methods
         return {
             'methods': framed(
                 (
                     'method', 'measure', 'mean', 'low', 'high',
-                    *(f'{name}{rival}' for rival in _RIVALS for name in _BEYOND),
+                    *(f'{name}{rival}' for rival in RIVALS.values() for name in _BEYOND),
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
@@ -145,51 +143,52 @@ class Attribution(Result):
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
                 [
-                    (method, measure, float(share), _mean(each[row, column]))
-                    for measure, each in self._curves.items()
-                    for row, method in enumerate(self.test.methods)
-                    for column, share in enumerate(self.test.shares)
+                    (method, measure, float(share), mean)
+                    for measure, curves in self._curves.items()
+                    for method, curve in zip(methods, curves, strict=True)
+                    for share, mean in zip(self.test.shares, curve, strict=True)
                 ],
                 f'Mean {self._fall} by the share of tokens that is deleted or kept.',
             ),
             'tokens': framed(
-                ('text', 'place', 'token', 'special', *self.test.methods, EFFECT),
+                ('text', 'place', 'token', 'special', *methods, EFFECT),
                 [
-                    (
-                        number, place + 1, token, bool(text.special[place]),
-                        *(
-                            float(text.scores[method][place])
-                            for method in (*self.test.methods, EFFECT)
-                        ),
-                    )
+                    (number, place, *of_token)
                     for number, text in enumerate(self.token_scores, 1)
-                    for place, token in enumerate(text.tokens)
+                    for place, of_token in enumerate(
+                        zip(
+                            text.tokens, text.special.tolist(),
+                            *(text.scores[each].tolist() for each in (*methods, EFFECT)),
+                            strict=True,
+                        ),
+                        1,
+                    )
                 ],
                 'Scores of the tokens of some texts by each method, and the effect of deleting '
                 'each.',
             ),
         }  # fmt: skip
 
-    @property
-    def _curves(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self.test, name) for name in ('comprehensiveness', 'sufficiency')}
-
     def _rows(self) -> Iterator[tuple]:
+        methods = self.test.methods
         for measure, found in self.compared.items():
-            for row, method in enumerate(self.test.methods):
-                numbers = [found.mean[row], found.low[row], found.high[row]]
-                for rival in RIVALS:
-                    numbers += _beyond(found, rival, method, self.test.methods)
+            beyond = np.full((len(RIVALS), len(_BEYOND), len(methods)), math.nan)
+            for place, rival in enumerate(RIVALS):
+                if rival in found.beyond:
+                    of_others = [getattr(found.beyond[rival], each) for each in _BEYOND.values()]
+                    beyond[place][:, np.array(methods) != rival] = of_others
+            for row, method in enumerate(methods):
                 best = int(method in (found.best, *found.tied))
-                yield (method, measure, *map(float, numbers), best, found.texts, SOURCES[method])
-        for row, method in enumerate(self.test.methods):
-            known = self.test.signed[row][~np.isnan(self.test.signed[row])]
+                numbers = *_interval(found, row), *beyond[..., row].ravel(), best, found.texts
+                yield (method, measure, *numbers, SOURCES[method])
+        blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
+        for method, values in zip(methods, self.test.signed, strict=True):
+            known = values[~np.isnan(values)]
             if len(known) > 1:
-                found = compare([method], known[None], rivals=(), more_is_better=True, limit=1.0)
-                numbers = [found.mean[0], found.low[0], found.high[0]]
-                blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
+                how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
+                found = tests.compare([method], known[None], **how)
                 yield (
-                    method, 'rank correlation with sign', *map(float, numbers), *blank, len(known),
+                    method, 'rank correlation with sign', *_interval(found, 0), *blank, len(known),
                     SOURCES[method],
                 )  # fmt: skip
 
@@ -208,19 +207,21 @@ class Attribution(Result):
             'read.',
             'A text without some tokens may be unlike any that the model has seen.',
         ]
-        if self._texts < FEW:
+        if len(self.test.tokens) < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
         return notes
 
     def _warnings(self) -> Iterator[Finding]:
-        if self.learnt is not None and learnt_nothing(self.learnt[-1]):
-            yield not_learnt('the model', *self.learnt, self._texts)
-        warning = functools.partial(Finding, warning=True, **self._of | {'sample': self._texts})
-        median = float(np.median(self.test.tokens))
+        tokens, texts = self.test.tokens, len(self.test.tokens)
+        if self.learnt is not None:
+            yield from if_not_learnt('the model', self.learnt, texts)
+        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
+        warning = functools.partial(Finding, **of)
+        median = float(np.median(tokens))
         if median >= SHORT and not self.compared:
             yield warning(
                 name='texts are too few',
-                estimate=int((self.test.tokens >= FEWEST_TOKENS).sum()),
+                estimate=int((tokens >= tests.FEWEST_TOKENS).sum()),
                 unit='texts',
                 template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
                 'needed: give more texts, with several tokens each.',
@@ -245,14 +246,8 @@ class Attribution(Result):
                 '{sample:,}), too few to tell methods apart: give longer texts.',
             )
 
-    @property
-    def _of(self) -> dict[str, str]:
-        """The fields that all findings have in common."""
-        return {'sample_of': 'texts', 'source': SOURCE}
-
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
-            row = self.test.methods.index(found.best)
             rivals = [each for each in found.tied if each != found.best]
             template = 'By {measure}, {where} explains this model best ({estimate:.2f})'
             if RANDOM in (found.best, *rivals):
@@ -260,19 +255,19 @@ class Attribution(Result):
                     'By {measure}, nothing explains this model clearly better than random tokens; '
                     '{where} does best ({estimate:.2f}).'
                 )
-            elif rivals:
-                template += ', not clearly better than {tied}.'
             else:
-                template += '.'
+                template += ', not clearly better than {tied}.' if rivals else '.'
+            is_rank = measure == 'rank correlation'
             yield measured(
                 f'best method: {measure}',
-                (found.mean[row], found.low[row], found.high[row]),
+                _interval(found, self.test.methods.index(found.best)),
                 where=found.best,
-                unit=self._unit(measure),
+                unit="Spearman's rank correlation" if is_rank else self._fall,
                 sample=found.texts,
+                sample_of='texts',
+                source=SOURCE,
                 template=template,
                 numbers={'measure': measure, 'tied': _listed(rivals)},
-                **self._of,
             )
 
     def _beyond_rivals(self) -> Iterator[Finding]:
@@ -281,27 +276,16 @@ class Attribution(Result):
                 if rival not in found.beyond:
                     continue
                 effects = found.beyond[rival]
-                real = effects.corrected <= LEVEL
                 gain = effects.difference if MEASURES[measure] else -effects.difference
-                for which, sign in (('better', 1), ('worse', -1)):
+                for which, better in (('better', gain > 0), ('worse', gain < 0)):
                     yield how_many(
                         f'significantly {which} than {rival}: {measure}',
-                        real & (sign * gain > 0),
+                        (effects.corrected <= LEVEL) & better,
                         'methods',
                         sample=found.texts,
-                        **self._of,
+                        sample_of='texts',
+                        source=SOURCE,
                     )
-
-    def _limit(self, measure: str) -> float:
-        """The greatest size of a measure: correlations and probabilities have one, values not."""
-        return math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0
-
-    def _unit(self, measure: str) -> str:
-        return "Spearman's rank correlation" if measure == 'rank correlation' else self._fall
-
-
-_RIVALS = ('random', 'gradient_x_input')
-_BEYOND = ('beyond_', 'low_beyond_', 'high_beyond_', 'corrected_p_beyond_')
 
 
 def _listed(methods: Sequence[str]) -> str:
@@ -310,29 +294,14 @@ def _listed(methods: Sequence[str]) -> str:
     return ' or '.join(methods) if more <= 0 else f'{", ".join(methods[:2])} and {more} more'
 
 
-def _beyond(found: Compared, rival: str, method: str, methods: Sequence[str]) -> list[float]:
-    """Return the paired difference of a method from a rival, its interval and its p-value."""
-    if rival not in found.beyond or method == rival:
-        return [math.nan] * len(_BEYOND)
-    row = [each for each in methods if each != rival].index(method)
-    names = ('difference', 'low', 'high', 'corrected')
-    return [getattr(found.beyond[rival], name)[row] for name in names]
-
-
-def _mean(of_texts: np.ndarray) -> float:
-    """Return the mean over the texts that it applies to; NaN if there are none."""
-    known = of_texts[~np.isnan(of_texts)]
-    return float(known.mean()) if len(known) else math.nan
+def _interval(found: Compared, row: int) -> tuple[float, float, float]:
+    return float(found.mean[row]), float(found.low[row]), float(found.high[row])
 
 
 def _draw_curves(result: Attribution):
-    methods = result.test.methods
     return plots.share_curves(
         {
-            measure: {
-                method: np.array([_mean(of_share) for of_share in each[row]])
-                for row, method in enumerate(methods)
-            }
+            measure: dict(zip(result.test.methods, each, strict=True))
             for measure, each in result._curves.items()
         },
         result.test.shares,
@@ -349,7 +318,7 @@ def _draw_methods(result: Attribution):
     for measure, found in result.compared.items():
         title = measure if MEASURES[measure] else f'{measure} (less is better)'
         points[title] = found.mean, found.low, found.high
-        filled[title] = np.array([each in (found.best, *found.tied) for each in methods])
+        filled[title] = np.isin(methods, (found.best, *found.tied))
     return plots.interval_panels(methods, points, filled=filled).captioned(
         'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
         'that cannot be told apart from it.',
@@ -374,14 +343,12 @@ def attribution(
 
     Args:
       tuned: The model, with a classifier of texts or a regression. Of several, the first is used.
-      examples: The texts; where all have labels, it is also told whether the model has learnt
-        anything.
+      examples: The texts; with labels, it is also told whether the model has learnt anything.
       methods: The names of the methods, those of `token_scores`.
       shares: The shares of tokens that are deleted or kept.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
-      compute: How it is computed.
-      subject: The names of the model and the texts, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.
@@ -391,27 +358,25 @@ def attribution(
     """
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)
     check_classifies(model)
-    check_methods(methods)
-    check_shares(shares)
+    scoring.check_methods(methods)
+    tests.check_shares(shares)
     if shown < 0:
         raise ValueError(f'shown is the number of texts that are shown, 0 or more, not {shown}.')
     config, labels = model.config, None
     if all(example.label is not None for example in examples):
         labels = labels_of(examples, config)
     encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
-
     score = functools.partial(
-        scores_of, model, encoded, methods=methods, seed=seed, compute=compute
+        scoring.scores_of, model, encoded, methods=methods, seed=seed, compute=compute
     )
     read = encoded.input_ids, encoded.token_type_ids
     key = model.params, repr(config), *read, list(methods), seed, _SCORED
     scores = store.kept(compute.folder, key, TokenScores, score)
-    test = faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
+    test = tests.faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None
     if labels is not None:
         metrics = assessed_metrics(config.num_labels, subject.task)
-        tested = what_is_tested(metrics, config.num_labels, predictions(scores.logits), labels)
-        learnt = tuple(tested.values())
+        learnt = learning_test(metrics, config.num_labels, predictions(scores.logits), labels)
     texts = range(min(shown, len(examples)))
     return Attribution(
         subject=subject,

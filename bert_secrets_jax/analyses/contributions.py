@@ -6,7 +6,6 @@ Shapes: L layers, N heads.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -15,17 +14,10 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
+from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.tables import (
-    OverRuns,
-    Tables,
-    grids_frame,
-    half_width,
-    heads_frame,
-    interval_of,
-    mean_over_runs,
-)
+from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, mean_over_runs
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
@@ -39,7 +31,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -58,11 +50,8 @@ SINKS = ('[CLS]', 'all [SEP]', 'period or comma')
 # A head is a sink if at least half is at one of these kinds, and puts out next to nothing if its
 # output is below a tenth of the mean of its layer: the example that the published code gives.
 HALF, NEXT_TO_NOTHING = 0.5, 0.1
-BY_WEIGHTS, BY_NORMS, BY_OUTPUT = (
-    'sinks by weights',
-    'sinks by norms',
-    'heads with next to no output',
-)
+BY_WEIGHTS, BY_NORMS = 'sinks by weights', 'sinks by norms'
+BY_OUTPUT = 'heads with next to no output'
 _NORMS = 'share of norms'
 _OF_LAYER = 'of the mean of its layer'
 
@@ -94,10 +83,9 @@ class Lost:
       meaning: A sentence that says what a disabled head does.
       examples: The number of examples.
       difference: [L, N] The score without the head less that of the intact model.
-      changes: [L, N] Whether losing it changes the score significantly (Holm over all heads), and
-        is not shown to change it by less than MARGIN.
-      equal: [L, N] Whether it is shown to change it by less than MARGIN (two one-sided tests, Holm
-        over all heads).
+      changes: [L, N] Whether losing it changes the score significantly, and is not `equal`.
+      equal: [L, N] Whether it is shown to change it by less than MARGIN (two one-sided tests). Both
+        are corrected for all heads (Holm).
     """
 
     metric: str
@@ -119,6 +107,7 @@ class Contributions(Result):
       lost: The effect of losing each head; None if it was not measured.
     """
 
+    title: ClassVar[str] = 'What heads move, beside what they look at'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -127,13 +116,14 @@ class Contributions(Result):
     lost: Lost | None = None
 
     @property
-    def title(self) -> str:
-        return 'What heads move, beside what they look at'
-
-    @property
     def kinds(self) -> list[str]:
         """The kinds of tokens that the texts have."""
         return [name for name in KINDS if self.weights[name].count]
+
+    @property
+    def sinks(self) -> list[str]:
+        """Those that a head may attend to for want of anything to do."""
+        return [name for name in SINKS if name in self.kinds]
 
     @property
     def inactive(self) -> dict[str, Bool[np.ndarray, 'L N']]:
@@ -145,46 +135,86 @@ class Contributions(Result):
         }
 
     def verdicts(self):
-        return [
-            verdicts.sep_moves_little(
-                *(each['all [SEP]'] for each in (self.weights, self.moved.norms))
-            )
-        ]
+        tables = self.weights, self.moved.norms
+        return [verdicts.sep_moves_little(*(each['all [SEP]'] for each in tables))]
 
     def frames(self):
         tables = {f'{name}, weights': table for name, table in self.weights.items()}
+        units = dict.fromkeys(tables, SHARE)
         tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
-        units = dict.fromkeys(tables, SHARE) | {
-            f'{name}, norms': _NORMS for name in self.moved.norms
-        }
+        units = dict.fromkeys(tables, _NORMS) | units
         tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
+        published = paper.mixing_ratios()
+        lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
+        if self.lost is None:
+            lost = {}
         return {
-            'mixing': self._mixing(),
-            'inactive': self._inactive(),
-            'mixing_layers': self._mixing_layers(),
-            'kinds': self._kinds(),
+            'mixing': framed(
+                ('way', 'percent', 'low', 'high', *(f'published: {name}' for name in published)),
+                [
+                    (way, *interval, *(100 * ratios[way] for ratios in published.values()))
+                    for way, interval in self._mixing_means().items()
+                ],
+                'How much of a token comes from other tokens in a layer: mean over layers.',
+            ),
+            'inactive': framed(
+                ('inactive', 'heads', 'which', *lost),
+                [
+                    (
+                        group,
+                        int(where.sum()),
+                        ', '.join(head_name(*head) for head in np.argwhere(where)) or 'none',
+                        *(int(getattr(self.lost, name)[where].sum()) for name in lost.values()),
+                    )
+                    for group, where in self.inactive.items()
+                ],
+                'Inactive heads in three ways.',
+            ),
+            'mixing_layers': framed(
+                ('layer', 'way', 'percent', 'low', 'high'),
+                [
+                    (layer + 1, way, *curve[:, layer])
+                    for layer in range(len(self.moved.mixing.mean))
+                    for way, curve in self._mixing_curves().items()
+                ],
+                'The same of each layer, with 95 % intervals over examples.',
+                colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
+            ),
+            'kinds': framed(
+                ('layer', 'kind', 'weights', 'norms'),
+                [
+                    (layer + 1, name, weights.mean(), norms.mean())
+                    for name in self.kinds
+                    for layer, (weights, norms) in enumerate(
+                        zip(self.weights[name].mean, self.moved.norms[name].mean, strict=True)
+                    )
+                ],
+                'Shares of attention and of what is moved, means over the heads of a layer.',
+                colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
+            ),
             'activity': self._activity(),
-            'heads': heads_frame(tables, units, 'Every number of every head.'),
+            'heads': head_tables.heads_frame(tables, units, 'Every number of every head.'),
         }
 
     def figures(self):
-        drawings = {
-            'weights_and_norms': _draw_profiles,
-            'mixing': _draw_mixing,
-            'heads': _draw_heads,
-            'outputs': _draw_outputs,
-        }
-        return Figures({name: functools.partial(draw, self) for name, draw in drawings.items()})
+        return drawn(
+            self,
+            weights_and_norms=_draw_profiles,
+            mixing=_draw_mixing,
+            heads=_draw_heads,
+            outputs=_draw_outputs,
+        )
 
     def findings(self):
-        known = [name for name in self.kinds if name in (*SINKS, 'self')]
-        of_kinds = [finding for name in known for finding in self._kind_findings(name)]
-        return [
-            *of_kinds,
-            *self._mixing_findings(),
-            *self._inactive_findings(),
-            *self._loss_findings(),
+        name, of = 'how much of a token comes from others, by', self.moved.mixing.count
+        of_mixing = {'unit': '%', 'sample': int(of), 'source': SOURCE_OF_MIXING}
+        mixing = [
+            measured(f'{name} {way}', interval, **of_mixing)
+            for way, interval in self._mixing_means().items()
         ]
+        known = [name for name in self.kinds if name in (*SINKS, 'self')]
+        kinds = [finding for name in known for finding in self._kind_findings(name)]
+        return [*kinds, *mixing, *self._inactive_findings(), *self._loss_findings()]
 
     def notes(self):
         said = [
@@ -195,12 +225,11 @@ class Contributions(Result):
             said.append(
                 'LayerNorm stands before attention here, so both ways with the residual are one.'
             )
-        if self.lost is None:
-            said.append(
-                'Whether losing inactive heads matters was not measured, which takes an ablation.'
-            )
-        else:
-            said.append(f'{self.lost.meaning} Losing is measured in the model that was disabled.')
+        said.append(
+            'Whether losing inactive heads matters was not measured, which takes an ablation.'
+            if self.lost is None
+            else f'{self.lost.meaning} Losing is measured in the model that was disabled.'
+        )
         return said
 
     def head_notes(self):
@@ -216,9 +245,24 @@ class Contributions(Result):
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
         """Return the kind among SINKS that has most of each head [L, N], and its share."""
-        known = [name for name in SINKS if tables[name].count] or SINKS[:1]
+        known = self.sinks or SINKS[:1]
         grids = np.stack([tables[name].mean for name in known])
         return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
+
+    def _mixing_means(self) -> dict[str, np.ndarray]:
+        """Return the mean over layers by each of the ways of MIXING, with its interval, in %."""
+        table = [{'mixing': self.moved.mixing}]
+        means = (mean_over_runs(table, ['mixing'], np.s_[:, way]) for way in range(len(MIXING)))
+        return {way: 100 * np.array(mean.interval) for way, mean in zip(MIXING, means, strict=True)}
+
+    def _mixing_curves(self) -> dict[str, np.ndarray]:
+        """Return the mean of each layer and its interval in % [3, L], by each way of MIXING."""
+        table = self.moved.mixing
+        layers = range(len(table.mean))
+        return {
+            way: 100 * np.array([interval_of(table, (layer, index)) for layer in layers]).T
+            for index, way in enumerate(MIXING)
+        }
 
     def _kind_findings(self, name: str) -> list[Finding]:
         weights, norms = (
@@ -238,23 +282,9 @@ class Contributions(Result):
             measured(f'attention to {KINDS[name]}', weights.interval, unit=SHARE, **fields),
         ]
 
-    def _mixing_findings(self) -> list[Finding]:
-        fields = {
-            'unit': '%',
-            'sample': int(self.moved.mixing.count),
-            'source': SOURCE_OF_MIXING,
-        }
-        return [
-            measured(
-                f'how much of a token comes from others, by {way}',
-                100 * np.array(self._over_layers(index).interval),
-                **fields,
-            )
-            for index, way in enumerate(MIXING)
-        ]
-
     def _inactive_findings(self) -> Iterator[Finding]:
-        of_texts = {'sample': int(self.moved.outputs.count)}
+        outputs = self.moved.outputs
+        of_texts = {'sample': int(outputs.count)}
         for group, tables, source in (
             (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
             (BY_NORMS, self.moved.norms, SOURCE),
@@ -270,115 +300,33 @@ class Contributions(Result):
                     self.moved.norms[kinds[head]].mean[head]
                     for head in map(tuple, np.argwhere(where))
                 ]
-                yield measured(
-                    f'{group}: what they move from there',
-                    np.mean(shares),
-                    unit=_NORMS,
-                    source=SOURCE,
-                    **of_texts,
-                )
-        yield from self._output_findings()
-
-    def _output_findings(self) -> Iterator[Finding]:
-        table = self.moved.outputs
-        least = tuple(map(int, np.unravel_index(table.mean.argmin(), table.mean.shape)))
-        fields = {'sample': int(table.count), 'source': SOURCE_OF_INACTIVE}
-        yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **fields)
-        yield extreme(
-            'least output of a head', least, interval_of(table, least), unit=_OF_LAYER, **fields
-        )
+                name = f'{group}: what they move from there'
+                yield measured(name, np.mean(shares), unit=_NORMS, source=SOURCE, **of_texts)
+        least = head_tables.top_head(-outputs.mean)
+        of_texts['source'] = SOURCE_OF_INACTIVE
+        yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
+        name, interval = 'least output of a head', interval_of(outputs, least)
+        yield extreme(name, least, interval, unit=_OF_LAYER, **of_texts)
 
     def _loss_findings(self) -> Iterator[Finding]:
         lost = self.lost
-        if lost is None:
-            return
-        fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
-        for group, where in self.inactive.items():
+        known = {} if lost is None else self.inactive
+        for group, where in known.items():
             if not where.any():
                 continue
+            fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
             equal, changes = lost.equal[where], lost.changes[where]
-            margin = f'by {100 * MARGIN:g} points of {TITLES[lost.metric]}'
-            for which, those in (
-                (f'does not matter {margin}', equal),
-                ('changes the score significantly', changes),
-                ('cannot be told', ~equal & ~changes),
-            ):
+            for which, those in {
+                f'does not matter by {100 * MARGIN:g} points of {TITLES[lost.metric]}': equal,
+                'changes the score significantly': changes,
+                'cannot be told': ~equal & ~changes,
+            }.items():
                 yield how_many(f'losing {group} {which}', those, **fields)
             for which, heads in {group: where, 'other heads': ~where}.items():
                 if heads.any():
-                    yield measured(
-                        f'losing {group}: mean change, {which}',
-                        100 * np.nanmean(np.abs(lost.difference[heads])),
-                        unit='points',
-                        **fields,
-                    )
-
-    def _over_layers(self, index: int) -> OverRuns:
-        """Return the mean over layers of one of the ways of MIXING."""
-        return mean_over_runs([{'mixing': self.moved.mixing}], ['mixing'], np.s_[:, index])
-
-    def _mixing(self):
-        published = paper.mixing_ratios()
-        rows = []
-        for index, way in enumerate(MIXING):
-            mean = self._over_layers(index)
-            rows.append(
-                (
-                    way, 100 * mean.mean, 100 * mean.low, 100 * mean.high,
-                    *(100 * ratios[way] for ratios in published.values()),
-                )
-            )  # fmt: skip
-        return framed(
-            ('way', 'percent', 'low', 'high', *(f'published: {name}' for name in published)),
-            rows,
-            'How much of a token comes from other tokens in a layer: mean over layers.',
-        )
-
-    def _mixing_layers(self):
-        table = self.moved.mixing
-        rows = []
-        for layer, index in np.ndindex(table.mean.shape):
-            mean, reach = table.mean[layer, index], half_width(table, (layer, index))
-            rows.append(
-                (layer + 1, MIXING[index], 100 * mean, 100 * (mean - reach), 100 * (mean + reach))
-            )
-        return framed(
-            ('layer', 'way', 'percent', 'low', 'high'),
-            rows,
-            'The same of each layer, with 95 % intervals over examples.',
-            colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
-        )
-
-    def _kinds(self):
-        rows = [
-            (
-                layer + 1, name, self.weights[name].mean[layer].mean(),
-                self.moved.norms[name].mean[layer].mean(),
-            )
-            for name in self.kinds
-            for layer in range(len(self.weights[name].mean))
-        ]  # fmt: skip
-        return framed(
-            ('layer', 'kind', 'weights', 'norms'),
-            rows,
-            'Shares of attention and of what is moved, means over the heads of a layer.',
-            colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
-        )
-
-    def _inactive(self):
-        rows = []
-        for group, where in self.inactive.items():
-            names = ', '.join(head_name(*map(int, head)) for head in np.argwhere(where))
-            row = (group, int(where.sum()), names or 'none')
-            if self.lost is not None:
-                row += tuple(
-                    int(each[where].sum()) for each in (self.lost.equal, self.lost.changes)
-                )
-            rows.append(row)
-        columns = ('inactive', 'heads', 'which')
-        if self.lost is not None:
-            columns += ('shown_not_to_matter', 'change_the_score')
-        return framed(columns, rows, 'Inactive heads in three ways.')
+                    name = f'losing {group}: mean change, {which}'
+                    change = 100 * np.nanmean(np.abs(lost.difference[heads]))
+                    yield measured(name, change, unit='points', **fields)
 
     def _activity(self):
         (of_weights, weights), (of_norms, norms) = map(self._most, (self.weights, self.moved.norms))
@@ -432,19 +380,14 @@ def contributions(
         return progress(batches, what, size=lambda batch: batch.size)
 
     def one(what: str, statistic, maps_of) -> HeadTable:
-        statistics = {what: statistic}
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
-        return stream((pretrained,), shown(what), statistics, **given)[what]
+        return stream((pretrained,), shown(what), {what: statistic}, **given)[what]
 
-    found = Moved(
-        norms=measure(
-            pretrained, shown('Norms'), statistics(), mesh=settings.mesh,
-            maps_of=moved.shares_of_norms,
-        ),
-        mixing=one('Mixing ratios', moved.over_tokens, moved.mixing_ratios),
-        outputs=one('Outputs of heads', moved.beside_layer, moved.output_norms),
-        norm_first=pretrained.config.family.norm_first,
-    )  # fmt: skip
+    given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
+    norms = measure(pretrained, shown('Norms'), statistics(), **given)
+    mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
+    outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
+    found = Moved(norms, mixing, outputs, config.family.norm_first)
     return Contributions(subject or Subject(), weights, found, lost)
 
 
@@ -456,56 +399,51 @@ def statistics() -> list[Described]:
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
     """Return what losing each head does; None if single heads were not disabled.
 
-    Args:
-      ablation: A result of `ablation`, or None.
-      shape: The numbers of layers and heads of the model.
-
     Raises:
-      ValueError: The ablation is of a model with other layers or heads.
+      ValueError: The ablation is not of a model with so many layers and heads.
     """
     ablated = None if ablation is None else ablation.sets.get('heads')
     if ablated is None:
         return None
-    if ablated.masks.shape[1:] != shape:
+    if ablated.shape != shape:
         raise ValueError(
-            f'The ablation is of a model of {list(ablated.masks.shape[1:])} layers and heads, and '
-            f'this one has {list(shape)}: give that of the same model.'
+            f'The ablation is of a model of {list(ablated.shape)} layers and heads, and this one '
+            f'has {list(shape)}: give that of the same model.'
         )
     found = ablated.found
+    equal = found.equivalent <= LEVEL
     return Lost(
         metric=ablated.metric,
         meaning=ablation.meaning,
         examples=found.sample,
         difference=np.reshape(found.difference, shape),
-        changes=np.reshape((found.corrected <= LEVEL) & ~(found.equivalent <= LEVEL), shape),
-        equal=np.reshape(found.equivalent <= LEVEL, shape),
+        changes=np.reshape((found.corrected <= LEVEL) & ~equal, shape),
+        equal=np.reshape(equal, shape),
     )
 
 
 def _draw_profiles(result: Contributions):
-    kinds = [name for name in SINKS if name in result.kinds]
+    tables = {'weights': result.weights, 'norms': result.moved.norms}
     return plots.head_points(
         {
-            'by weights': {name: result.weights[name].mean for name in kinds},
-            'by norms': {name: result.moved.norms[name].mean for name in kinds},
+            f'by {name}': {kind: each[kind].mean for kind in result.sinks}
+            for name, each in tables.items()
         },
         label='share',
     ).captioned(
         'Shares of attention (left) and of what is moved (right): points are heads, lines means of '
         f'layers (in the manner of {SOURCE}).',
-        {
-            'by weights': plots.Source('heads', 'mean', '{}, weights'),
-            'by norms': plots.Source('heads', 'mean', '{}, norms'),
-        },
+        {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in tables},
     )
 
 
 def _draw_heads(result: Contributions):
-    kinds = [name for name in SINKS if name in result.kinds][:2]
-    grids: dict[str, np.ndarray] = {}
-    for name in kinds:
-        grids[f'{name}, weights'] = result.weights[name].mean
-        grids[f'{name}, norms'] = result.moved.norms[name].mean
+    tables = {'weights': result.weights, 'norms': result.moved.norms}
+    grids = {
+        f'{kind}, {name}': each[kind].mean
+        for kind in result.sinks[:2]
+        for name, each in tables.items()
+    }
     return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
         'The same of each head, for [CLS] and for all [SEP] together.',
         plots.Source('heads', 'mean'),
@@ -513,15 +451,9 @@ def _draw_heads(result: Contributions):
 
 
 def _draw_mixing(result: Contributions):
-    table = result.moved.mixing
-    curves = {}
-    for index, way in enumerate(MIXING):
-        reach = [half_width(table, (layer, index)) for layer in range(len(table.mean))]
-        mean = table.mean[:, index]
-        curves[way] = tuple(100 * each for each in (mean, mean - reach, mean + reach))
     of_bert = paper.mixing_ratios()['bert-base-uncased']
     return plots.layer_curves(
-        curves,
+        result._mixing_curves(),
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},
@@ -534,10 +466,11 @@ def _draw_mixing(result: Contributions):
 
 
 def _draw_outputs(result: Contributions):
+    title, outputs = 'output of each head', result.moved.outputs.mean
     return plots.head_grids(
-        {'output of each head': result.moved.outputs.mean},
+        {title: outputs},
         label=f'norm, {_OF_LAYER}',
-        marked={'output of each head': result.inactive[BY_OUTPUT]},
+        marked={title: result.inactive[BY_OUTPUT]},
     ).captioned(
         'Norm of what each head puts out, divided by the mean of its layer; red circles are heads '
         f'below {NEXT_TO_NOTHING:g} of it.',

@@ -3,15 +3,18 @@
 Shapes: M masks, L layers, N heads.
 """
 
+import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.stats
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, loss_in
+from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.significance import MARGIN
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 # The masks at either end in a frame, and in the figure of single fine-tunings.
 _LISTED, _DRAWN = 5, 4
+# Words for the masks of a set, by its name, as captions have them.
+WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 
 
 def title_of(effects: Effects) -> str:
@@ -42,13 +47,42 @@ def label_of(effects: Effects) -> str:
     return f'change of {title_of(effects)} ({_short(effects)})'
 
 
+def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
+    """Return the effects on the loss of a task with so many classes; one means regression.
+
+    The losses [M + 1, E] of each example are first those of the intact model.
+    """
+    return assess_losses(
+        losses[1:],
+        losses[0],
+        np.ones(losses.shape[1], int),
+        names=names,
+        outcome=loss_in('squared error' if classes == 1 else 'nats'),
+        sample_of='examples',
+        seed=seed,
+    )
+
+
+def mean_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means over the last axis and the ends of their 95 % intervals (Student's t).
+
+    A single value has no interval, and then the ends are NaN.
+    """
+    mean, count = values.mean(axis=-1), values.shape[-1]
+    if count < 2:
+        return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
+    error = values.std(axis=-1, ddof=1) / math.sqrt(count)
+    half = error * scipy.stats.t.ppf(0.975, count - 1)
+    return mean, mean - half, mean + half
+
+
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     """Return a row of a frame for every mask: its name and its numbers.
 
     Args:
       effects: The effects.
-      columns: The attribute of `Effects` by the name of the column, such as 'seeds.holm'. In a
-        column whose name ends with '_points', the numbers are multiplied by the outcome's scale.
+      columns: The attribute of `Effects` by the name of the column, such as 'seeds.holm'. Columns
+        with a name in '_points' are multiplied by the outcome's scale.
     """
     values = [
         operator.attrgetter(attribute)(effects)
@@ -59,38 +93,33 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
 
 
 def frame_of(
-    effects: Mapping[str, Effects], columns: Mapping[str, str], caption: str, *, key: str
+    effects: Mapping[Any, Effects], columns: Mapping[str, str], caption: str, *keys: str
 ) -> 'pandas.DataFrame':
-    """Return a frame with a row for every mask of several effects.
+    """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    Args:
-      effects: The effects, by what tells them apart, such as the metric.
-      columns: The columns, as in `rows_of`.
-      caption: The caption.
-      key: The name of the column that tells them apart.
+    They come by a name such as that of the metric, or by several names, whose columns are the keys.
+    The first of them tells the effects apart.
     """
-    rows = [(name, *row) for name, each in effects.items() for row in rows_of(each, columns)]
-    colours = colours_of(next(iter(effects.values())), columns, by=(key,))
-    return framed((key, 'disabled', *columns), rows, caption, colours=colours)
+    rows = [
+        (*([key] if len(keys) == 1 else key), *row)
+        for key, each in effects.items()
+        for row in rows_of(each, columns)
+    ]
+    colours = colours_of(next(iter(effects.values())), columns, by=keys[:1])
+    return framed((*keys, 'disabled', *columns), rows, caption, colours=colours)
 
 
 def colours_of(
     effects: Effects, columns: Mapping[str, str], *, by: Sequence[str]
 ) -> Colours | None:
-    """Return what a page may colour by in a frame with a row for each mask.
+    """Return what a page may colour by in a frame with a row for each mask (see `Colours`).
 
-    Args:
-      effects: The effects; None is returned unless there is one of each head, or of each layer.
-      columns: The columns, as in `rows_of`.
-      by: As in `Colours`.
+    It is None unless there is one mask of each head, or of each layer.
     """
     last = re.fullmatch(r'L(\d+)(?:-H(\d+))?', effects.names[-1])
-    if last is None:
-        return None
-    layers, heads = (int(each or 0) for each in last.groups())
+    layers, heads = (int(each or 0) for each in last.groups()) if last else (0, 0)
     names = [head_name(*each) for each in np.ndindex(layers, heads)]
-    names = names or [f'L{layer + 1}' for layer in range(layers)]
-    if list(effects.names) != names:
+    if list(effects.names) != (names or [f'L{layer + 1}' for layer in range(layers)]):
         return None
     sure = [name for name in columns if name.startswith(('low', 'high', 'p_'))]
     coloured = {'value': (), 'difference': sure}
@@ -102,12 +131,7 @@ def colours_of(
 
 
 def extremes_of(effects: Effects, columns: Mapping[str, str]) -> 'pandas.DataFrame':
-    """Return a frame of the masks with the lowest and the highest differences.
-
-    Args:
-      effects: The effects.
-      columns: The columns, as in `rows_of`.
-    """
+    """Return a frame, as of `rows_of`, of the masks with the lowest and the highest differences."""
     rows = rows_of(effects, columns)
     return framed(
         ('disabled', *columns),
@@ -117,119 +141,78 @@ def extremes_of(effects: Effects, columns: Mapping[str, str]) -> 'pandas.DataFra
 
 
 def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the effect of every head in words [L, N].
-
-    Args:
-      effects: The effects of single heads.
-      shape: The numbers of layers and heads.
-    """
-    texts = [_in_words(effects, index) for index in range(len(effects.difference))]
+    """Return the effect of every head in words [L, N], with its interval and its p-values."""
+    scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
+    texts = []
+    for index in range(len(effects.difference)):
+        estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
+        texts.append(
+            f'{estimate} {_short(effects)} ({low} to {high}, p = {effects.p_value[index]:.2g}, '
+            f'corrected {effects.corrected[index]:.2g})'
+        )
+        if effects.seeds is not None:
+            count = len(effects.seeds.intact)
+            alone = round(count * float(effects.seeds.significant_share[index]))
+            texts[-1] += f', significant in {alone} of {count} by themselves'
     return np.reshape(texts, shape)
 
 
-def _in_words(effects: Effects, index: int) -> str:
-    """Return the effect of one mask with its interval and its p-values."""
-    scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
-    estimate, low, high = (
-        f'{scale * each[index]:{form}}' for each in (effects.difference, effects.low, effects.high)
-    )
-    words = (
-        f'{estimate} {_short(effects)} ({low} to {high}, p = {effects.p_value[index]:.2g}, '
-        f'corrected {effects.corrected[index]:.2g})'
-    )
-    if effects.seeds is None:
-        return words
-    count = len(effects.seeds.intact)
-    alone = round(count * float(effects.seeds.significant_share[index]))
-    return f'{words}, significant in {alone} of {count} by themselves'
-
-
-def draw_heads(
-    effects: Effects, shape: tuple[int, ...], caption: str, source: plots.Source
+def draw_effects(
+    name: str,
+    effects: Effects,
+    shape: tuple[int, ...],
+    caption: str,
+    source: plots.Source,
+    **published: Any,
 ) -> plots.Figure:
-    """Draw the effect of every head, with circles for significant ones.
+    """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    Of effects over seeds, the extreme ones are drawn with those of each seed beside the grid.
-
-    Args:
-      effects: The effects of single heads.
-      shape: The numbers of layers and heads.
-      caption: The caption, to which the meaning of circles is added.
-      source: The column of a frame that is drawn.
+    The name is that of the set of masks. Over seeds, extreme heads are drawn with the effects of
+    each seed beside the grid. The meaning of circles or lines is added to the caption. Published
+    effects of layers are those that `plots.layer_effects` takes.
     """
-    scale, seeds = effects.outcome.scale, effects.seeds
+    scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
+    if name == 'layers':
+        ends = (scale * each for each in (effects.difference, effects.low, effects.high))
+        figure = plots.layer_effects(*ends, label=label, **published)
+        return figure.captioned(f'{caption} Lines are 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
-    circles = {'label': label_of(effects), 'real': np.reshape(effects.corrected <= LEVEL, shape)}
+    circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
     if seeds is None:
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
         others = 'With the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
+        ends = scale * effects.low, scale * effects.high
         single = {
             effects.names[index]: (
                 scale * seeds.difference[:, index],
-                scale * effects.low[index],
-                scale * effects.high[index],
+                *(end[index] for end in ends),
             )
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
         others = 'Open ones: by one of these alone. Right: extreme means, and each fine-tuning.'
-    figure.source = source
-    figure.caption = (
+    return figure.captioned(
         f'{caption} Filled circles: significant at 5 % after correction for all heads '
-        f'({effects.correction}). {others}'
+        f'({effects.correction}). {others}',
+        source,
     )
-    return figure
-
-
-def draw_layers(
-    effects: Effects, caption: str, source: plots.Source, **published: Any
-) -> plots.Figure:
-    """Draw the effect of every layer with its interval.
-
-    Args:
-      effects: The effects of whole layers.
-      caption: The caption, to which the meaning of lines is added.
-      source: The column of a frame that is drawn.
-      **published: Published effects, as `plots.layer_effects` takes them.
-    """
-    ends = effects.difference, effects.low, effects.high
-    figure = plots.layer_effects(
-        *(effects.outcome.scale * each for each in ends), label=label_of(effects), **published
-    )
-    figure.source = source
-    figure.caption = f'{caption} Lines are 95 % intervals.'
-    return figure
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
-    """Return the outcome of the intact model.
-
-    Args:
-      effects: The effects.
-      name: The label.
-      source: The publication.
-    """
-    return Finding(
-        name=name,
-        estimate=effects.outcome.scale * effects.intact,
-        unit=unit_of(effects),
-        **_sample(effects, source),
-    )
+    """Return the finding of the outcome of the intact model."""
+    estimate = effects.outcome.scale * effects.intact
+    fields = sample_of(effects, source)
+    return Finding(name=name, estimate=estimate, unit=unit_of(effects), **fields)
 
 
 def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
-    """Return the finding of one effect with its interval and its corrected p-value.
+    """Return the finding of one mask's effect with its interval and its corrected p-value.
 
-    Args:
-      effects: The effects.
-      index: The index of the mask.
-      name: The label.
-      **fields: Other fields of the finding.
+    `fields` are others of the finding, or replace those that it would have.
     """
-    ends = effects.difference, effects.low, effects.high
     known = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
@@ -237,59 +220,65 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
         'sample': effects.sample,
         'sample_of': effects.sample_of,
     }
-    interval = tuple(effects.outcome.scale * float(each[index]) for each in ends)
+    interval = [effects.outcome.scale * each for each in _ends(effects, index)]
     return measured(name, interval, **known | fields)
 
 
 def findings_of(
-    effects: Effects, *, name: str, what: str, source: str, extremes: bool = True
+    effects: Effects, disabled: str, *, source: str, name: str = '', extremes: bool = True
 ) -> Iterator[Finding]:
     """Return what effects say: how many are real, which are extreme, and what could be found.
 
-    Args:
-      effects: The effects.
-      name: The beginning of the labels.
-      what: The things that are disabled, such as 'heads'.
-      source: The publication.
-      extremes: Whether the best and the worst mask are told.
+    A set of masks, such as 'heads', is disabled. The labels begin with the name, or with that of
+    the set. `extremes` are the best and the worst.
     """
-    fields, several = _sample(effects, source), len(effects.names) > 1
+    name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
+    fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
-        yield _significant(effects, name, what, fields)
+        real = effects.corrected <= LEVEL
+        yield how_many(
+            f'{name}: significantly needed',
+            real & (effects.gain < 0),
+            what,
+            template='By {outcome}, {estimate} {unit} {estimate:|is|are} significantly needed and '
+            '{better} better lost, after correction ({correction}).',
+            numbers={
+                'outcome': title_of(effects),
+                'better': int((real & (effects.gain > 0)).sum()),
+                'correction': effects.correction,
+            },
+            **fields,
+        )
     if extremes and not np.isnan(effects.difference).all():
         for which, index in (('best', effects.best), ('worst', effects.worst))[: 1 + several]:
             yield effect_of(effects, index, name=f'{name}: {which} to lose', source=source)
     if several:
         yield from _detectable(effects, name, what, fields)
-        if effects.equivalent is not None:
-            yield _equivalent(effects, name, what, fields)
+    if several and effects.equivalent is not None:
+        equal = effects.equivalent <= LEVEL
+        changes = (effects.corrected <= LEVEL) & ~equal
+        yield how_many(
+            f'{name}: shown not to matter',
+            equal,
+            what,
+            template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
+            '{margin:g} points; for {open}, these examples cannot tell.',
+            numbers={
+                'outcome': title_of(effects),
+                'margin': effects.outcome.scale * MARGIN,
+                'open': int((~equal & ~changes).sum()),
+            },
+            **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
+        )
     if effects.seeds is not None and len(effects.seeds.intact) > 1:
         yield from _between_seeds(effects, name, what, fields)
-
-
-def _significant(effects: Effects, name: str, what: str, fields: dict[str, Any]) -> Finding:
-    """Return the number of masks that are significantly needed, and of those better lost."""
-    real = effects.corrected <= LEVEL
-    return how_many(
-        f'{name}: significantly needed',
-        real & (effects.gain < 0),
-        what,
-        template='By {outcome}, {estimate} {unit} {estimate:|is|are} significantly needed and '
-        '{better} better lost, after correction ({correction}).',
-        numbers={
-            'outcome': title_of(effects),
-            'better': int((real & (effects.gain > 0)).sum()),
-            'correction': effects.correction,
-        },
-        **fields,
-    )
 
 
 def _detectable(
     effects: Effects, name: str, what: str, fields: dict[str, Any]
 ) -> Iterator[Finding]:
     """Return the smallest effects that can be significant, and that are found."""
-    scale, unit = effects.outcome.scale, unit_of(effects)
+    scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
         # No score can change by more than 1.
         possible = effects.critical[effects.critical < 1]
@@ -297,7 +286,6 @@ def _detectable(
         yield Finding(
             name=f'{name}: smallest change that can be significant',
             estimate=scale * float(smallest(possible)) if len(possible) else np.nan,
-            unit=unit,
             template=''
             if len(possible)
             else 'With so little, no change of any size could have been significant.',
@@ -310,7 +298,6 @@ def _detectable(
         yield Finding(
             name=f'{name}: smallest effect that can be found',
             estimate=scale * median if known else np.nan,
-            unit=unit,
             template='A change of {estimate:.3g} {unit} is found with a probability of '
             '{power:.0f} % (median of {what}).'
             if known
@@ -320,30 +307,11 @@ def _detectable(
         )
 
 
-def _equivalent(effects: Effects, name: str, what: str, fields: dict[str, Any]) -> Finding:
-    """Return the number of masks that are shown not to matter by `MARGIN`."""
-    equal = effects.equivalent <= LEVEL
-    changes = (effects.corrected <= LEVEL) & ~equal
-    return how_many(
-        f'{name}: shown not to matter',
-        equal,
-        what,
-        template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-        '{margin:g} points; for {open}, these examples cannot tell.',
-        numbers={
-            'outcome': title_of(effects),
-            'margin': effects.outcome.scale * MARGIN,
-            'open': int((~equal & ~changes).sum()),
-        },
-        **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
-    )
-
-
 def _between_seeds(
     effects: Effects, name: str, what: str, fields: dict[str, Any]
 ) -> Iterator[Finding]:
     """Return what each correction finds alone, what few seeds cannot find, and their agreement."""
-    seeds = effects.seeds
+    seeds, agreed = effects.seeds, effects.seeds.agreement
     if seeds.least_p > LEVEL:
         yield Finding(
             name=f'{name}: least p-value with so few seeds',
@@ -355,18 +323,20 @@ def _between_seeds(
         )
     for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):
         yield how_many(f'{name}: significant by {how} alone', p_values <= LEVEL, what, **fields)
-    agreed = seeds.agreement
     if np.isfinite(agreed.rank):
-        yield measured(
-            f'{name}: agreement of two fine-tunings',
-            (agreed.rank, agreed.rank_low, agreed.rank_high),
-            unit='rank correlation',
-            **fields,
-        )
+        interval = agreed.rank, agreed.rank_low, agreed.rank_high
+        label, unit = f'{name}: agreement of two fine-tunings', 'rank correlation'
+        yield measured(label, interval, unit=unit, **fields)
 
 
-def _sample(effects: Effects, source: str) -> dict[str, Any]:
+def sample_of(effects: Effects, source: str) -> dict[str, Any]:
+    """Return the fields of a finding about the sample, and its source."""
     return {'sample': effects.sample, 'sample_of': effects.sample_of, 'source': source}
+
+
+def _ends(effects: Effects, index: int) -> tuple[float, ...]:
+    """Return one difference and the ends of its interval."""
+    return tuple(float(each[index]) for each in (effects.difference, effects.low, effects.high))
 
 
 def _short(effects: Effects) -> str:

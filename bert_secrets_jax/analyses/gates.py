@@ -13,13 +13,13 @@ from jaxtyping import Float, Real
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
-from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.effects import rows_of
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.metrics import TITLES, check_metrics, predictions
+from bert_secrets_jax.finetune.metrics import TITLES, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -59,13 +59,11 @@ class Gates(Result):
       expected_open: [K, P] The expected number of open heads after these steps.
       losses: [K, P] The loss of the task before them.
       gated: The comparison of every run's gated model with the intact one, by the name of the
-        metric. The task's own metric comes first.
+        metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
       examples: The number of examples that were scored.
-      tested: The metric by which it is tested whether the intact model has learnt anything.
-      reached: Its value.
-      larger_class: The share of the more frequent class; NaN where a correlation is tested.
-      p_learnt: The p-value under the hypothesis that the intact model has learnt nothing.
+      tested, reached, larger_class, p_learnt: The test of what the intact model has learnt: the
+        metric, its value, the share of the more frequent class, and the p-value.
     """
 
     title: ClassVar[str] = 'Gates of heads'
@@ -110,8 +108,7 @@ class Gates(Result):
     @property
     def converged(self) -> Float[np.ndarray, ' K']:
         """The share of gates that are exactly 0 or exactly 1."""
-        gates = self.gates
-        return ((gates == 0) | (gates == 1)).mean(axis=(1, 2))
+        return np.isin(self.gates, (0, 1)).mean(axis=(1, 2))
 
     @property
     def open_share(self) -> Float[np.ndarray, 'L N']:
@@ -123,35 +120,64 @@ class Gates(Result):
         return int(np.prod(self.log_alpha.shape[1:]))
 
     @property
-    def _prices(self) -> list[float]:
-        return sorted(set(self.coefficients.tolist()))
+    def _by_price(self) -> dict[float, np.ndarray]:
+        """Whether each run [K] has a price, by the price in ascending order."""
+        return {
+            price: self.coefficients == price for price in np.unique(self.coefficients).tolist()
+        }
 
     def frames(self):
+        gates, share, prices = self.gates, self.open_share, self._by_price
+        # From 1; a head that never closes has no place.
+        places = 1.0 + (share < share[..., None, None]).sum(axis=(2, 3))
+        closed = np.stack([(gates[runs] == 0).mean(axis=0) >= 0.5 for runs in prices.values()])
+        least = np.array([*prices])[closed.argmax(axis=0)]
+        heads = {
+            'order': np.where(share < 1, places, np.nan),
+            'closes_at_lambda': np.where(closed.any(axis=0), least, np.nan),
+            'share_of_runs_open': share,
+        }
+        for price, runs in prices.items():
+            heads[f'gate_at_lambda_{price:.12g}'] = gates[runs].mean(axis=0)
         return {
             'runs': self._runs(),
-            'heads': self._heads_frame(),
+            'heads': grids_frame(
+                heads,
+                'Each head: its place in the order of closing, the least lambda that closes it in '
+                'half of the seeds, and its mean gates.',
+            ),
             'values': grids_frame(
-                {'log_alpha': self.log_alpha, 'gate': self.gates},
+                {'log_alpha': self.log_alpha, 'gate': gates},
                 'The gate of every head in every run.',
                 by={'lambda': self.coefficients, 'seed': self.seeds},
             ),
-            'course': self._course(),
+            'course': framed(
+                ('lambda', 'seed', 'step', 'expected_open', 'loss'),
+                [
+                    (price, seed, *at_step)
+                    for price, seed, *of_run in zip(
+                        self.coefficients, self.seeds, self.expected_open, self.losses, strict=True
+                    )
+                    for at_step in zip(self.steps, *of_run, strict=True)
+                ],
+                'The expected number of open heads after a step, and the mean loss since the row '
+                'before.',
+            ),
         }
 
     def figures(self):
         return drawn(self, scores=_draw_scores, open=_draw_open, course=_draw_course)
 
     def findings(self):
-        findings = [self._sparsest(), *self._range(), *self._convergence()]
         nothing = self._nothing_to_tell()
-        if nothing is None:
-            findings += self._order()
-        else:
-            findings.insert(0, nothing)
-        if learnt_nothing(self.p_learnt):
-            tested = self.tested, self.reached, self.larger_class, self.p_learnt, self.examples
-            findings.insert(0, not_learnt('the intact model', *tested))
-        return findings
+        test = self.tested, self.reached, self.larger_class, self.p_learnt
+        return [
+            *if_not_learnt('the intact model', test, self.examples),
+            *nothing,
+            self._sparsest(),
+            *self._run_findings(),
+            *([] if nothing else self._order_findings()),
+        ]
 
     def notes(self):
         weights = (
@@ -166,26 +192,20 @@ class Gates(Result):
         ]
 
     def head_notes(self):
-        share, count = self.open_share, len(self.gates)
-        texts = [f'open in {round(each * count)} of {count} runs' for each in share.ravel()]
-        return {'gate': np.reshape(texts, share.shape)}
+        often = (self.gates > 0).sum(axis=0)
+        return {'gate': np.char.mod(f'open in %d of {len(self.gates)} runs', often)}
 
     def _runs(self):
+        runs = (
+            self.coefficients, self.seeds, self.open, self.kept, self.expected_open[:, -1],
+            self.converged,
+        )  # fmt: skip
         rows = [
-            (
-                metric, self.coefficients[run], self.seeds[run], self.open[run], self.kept[run],
-                self.expected_open[run, -1], self.converged[run], 100 * rounded.intact,
-                *gated, *after,
-            )
+            (metric, *run, 100 * rounded.intact, *gated[1:], *after[1:])
             for metric, rounded in self.rounded.items()
-            for run, ((_, *gated), (_, *after)) in enumerate(
-                zip(
-                    rows_of(self.gated[metric], _COMPARED),
-                    rows_of(rounded, _COMPARED),
-                    strict=True,
-                )
-            )
-        ]  # fmt: skip
+            for compared in [(rows_of(each, _COMPARED) for each in (self.gated[metric], rounded))]
+            for *run, gated, after in zip(*runs, *compared, strict=True)
+        ]
         columns = (
             'metric', 'lambda', 'seed', 'heads_open', 'heads_kept', 'expected_open',
             'share_converged', 'score_intact_points',
@@ -198,59 +218,20 @@ class Gates(Result):
             'whose gate is at least one half.',
         )
 
-    def _heads_frame(self):
-        gates = self.gates
-        grids = {
-            'order': _order(self.open_share),
-            'closes_at_lambda': self._closes(),
-            'share_of_runs_open': self.open_share,
-        }
-        for price in self._prices:
-            grids[f'gate_at_lambda_{price:.12g}'] = gates[self.coefficients == price].mean(axis=0)
-        return grids_frame(
-            grids,
-            'Each head: its place in the order of closing, the least lambda that closes it in half '
-            'of the seeds, and its mean gates.',
-        )
-
-    def _closes(self) -> Float[np.ndarray, 'L N']:
-        """Return the least price at which each head is closed in half of the seeds or more."""
-        gates, prices = self.gates, self._prices
-        closed = np.stack(
-            [(gates[self.coefficients == price] == 0).mean(axis=0) >= 0.5 for price in prices]
-        )
-        least = np.array(prices)[closed.argmax(axis=0)]
-        return np.where(closed.any(axis=0), least, np.nan)
-
-    def _course(self):
-        rows = [
-            (self.coefficients[run], self.seeds[run], step, self.expected_open[run, point],
-             self.losses[run, point])
-            for run in range(len(self.gates))
-            for point, step in enumerate(self.steps)
-        ]  # fmt: skip
-        return framed(
-            ('lambda', 'seed', 'step', 'expected_open', 'loss'),
-            rows,
-            'The expected number of open heads after a step, and the mean loss since the row '
-            'before.',
-        )
-
     @property
     def _of(self) -> dict[str, Any]:
-        """The sample and the source of most findings."""
+        """The sample and the source of findings about examples."""
         return {'source': SOURCE, 'sample': self.examples}
 
     @property
-    def _run_fields(self) -> dict[str, Any]:
-        """The same of findings whose sample are runs."""
+    def _of_runs(self) -> dict[str, Any]:
         return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
-    def _nothing_to_tell(self) -> Finding | None:
+    def _nothing_to_tell(self) -> list[Finding]:
         """Return the warning that all heads close in as many runs, such as none or all of them."""
         closed, share = int((self.gates == 0).sum()), self.open_share
         if share.min() < share.max():
-            return None
+            return []
         name = 'all heads close as often'
         template = (
             'Each of {heads} heads is open in {estimate} of {sample} runs: give prices between '
@@ -268,15 +249,18 @@ class Gates(Result):
                 'All gates are closed in all of {sample} runs (lambda from {least:g} to {most:g}): '
                 'a head costs too much, so lower lambda.'
             )
-        return Finding(
-            name=name,
-            warning=True,
-            estimate=round(float(share.max()) * len(self.gates)),
-            unit='runs with each head open',
-            template=template,
-            numbers={'heads': self._heads, 'least': self._prices[0], 'most': self._prices[-1]},
-            **self._run_fields,
-        )
+        prices = self.coefficients.tolist()
+        return [
+            Finding(
+                name=name,
+                warning=True,
+                estimate=round(float(share.max()) * len(self.gates)),
+                unit='runs with each head open',
+                template=template,
+                numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
+                **self._of_runs,
+            )
+        ]
 
     def _sparsest(self) -> Finding:
         found = self.rounded[self.metric]
@@ -289,13 +273,11 @@ class Gates(Result):
         template = (
             'The sparsest model within {margin:point|points} of the full one keeps {kept} of '
             '{heads} heads'
+            if near.any()
+            else 'No model is within {margin:point|points} of the full one; the nearest keeps '
+            '{kept} of {heads} heads'
         )
-        if not near.any():
-            template = (
-                'No model is within {margin:point|points} of the full one; the nearest keeps '
-                '{kept} of {heads} heads'
-            )
-        change = (found.difference[best], found.low[best], found.high[best])
+        change = found.difference[best], found.low[best], found.high[best]
         return measured(
             'the sparsest model near the full one, chosen on these examples',
             100 * np.array(change) if known else 0.0,
@@ -307,20 +289,15 @@ class Gates(Result):
             **self._of,
         )
 
-    def _range(self) -> Iterator[Finding]:
-        for price in dict.fromkeys([self._prices[0], self._prices[-1]]):
-            yield measured(
-                f'heads kept with lambda = {price:g}',
-                self.kept[self.coefficients == price].mean(),
-                unit=f'of {self._heads} heads',
-                **self._run_fields,
-            )
+    def _run_findings(self) -> Iterator[Finding]:
+        prices = list(self._by_price.items())
+        for price, runs in dict([prices[0], prices[-1]]).items():
+            name, unit = f'heads kept with lambda = {price:g}', f'of {self._heads} heads'
+            yield measured(name, self.kept[runs].mean(), unit=unit, **self._of_runs)
         counts = self.rounded[self.metric].significant()
         for which, count in zip(('lower', 'higher'), counts, strict=True):
             name = f'runs with significantly {which} {TITLES[self.metric]}'
             yield measured(name, count, unit=f'of {len(self.kept)} runs', **self._of)
-
-    def _convergence(self) -> Iterator[Finding]:
         yield measured(
             'gates that converged',
             100 * self.converged.mean(),
@@ -335,17 +312,19 @@ class Gates(Result):
             name, unit = 'greatest effect of rounding gates', f'points of {TITLES[self.metric]}'
             yield measured(name, 100 * np.nanmax(change), unit=unit, **self._of)
 
-    def _order(self) -> Iterator[Finding]:
+    def _order_findings(self) -> Iterator[Finding]:
         share = self.open_share
         for name, end in (('last', share.max()), ('first', share.min())):
+            names = [head_name(*head) for head in np.argwhere(share == end)]
+            more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
             yield how_many(
                 f'heads that close {name}',
                 share == end,
-                where=_named(share == end),
+                where=', '.join(names[:_NAMED]) + more,
                 template=f'{{where}} {{estimate:|closes|close}} {name}: open in {{open}} of '
                 '{sample:run|runs}.',
                 numbers={'open': round(float(end) * len(self.gates))},
-                **self._run_fields,
+                **self._of_runs,
             )
 
 
@@ -372,8 +351,7 @@ def gates(
         them are tried at the same time.
       seeds: The seeds of the training of gates, or their number.
       frozen: Whether only the gates are learnt; False trains the weights, too.
-      metrics: The names of the metrics, the most important first. By default they are those of
-        `ablation`.
+      metrics: The names of the metrics, the most important first; None takes those of `ablation`.
       seed: The seed of the bootstrap and of the randomization test.
       subject: The names of the model, the texts and the task, for sentences and captions.
       **training: Further settings of `bs.train_gates`, such as `epochs`, `gate_learning_rate`,
@@ -387,8 +365,7 @@ def gates(
     subject = subject or Subject()
     model = one_model(tuned)
     labels_of(dev, model.config)
-    metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
-    check_metrics(metrics, model.config.num_labels)
+    metrics = checked_metrics(metrics, model.config, subject)
     found = train_gates(
         model, train, dev, coefficients=coefficients, seeds=seeds, frozen=frozen, **training
     )
@@ -396,66 +373,37 @@ def gates(
 
 
 def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Subject) -> Gates:
-    """Compare each gated model with the intact one.
-
-    Args:
-      gated: The gates, and what the models answer.
-      metrics: The names of the metrics, the most important first.
-      seed: The seed of the bootstrap and of the randomization test.
-      subject: The names of the model, the texts and the task.
-    """
-    intact = predictions(gated.intact)
-    names = [
-        f'lambda {price:g}, seed {run}'
-        for price, run in zip(gated.coefficients, gated.seeds, strict=True)
-    ]
+    """Compare each gated model with the intact one, by metrics of which the first is the task's."""
+    intact, labels = predictions(gated.intact), gated.labels
+    runs = zip(gated.coefficients, gated.seeds, strict=True)
+    names = [f'lambda {price:g}, seed {run}' for price, run in runs]
 
     def compared(logits: np.ndarray) -> dict[str, Effects]:
         answers = np.stack([predictions(of_run) for of_run in logits])
         return {
-            metric: compare(metric, answers, intact, gated.labels, names=names, seed=seed)
+            metric: compare(metric, answers, intact, labels, names=names, seed=seed)
             for metric in metrics
         }
 
+    same = ('frozen', 'coefficients', 'seeds', 'log_alpha', 'steps', 'expected_open', 'losses')
     return Gates(
-        subject=subject,
-        frozen=gated.frozen,
-        coefficients=gated.coefficients,
-        seeds=gated.seeds,
-        log_alpha=gated.log_alpha,
-        steps=gated.steps,
-        expected_open=gated.expected_open,
-        losses=gated.losses,
-        gated=compared(gated.gated),
-        rounded=compared(gated.rounded),
-        examples=len(gated.labels),
-        **what_is_tested(metrics, gated.intact.shape[-1], intact, gated.labels),
+        subject,
+        *(getattr(gated, name) for name in same),
+        compared(gated.gated),
+        compared(gated.rounded),
+        len(labels),
+        *learning_test(metrics, gated.intact.shape[-1], intact, labels),
     )
 
 
-def _order(open_share: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L N']:
-    """Return the place of each head in the order of closing, from 1; NaN if it never closes."""
-    flat = open_share.ravel()
-    places = 1.0 + (flat[None] < flat[:, None]).sum(axis=1)
-    return np.where(flat < 1, places, np.nan).reshape(open_share.shape)
-
-
-def _named(chosen: np.ndarray) -> str:
-    names = [head_name(*head) for head in np.argwhere(chosen).tolist()]
-    more = f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''
-    return ', '.join(names[:_NAMED]) + more
-
-
 def _draw_scores(result: Gates):
-    metric = result.metric
-    points = {
-        name: (heads, 100 * found.value, *(100 * (found.intact + each)
-                                           for each in (found.low, found.high)))
-        for name, heads, found in (
-            ('gates as learnt', result.open, result.gated[metric]),
-            ('gates rounded', result.kept, result.rounded[metric]),
-        )
-    }  # fmt: skip
+    metric, points = result.metric, {}
+    for name, heads, found in (
+        ('gates as learnt', result.open, result.gated[metric]),
+        ('gates rounded', result.kept, result.rounded[metric]),
+    ):
+        ends = found.difference, found.low, found.high
+        points[name] = (heads, *(100 * (found.intact + each) for each in ends))
     return plots.scores_by_heads(
         points,
         level=100 * result.rounded[metric].intact,
@@ -477,10 +425,7 @@ def _draw_open(result: Gates):
 
 def _draw_course(result: Gates):
     return plots.training_curves(
-        {
-            f'λ = {price:g}': result.expected_open[result.coefficients == price]
-            for price in result._prices
-        },
+        {f'λ = {price:g}': result.expected_open[runs] for price, runs in result._by_price.items()},
         result.steps,
         xlabel='step',
         label='expected open heads',

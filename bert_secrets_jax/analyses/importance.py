@@ -1,9 +1,8 @@
 """Which heads matter, by several methods, and which of these methods tell (Michel et al. 2019).
 
-What losing a head does to the loss is measured, for every head. Cheaper scores of heads are
-compared with that.
+The effect on the loss of losing each head is measured, and cheaper scores are compared with it.
 
-Shapes: L layers, N heads, E examples, M masks.
+Shapes: L layers, N heads, E examples.
 """
 
 import dataclasses
@@ -14,37 +13,36 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.effects import Effects, loss_in
-from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
-from bert_secrets_jax.analyses.effects import findings_of, intact_of, notes_of, rows_of
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
+from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
+from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
-from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.names import counted
+from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
-from bert_secrets_jax.pruning.scores import (
-    GRADIENT,
-    METHODS,
-    SHAPLEY,
-    SOURCES,
-    TITLES,
-    HeadScores,
-    head_scores,
-)
+from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
+# The attribute of the effects on the loss in each column of a frame.
+_COLUMNS = {
+    'loss_difference': 'difference',
+    'low': 'low',
+    'high': 'high',
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -56,8 +54,7 @@ class Removed:
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
       difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything: the metric, its value, the share of
-        the larger class, and the p-value.
+      learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
     """
 
     FORMAT: ClassVar[int] = 2
@@ -66,7 +63,7 @@ class Removed:
     increase: np.ndarray
     metric: str
     difference: np.ndarray
-    learnt: tuple[str, float, float, float]
+    learnt: Learnt
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -79,46 +76,40 @@ class Importance(Result):
       effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
-      reliability: The agreement that a second sample of as many examples would have with this one,
-        by the same measurement: see `pruning.agreement.reliability`.
+      reliability: The agreement to expect of a second sample of as many examples, by the same
+        measurement (see `pruning.agreement.reliability`).
     """
 
     title: ClassVar[str] = 'Which heads matter'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
-    scores: HeadScores
+    scores: scoring.HeadScores
     effects: Removed
     same_examples: bool
     agreement: Mapping[str, Agreement]
     reliability: float
 
-    @property
-    def _unit(self) -> str:
-        return self.effects.loss.outcome.unit
-
     def frames(self):
-        shape, scores = self.effects.difference.shape, self.scores.of
-        _, *of_loss = zip(*rows_of(self.effects.loss, _COLUMNS), strict=True)
-        losses = {
-            column: np.reshape(each, shape) for column, each in zip(_COLUMNS, of_loss, strict=True)
-        }
-        points = {'score_difference_points': 100 * self.effects.difference}
+        loss, difference = self.effects.loss, self.effects.difference
+        grids = dict(self.scores.of)
+        for column, attribute in _COLUMNS.items():
+            grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
+        grids['score_difference_points'] = 100 * difference
         effect, *sure = _COLUMNS
-        agreement = [
-            (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
-            for method, each in self.agreement.items()
-        ]
         return {
             'heads': grids_frame(
-                {**scores, **losses, **points},
-                f'Scores of each head by {len(scores)} methods, {self._measured_on}, and the '
-                f'change of the loss ({self._unit}) without it.',
+                grids,
+                f'Scores of each head by {len(self.scores.of)} methods, {self._measured_on}, and '
+                f'the change of the loss ({loss.outcome.unit}) without it.',
                 sure={effect: sure},
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
-                agreement,
+                [
+                    (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
+                    for method, each in self.agreement.items()
+                ],
                 'Rank correlation over heads of each score with the increase of the loss, with an '
                 'interval over examples of at least 95 %.',
             ),
@@ -128,11 +119,19 @@ class Importance(Result):
         return drawn(self, importance=_draw_ranks, importance_agreement=_draw_agreement)
 
     def findings(self):
-        loss = self.effects.loss
+        loss, worst = self.effects.loss, self.effects.loss.worst
+        score = measured(
+            'score without the head that is worst to lose',
+            100 * self.effects.difference.ravel()[worst],
+            where=loss.names[worst],
+            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
+            sample=loss.sample,
+            source=SOURCE,
+        )
         return [
-            *self._not_learnt(),
-            *findings_of(loss, name='heads', what='heads', source=SOURCE),
-            self._score_finding(),
+            *if_not_learnt('the model', self.effects.learnt, loss.sample),
+            *findings_of(loss, 'heads', source=SOURCE),
+            score,
             intact_of(loss, name='loss with all heads', source=SOURCE),
             *self._method_findings(),
         ]
@@ -151,7 +150,7 @@ class Importance(Result):
             notes.append(
                 'The interval of Shapley values is for permutations, not for the examples.'
             )
-        if self.scores.examples < FEW or self.effects.loss.sample < FEW:
+        if min(self.scores.examples, self.effects.loss.sample) < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
 
@@ -166,49 +165,16 @@ class Importance(Result):
             return f'measured on the same {counted(count, "example")}'
         return f'measured on {counted(count, "other example")}'
 
-    def _not_learnt(self) -> Iterator[Finding]:
-        if learnt_nothing(self.effects.learnt[-1]):
-            yield not_learnt('the model', *self.effects.learnt, self.effects.loss.sample)
-
-    def _score_finding(self) -> Finding:
-        """Return the change of the score without the head that the loss needs most."""
-        loss = self.effects.loss
-        return Finding(
-            name='score without the head that is worst to lose',
-            estimate=100 * float(self.effects.difference.ravel()[loss.worst]),
-            where=loss.names[loss.worst],
-            unit=f'points of {METRIC_TITLES[self.effects.metric]}',
-            sample=loss.sample,
-            source=SOURCE,
-        )
-
     def _method_findings(self) -> Iterator[Finding]:
         fields = {'unit': 'rank correlation', 'sample': self.effects.loss.sample}
-        known = {name: each for name, each in self.agreement.items() if not np.isnan(each.rank)}
-        for method, each in sorted(known.items(), key=lambda item: -item[1].rank):
-            yield measured(
-                f'agreement with what losing each head does: {TITLES[method]}',
-                (each.rank, each.low, each.high),
-                source=SOURCES[method],
-                **fields,
-            )
-        if self.reliability > max([each.rank for each in known.values()] + [0.0]):
-            yield Finding(
-                name='highest agreement to expect, that of a second sample',
-                estimate=self.reliability,
-                source=SOURCE,
-                **fields,
-            )
-
-
-# The attribute of the effects on the loss in each column of a frame.
-_COLUMNS = {
-    'loss_difference': 'difference',
-    'low': 'low',
-    'high': 'high',
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-}
+        known = [each for each in self.agreement.items() if not np.isnan(each[1].rank)]
+        for method, each in sorted(known, key=lambda item: -item[1].rank):
+            name = f'agreement with what losing each head does: {TITLES[method]}'
+            interval = each.rank, each.low, each.high
+            yield measured(name, interval, source=SOURCES[method], **fields)
+        if self.reliability > max([each.rank for _, each in known] + [0.0]):
+            name = 'highest agreement to expect, that of a second sample'
+            yield measured(name, self.reliability, source=SOURCE, **fields)
 
 
 def importance(
@@ -236,11 +202,9 @@ def importance(
       permutations: The number of permutations for Shapley values, even; 0 leaves them out. Each
         takes a pass over `measured_on` for every head.
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
-      metric: The name of the metric that heads are judged by besides the loss; None takes that of
-        the task.
+      metric: The metric that heads are judged by besides the loss; None takes that of the task.
       seed: The seed of permutations and of bootstraps.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.
@@ -248,32 +212,34 @@ def importance(
         unknown, or there are fewer than two examples.
     """
     model, subject = one_model(tuned), subject or Subject()
-    examples = as_examples(examples)
+    examples, config = as_examples(examples), model.config
     check_several(examples)
-    labels = labels_of(examples, model.config)
+    labels = labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)
-    if metric is not None:
-        check_metrics((metric,), model.config.num_labels)
-    scores = head_scores(
+    metrics = checked_metrics(metric and (metric,), config, subject)
+    scores = scoring.head_scores(
         model,
         others,
-        labels_of(others, model.config),
+        labels_of(others, config),
         methods=default_methods(same_examples=same) if methods is None else methods,
         permutations=permutations,
         norm=norm,
         seed=seed,
         compute=compute,
     )
-    swept = sweep_examples(
-        model,
-        examples,
-        with_intact(single_heads(model.config)),
-        baseline='zero',
-        compute=compute,
+    masks = with_intact(single_heads(config))
+    swept = sweep_examples(model, examples, masks, baseline='zero', compute=compute)
+    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in masks[1:]]
+    shape, once = masks.shape[1:], np.ones((1, len(labels)))
+    reached = weighted_scores(metrics[0], swept.predictions, labels, once)[0]
+    effects = Removed(
+        loss=loss_effects(losses, names, classes=config.num_labels, seed=seed),
+        increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
+        metric=metrics[0],
+        difference=np.reshape(reached[1:] - reached[0], shape),
+        learnt=learning_test(metrics, config.num_labels, swept.predictions[0], labels),
     )
-    metrics = assessed_metrics(swept.logits.shape[-1], subject.task)
-    effects = _removed(swept, labels, (metric,) if metric else metrics, seed=seed)
     agreement = {
         method: rank_agreement(
             each,
@@ -289,42 +255,15 @@ def importance(
 
 
 def default_methods(*, same_examples: bool) -> tuple[str, ...]:
-    """Return the methods that are compared if none are named.
-
-    Args:
-      same_examples: Whether scores and losses are measured on the same examples.
-    """
-    return METHODS[: 3 if same_examples else 4]
-
-
-def _removed(swept: Swept, labels: np.ndarray, metrics: Sequence[str], *, seed: int) -> Removed:
-    """Return what the model loses with each head, from the logits with all heads and without."""
-    losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in swept.masks[1:]]
-    shape, classes = swept.masks.shape[1:], swept.logits.shape[-1]
-    predictions, once = swept.predictions, np.ones((1, len(labels)))
-    scores = significance.weighted_scores(metrics[0], predictions, labels, once)[0]
-    return Removed(
-        loss=assess_losses(
-            losses[1:],
-            losses[0],
-            np.ones(len(labels), int),
-            names=names,
-            outcome=loss_in('squared error' if classes == 1 else 'nats'),
-            sample_of='examples',
-            seed=seed,
-        ),
-        increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),
-        metric=metrics[0],
-        difference=np.reshape(scores[1:] - scores[0], shape),
-        learnt=tuple(what_is_tested(metrics, classes, predictions[0], labels).values()),
-    )
+    """Return the methods by default, if scores and losses come from the same examples or not."""
+    return scoring.METHODS[: 3 if same_examples else 4]
 
 
 def _draw_ranks(result: Importance):
-    effects = result.effects.increase.mean(axis=0)
     grids = {TITLES[method]: each for method, each in result.scores.of.items()}
+    measured = {'measured': result.effects.increase.mean(axis=0)}
     return plots.head_grids(
-        {title: _ranks(each) for title, each in {**grids, 'measured': effects}.items()},
+        {title: _ranks(each) for title, each in (grids | measured).items()},
         label='rank (1: needed most)',
         limits=(0.0, 1.0),
     ).captioned(
@@ -340,14 +279,13 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _draw_agreement(result: Importance):
-    effects = result.effects.increase.mean(axis=0)
     return plots.head_scatter(
         {
             f'{TITLES[method]}\n(rank correlation {result.agreement[method].rank:.2f})': each
             for method, each in result.scores.of.items()
         },
-        effects,
-        label=f'increase of the loss without it ({result._unit})',
+        result.effects.increase.mean(axis=0),
+        label=f'increase of the loss without it ({result.effects.loss.outcome.unit})',
         across_label='score',
     ).captioned(
         'Each head: its score, and the increase of the loss of the task without it. Colours are '

@@ -3,8 +3,7 @@
 The interaction effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the
 score it is negative where one head can stand in for the other (each alone does little, both
 together do much) and positive where their damages overlap; in the loss the signs are the other way
-round. The loss has a value per example, so its interactions are tested: each alone, and corrected
-for all pairs.
+round. The loss has a value per example, so its interactions are tested, and corrected for all.
 
 Shapes: P pairs of heads, E examples.
 """
@@ -13,26 +12,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
-from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import (
-    LEVEL,
-    benjamini_hochberg,
-    sign_flip_test,
-    weighted_scores,
-)
 from bert_secrets_jax.analyses.ablation import instead
+from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
-from bert_secrets_jax.analyses.tables import column_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.finetune.losses import loss_per_example
+from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
@@ -52,13 +44,12 @@ class Interactions(Result):
       metric: The name of the metric of the scores.
       unit: The unit of the loss.
       effects: The change of the score, in points, by disabling each head [heads].
-      points: The interaction of each pair in the score, in points [P]. Pairs are in the order of
+      points: [P] The interaction of each pair in the score, in points. Pairs are in the order of
         `ablation.interactions.pairs_of`.
-      losses: The mean interaction of each pair in the loss [P].
-      low, high: The ends of the 95 % interval of `losses` over examples [P].
-      p_values: The p-value of each pair [P] under the hypothesis of no interaction in the loss, not
-        corrected.
-      familywise: The p-values corrected for all pairs [P].
+      losses: [P] The mean interaction of each pair in the loss.
+      low, high: [P] The ends of the 95 % interval of `losses` over examples.
+      p_values: [P] The p-value under the hypothesis of no interaction in the loss, not corrected.
+      familywise: [P] The p-values corrected for all pairs.
       examples: The number of examples.
       baseline: The behaviour of a disabled head, as in `ablation`.
     """
@@ -81,30 +72,27 @@ class Interactions(Result):
     baseline: str = 'uniform'
 
     def frames(self):
-        likely = benjamini_hochberg(self.p_values)
+        values = (
+            self.points, self.losses, self.low, self.high, self.p_values, self.familywise,
+            significance.benjamini_hochberg(self.p_values),
+        )  # fmt: skip
         rows = [
-            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], *values)
-            for (a, b), *values in zip(
-                pairwise.pairs_of(len(self.heads)), self.points, self.losses, self.low, self.high,
-                self.p_values,
-                self.familywise, likely, strict=True,
-            )
-        ]  # fmt: skip
+            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], *of_pair)
+            for (a, b), *of_pair in zip(pairwise.pairs_of(len(self.heads)), *values, strict=True)
+        ]
         columns = (
             'head_a', 'head_b', f'effect_a_{self.metric}', f'effect_b_{self.metric}',
             f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
-            *map(column_of, ('familywise', 'benjamini_hochberg')),
+            'p_familywise', 'p_benjamini_hochberg',
         )  # fmt: skip
         caption = (
             f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
             f'({self.unit}) with its interval and p-values.'
         )
-        order = np.argsort(self.p_values, kind='stable')[:10]
+        least = [rows[index] for index in np.argsort(self.p_values, kind='stable')[:10]]
         return {
             'interactions': framed(columns, rows, caption),
-            'smallest_p_values': framed(
-                columns, [rows[index] for index in order], f'The smallest p-values. {caption}'
-            ),
+            'smallest_p_values': framed(columns, least, f'The smallest p-values. {caption}'),
         }
 
     def notes(self):
@@ -114,8 +102,10 @@ class Interactions(Result):
         return drawn(self, interactions=_draw)
 
     def findings(self):
-        real, of_pairs = self.familywise <= LEVEL, {'sample': self.examples, 'source': SOURCE}
-        likely = benjamini_hochberg(self.p_values) <= LEVEL
+        real = self.familywise <= significance.LEVEL
+        of_pairs = {'sample': self.examples, 'source': SOURCE}
+        likely = significance.benjamini_hochberg(self.p_values) <= significance.LEVEL
+        likely = significance.benjamini_hochberg(self.p_values) <= significance.LEVEL
         return [
             how_many(
                 'pairs that interact',
@@ -149,45 +139,32 @@ def interactions(
       tuned: A model with a classifier. Of several fine-tuned models, the first is used.
       examples: The labelled texts.
       heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
-      baseline: The behaviour of a disabled head, as in `ablation`; for 'mean', the mean is that
-        over the examples.
+      baseline: As in `ablation`; the mean of 'mean' is that over the examples.
       metric: The name of the metric; None takes the first metric of the task.
       seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
-      compute: How it is computed.
-      subject: As in `ablation`.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.
-      ValueError: There are fewer than two heads, a head is given twice or does not exist, the
-        baseline or the metric is unknown, an example has no label, the model has no classifier, a
-        label is none of its classes, or for 'resample' there are fewer than two examples.
+      ValueError: There are fewer than two heads, a head is given twice or does not exist, or
+        `ablation` would refuse the arguments.
     """
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metric = metric or metrics_for(model.config.num_labels, subject.task)[0]
     check_metrics([metric], model.config.num_labels)
+    masks = with_intact(pairwise.single_and_pair_masks(model.config, heads))
     swept = sweep_examples(
-        model,
-        examples,
-        mask_sets.with_intact(pairwise.single_and_pair_masks(model.config, heads)),
-        baseline=baseline,
-        donor_seed=seed,
-        compute=compute,
+        model, examples, masks, baseline=baseline, donor_seed=seed, compute=compute
     )
-    disabled = swept.masks[1:]
-    names = [mask_sets.describe(mask) for mask in disabled if (mask == 0).sum() == 1]
-    everything = np.ones((1, len(labels)))
-    scores = 100 * weighted_scores(metric, swept.predictions, labels, everything)[0]
-    losses = np.array(
-        [loss_per_example(jnp.asarray(logits), labels) for logits in swept.logits], np.float64
-    )  # [M + 1, E]
-    effects = scores[1:] - scores[0]
+    names = [describe(mask) for mask in swept.masks if (mask == 0).sum() == 1]
+    every = np.ones((1, len(labels)))
+    scores = 100 * significance.weighted_scores(metric, swept.predictions, labels, every)[0]
+    effects, losses = scores[1:] - scores[0], losses_of(swept.logits, labels)
     in_loss = pairwise.interactions(losses[1:] - losses[0], len(names))  # [P, E]
-    p_values, familywise = sign_flip_test(in_loss, seed=seed)
-    count = in_loss.shape[1]
-    half = in_loss.std(axis=1, ddof=1) / np.sqrt(count) * scipy.stats.t.ppf(0.975, count - 1)
-    mean = in_loss.mean(axis=1)
+    p_values, familywise = significance.sign_flip_test(in_loss, seed=seed)
+    mean, low, high = mean_interval(in_loss)
     return Interactions(
         subject=subject,
         heads=tuple(names),
@@ -196,23 +173,22 @@ def interactions(
         effects=effects[: len(names)],
         points=pairwise.interactions(effects, len(names)),
         losses=mean,
-        low=mean - half,
-        high=mean + half,
+        low=low,
+        high=high,
         p_values=p_values,
         familywise=familywise,
-        examples=count,
+        examples=len(labels),
         baseline=baseline,
     )
 
 
 def _draw(result: Interactions):
+    values = {
+        f'{TITLES[result.metric]} (points)': result.points,
+        f'loss ({result.unit})': result.losses,
+    }
     return plots.interaction_matrix(
-        {
-            f'{TITLES[result.metric]} (points)': pairwise.as_matrix(
-                result.points, len(result.heads)
-            ),
-            f'loss ({result.unit})': pairwise.as_matrix(result.losses, len(result.heads)),
-        },
+        {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
     ).captioned('effect(a, b) - effect(a) - effect(b) of disabling heads a and b.')

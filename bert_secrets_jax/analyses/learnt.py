@@ -1,12 +1,18 @@
-"""The warning about a model that has learnt nothing: whatever is said of its heads is noise."""
+"""Whether a model has learnt anything, and the warning if not: whatever is said then is noise."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
-from bert_secrets_jax.finetune.metrics import TITLES
-from bert_secrets_jax.finetune.outcome import LEVEL
+import numpy as np
+
+from bert_secrets_jax.finetune.metrics import METRICS, TITLES, p_matthews, tested
+from bert_secrets_jax.finetune.outcome import LEVEL, p_learnt
 from bert_secrets_jax.runs.result import Finding
 
+# The metric that is tested (`finetune.metrics.tested`), its value, the share of the most frequent
+# class (NaN where a correlation is tested), and the p-value if nothing was learnt.
+Learnt = tuple[str, float, float, float]
 _SOURCES = {
     'matthews': "Fisher's exact test",
     'accuracy': 'exact binomial test',
@@ -20,12 +26,25 @@ _BARS = {
 }
 
 
-def learnt_nothing(p: float) -> bool:
-    """Return whether a model is not significantly better than without learning, at 5 %.
+def learning_test(
+    metrics: Sequence[str], classes: int, predictions: np.ndarray, labels: np.ndarray
+) -> Learnt:
+    """Test whether a model has learnt anything, from its predictions [E] and the labels [E].
 
-    Args:
-      p: The p-value from `finetune.outcome.p_learnt`. NaN counts as nothing.
+    The first metric is the most important. One class means regression.
     """
+    name = tested(metrics, classes)
+    value = METRICS[name](predictions, labels)
+    larger = math.nan
+    if name == 'accuracy':
+        larger = float(np.unique_counts(labels).counts.max() / len(labels))
+    if name == 'matthews':
+        return name, value, larger, p_matthews(predictions, labels)
+    return name, value, larger, p_learnt(value, larger, len(labels))
+
+
+def learnt_nothing(p: float) -> bool:
+    """Return whether a model is not significantly better than without learning; NaN is not."""
     return not p <= LEVEL
 
 
@@ -34,14 +53,7 @@ def not_learnt(
 ) -> Finding:
     """Return the warning, which stands before everything else.
 
-    Args:
-      which: The beginning of the sentence after 'Not learnt: ', such as 'with seed 0, the
-        fine-tuned model'.
-      metric: The metric that is tested (`finetune.metrics.tested`).
-      value: Its value.
-      larger_class: The share of the more frequent class.
-      p: The p-value from `finetune.outcome.p_learnt`.
-      examples: The number of examples.
+    It is about a model such as 'with seed 0, the fine-tuned model', and its test (`Learnt`).
     """
     return Finding(
         name='the task was not learnt',
@@ -63,22 +75,15 @@ def not_learnt(
     )
 
 
-def seeds_not_learnt(
-    seeds: Sequence[int],
-    tests: Sequence[tuple[str, float, float, float]],
-    model: str,
-    examples: int,
-) -> Iterator[Finding]:
-    """Yield the warning about each of several models that has learnt nothing.
+def if_not_learnt(which: str, test: Learnt, examples: int) -> list[Finding]:
+    """Return the warning about a model that has learnt nothing, and none about another one."""
+    return [not_learnt(which, *test, examples)] if learnt_nothing(test[-1]) else []
 
-    Args:
-      seeds: The seed of each model.
-      tests: The test of each model: the metric, its value, the share of the more frequent class,
-        and the p-value.
-      model: A name for any of them, such as 'the model'.
-      examples: The number of examples.
-    """
+
+def seeds_not_learnt(
+    seeds: Sequence[int], tests: Sequence[Learnt], model: str, examples: int
+) -> Iterator[Finding]:
+    """Yield the warning about each model, named such as 'the model', that has learnt nothing."""
     for seed, test in zip(seeds, tests, strict=True):
-        if learnt_nothing(test[-1]):
-            found = not_learnt(f'with seed {seed}, {model}', *test, examples)
+        for found in if_not_learnt(f'with seed {seed}, {model}', test, examples):
             yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')

@@ -15,26 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.effects import Effects
-from bert_secrets_jax.ablation.masked_lm import (
-    FEW,
-    MaskedLosses,
-    assess_losses,
-    check_masked_lm,
-    masked_lm_losses,
-)
-from bert_secrets_jax.analyses import marks
-from bert_secrets_jax.analyses.ablation import NAMES, instead, named_masks
-from bert_secrets_jax.analyses.effects import (
-    draw_heads,
-    draw_layers,
-    effect_of,
-    findings_of,
-    frame_of,
-    intact_of,
-    notes_of,
-)
+from bert_secrets_jax.ablation.masks import describe, with_intact
+from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -42,11 +27,9 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
-# The parts that are disabled by default.
-DISABLED = ('heads', 'layers')
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
@@ -71,10 +54,8 @@ class MaskedLMAblation(Result):
       masking: Which wordpieces are hidden.
       shape: The numbers of layers and heads.
       hidden: The number of hidden wordpieces.
-      before: The effects of each set of masks on the loss of the model as it is, in nats per hidden
-        wordpiece, by the name of the set.
-      after: The same after fine-tuning, with the head that the model had before; empty without a
-        fine-tuned model.
+      before: By the name of the set, the effects of masks on its loss in nats per hidden wordpiece.
+      after: The same after fine-tuning, with the head from before; empty without such a model.
       tuning: The loss after fine-tuning compared with that before; None without such a model.
     """
 
@@ -96,42 +77,41 @@ class MaskedLMAblation(Result):
             f'interval over texts). {instead(self.baseline)}'
         )
         return {
-            name: frame_of(self._models(name), _COLUMNS, caption, key='model')
+            name: effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
             for name in self.before
         }
 
     def figures(self):
         drawings = {
-            _figure_name(name, when): functools.partial(_draw, self, name, when)
+            name if when == 'before' else f'{name}_{when}': functools.partial(
+                _draw, name=name, when=when
+            )
             for name in self.before
             for when in self._models(name)
-            if name in _DRAWN
+            if name in effects.WITHOUT
         }
-        return Figures(drawings)
+        return drawn(self, **drawings)
 
     def findings(self):
         found = [
             finding
             for name in self.before
             for when, each in self._models(name).items()
-            for finding in findings_of(
-                each,
-                name=f'{name} {_WHEN[when]}',
-                what=NAMES.get(name, 'sets of heads'),
-                source=SOURCE,
+            for finding in effects.findings_of(
+                each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
         return [*found, *self._loss_findings(), *self._tuning_findings()]
 
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
-        if next(iter(self.before.values())).sample < FEW:
+        if next(iter(self.before.values())).sample < masked_lm.FEW:
             said.append('With so few texts, intervals are a little too narrow.')
         return said
 
     def head_notes(self):
         return {
-            f'loss without it, {_WHEN[when]} (nats)': notes_of(each, self.shape)
+            f'loss without it, {_WHEN[when]} (nats)': effects.notes_of(each, self.shape)
             for when, each in self._models('heads').items()
         }
 
@@ -154,13 +134,13 @@ class MaskedLMAblation(Result):
 
     def _loss_findings(self) -> Iterator[Finding]:
         """Return the loss of each model with all heads, and its exponential."""
-        for when, effects in self._models(next(iter(self.before))).items():
-            intact = intact_of(effects, name=f'loss {_WHEN[when]}', source=SOURCE)
+        for when, each in self._models(next(iter(self.before))).items():
+            intact = effects.intact_of(each, name=f'loss {_WHEN[when]}', source=SOURCE)
             yield intact
             yield dataclasses.replace(
                 intact,
                 name=f'perplexity {_WHEN[when]}',
-                estimate=math.exp(min(effects.intact, 700)),
+                estimate=math.exp(min(each.intact, 700)),
                 unit='perplexity',
                 template='The model {when} has a perplexity of {estimate:,.1f} on {hidden:,} '
                 'hidden wordpieces.',
@@ -171,7 +151,7 @@ class MaskedLMAblation(Result):
         if self.tuning is None:
             return
         name = 'change of the loss by fine-tuning, read with the same head'
-        yield effect_of(self.tuning, 0, name=name, source=SOURCE)
+        yield effects.effect_of(self.tuning, 0, name=name, source=SOURCE)
         heads = [each.difference for each in self._models('heads').values()]
         if len(heads) == 2:
             yield Finding(
@@ -189,7 +169,7 @@ def masked_lm_ablation(
     texts: Sequence[Text],
     *,
     tuned: Pretrained | Finetuned | None = None,
-    masks: Sequence[str] | Mapping[str, np.ndarray] = DISABLED,
+    masks: Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
     masking: Masking | None = None,
     baseline: str = 'uniform',
     seed: int = 0,
@@ -203,116 +183,48 @@ def masked_lm_ablation(
       texts: The texts; labels are not used. Strings, pairs of strings or `Example`s.
       tuned: The model after fine-tuning, which is read with the same head on the same texts. Of
         several fine-tuned models, the first is used.
-      masks: The names of sets of masks ('heads', 'layers', 'one_head_left'), or masks [M, L, N] by
-        the name of their set.
-      masking: Which wordpieces are hidden; None hides 15 % of each text.
-      baseline: The behaviour of a disabled head, as in `ablation`. For 'mean', the mean is that
-        over the texts.
-      seed: The seed of the bootstrap and, for 'resample', of the draw of other texts. What is
-        hidden follows from `Masking.seed`.
-      compute: How it is computed.
-      subject: The names of the model and the texts, for sentences and captions.
+      masks, baseline: As in `ablation`; the mean of 'mean' is that over the texts.
+      masking: Which wordpieces are hidden, by a seed of its own; None hides 15 % of each text.
+      seed: The seed of the bootstrap and, for 'resample', of the draw of other texts.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The model has no head of a masked LM, a set or the baseline is unknown, the masks
-        do not fit the model, a text has nothing that could be hidden, there are fewer than two
-        texts, or the fine-tuned model has other layers.
+      ValueError: The model has no head of a masked LM, a setting is unknown or does not fit it, the
+        other model has other layers, a text has nothing to hide, or there are fewer than two texts.
     """
     check_baseline(baseline)
-    check_masked_lm(pretrained)
+    masked_lm.check_masked_lm(pretrained)
     masking = masking or Masking()
     models = {'before': pretrained}
     if tuned is not None:
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
+    how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     chosen = named_masks(masks, pretrained.config)
-    losses = {
-        when: {
-            name: masked_lm_losses(
-                model,
-                texts,
-                mask_sets.with_intact(each),
-                masking=masking,
-                baseline=baseline,
-                donor_seed=seed,
-                compute=compute,
-            )
-            for name, each in chosen.items()
-        }
-        for when, model in models.items()
-    }
-    return assess_masked_lm(
-        losses['before'],
-        losses.get('after', {}),
-        masking=masking,
-        baseline=baseline,
-        seed=seed,
-        subject=subject or Subject(),
-    )
-
-
-def assess_masked_lm(
-    before: Mapping[str, MaskedLosses],
-    after: Mapping[str, MaskedLosses],
-    *,
-    masking: Masking,
-    baseline: str,
-    seed: int,
-    subject: Subject,
-) -> MaskedLMAblation:
-    """Compare each mask with the intact model.
-
-    Args:
-      before: The losses of the model as it is under each set of masks, the first of which keeps all
-        heads, by the name of the set.
-      after: The same of the fine-tuned model; empty without one.
-      masking, baseline, seed, subject: As in `masked_lm_ablation`.
-    """
-    tuning = None
-    if after:
-        # The model with all heads is the same in all sets.
-        old, new = next(iter(before.values())), next(iter(after.values()))
-        tuning = assess_losses(
-            new.losses[:1], old.losses[0], old.hidden, names=['after fine-tuning'], seed=seed
-        )
-    first = next(iter(before.values()))
-    return MaskedLMAblation(
-        subject,
-        baseline,
-        masking,
-        first.masks.shape[1:],
-        int(first.hidden.sum()),
-        *(
-            {
-                name: assess_losses(
-                    losses.losses[1:],
-                    losses.losses[0],
-                    losses.hidden,
-                    names=[mask_sets.describe(mask) for mask in losses.masks[1:]],
-                    seed=seed,
-                )
-                for name, losses in sets.items()
-            }
-            for sets in (before, after)
-        ),
-        tuning,
-    )
-
-
-_DRAWN = ('heads', 'layers')
-
-
-def _figure_name(name: str, when: str) -> str:
-    return name if when == 'before' else f'{name}_{when}'
+    losses, assessed = {}, {when: {} for when in _WHEN}
+    for when, model in models.items():
+        for name, each in chosen.items():
+            found = masked_lm.masked_lm_losses(model, texts, with_intact(each), **how)
+            names = [describe(mask) for mask in each]
+            given = found.losses[1:], found.losses[0], found.hidden
+            assessed[when][name] = masked_lm.assess_losses(*given, names=names, seed=seed)
+            # The model with all heads is the same in all sets.
+            losses.setdefault(when, found)
+    before, tuning = losses['before'], None
+    if tuned is not None:
+        after = losses['after'].losses[:1], before.losses[0], before.hidden
+        tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
+    shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
+    subject = subject or Subject()
+    return MaskedLMAblation(subject, baseline, masking, shape, hidden, **assessed, tuning=tuning)
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):
-    effects, source = result._models(name)[when], plots.Source(name, 'difference', when)
-    missing = 'each head' if name == 'heads' else 'all heads of a layer'
-    caption = (
-        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without {missing} less that '
-        f'with all. {result._hidden} {instead(result.baseline)}'
+    return effects.draw_effects(
+        name,
+        result._models(name)[when],
+        result.shape,
+        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without '
+        f'{effects.WITHOUT[name]} less that with all. {result._hidden} {instead(result.baseline)}',
+        plots.Source(name, 'difference', when),
     )
-    if name == 'heads':
-        return draw_heads(effects, result.shape, caption, source)
-    return draw_layers(effects, caption, source)

@@ -21,35 +21,24 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.effects import effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.finetune.metrics import check_metrics, predictions
+from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
-from bert_secrets_jax.pruning.outliers import (
-    FEWEST_DRAWS,
-    OutlierDimensions,
-    check_dimensions,
-    find_outliers,
-    logits_without,
-    losses_without,
-    random_sets,
-    rank_p,
-)
-from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.pruning import outliers as layer_norm
+from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
-_ALL = 'all together'
-
-
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {name: name for name in ('difference', 'low', 'high', 'p_value')}
 
@@ -61,8 +50,7 @@ class Without:
     Attributes:
       effects: [S] The outcome without each set, compared with that of the intact model.
       random: [R] The change of the outcome without each random set.
-      beyond: [1] The outcome without all together, compared with the mean of those without random
-        sets; None for a score.
+      beyond: [1] The loss without all, compared with the mean without random sets; else None.
     """
 
     effects: Effects
@@ -76,11 +64,7 @@ class Without:
         return rank_p(worse * float(self.effects.difference[0]), worse * self.random)
 
     def rows(self, outcome: str) -> list[tuple]:
-        """Return a row of a frame for each set.
-
-        Args:
-          outcome: The name of the column with the outcome.
-        """
+        """Return a row of a frame for each set, with the outcome in a column of this name."""
         rows = rows_of(self.effects, {outcome: 'value'} | _COLUMNS)
         return [(*row, math.nan if place else self.p_value) for place, row in enumerate(rows)]
 
@@ -95,8 +79,7 @@ class Outliers(Result):
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.
       loss: The effect of disabling on the loss of the masked LM; None if that was not measured.
-      scores: The effect on the score of a fine-tuned classifier, by the name of the metric; empty
-        if that was not measured.
+      scores: The effect on the score of a classifier, by the metric; empty if not measured.
       examples: The number of examples of the scores.
     """
 
@@ -138,91 +121,66 @@ class Outliers(Result):
     def frames(self):
         frames = {'dimensions': self._dimensions()}
         if self.loss is not None:
-            frames['loss'] = self._losses()
+            frames['loss'] = framed(
+                ('disabled', 'loss', *_COLUMNS, 'p_rank'),
+                self.loss.rows('loss'),
+                'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
+                f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
+            )
         if self.scores:
-            frames['scores'] = self._scores()
-        if self.random is not None and (self.loss is not None or self.scores):
-            frames['random'] = self._random()
+            scores = self.scores.items()
+            frames['scores'] = framed(
+                ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
+                [(metric, *row) for metric, each in scores for row in each.rows('score')],
+                'Score of the fine-tuned model without the dimensions, and its change (95 % '
+                'interval).',
+            )
+        effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
+        effects |= {metric: each.random for metric, each in self.scores.items()}
+        if effects:
+            names = (' '.join(map(str, dimensions)) for dimensions in self.random.tolist())
+            frames['random'] = framed(
+                ('dimensions', *effects),
+                zip(names, *effects.values(), strict=True),
+                'What disabling random dimensions changes, for each draw.',
+            )
         return frames
 
     def _dimensions(self):
-        found, deviations = self.found, self.found.deviations
-        counts = {name: each.sum(axis=0) for name, each in found.stands_out.items()}
-        both = np.logical_and(*found.stands_out.values()).sum(axis=0)
-        farthest = {
-            name: np.take_along_axis(each, np.abs(each).argmax(axis=0)[None], axis=0)[0]
-            for name, each in deviations.items()
-        }
+        found, every = self.found, np.arange(len(self.found.layers))
+        columns = {'dimension': every, 'outlier': np.isin(every, found.dimensions)}
+        columns['layers'] = found.layers
+        for name, each in found.stands_out.items():
+            columns[f'layers_{name}'] = each.sum(axis=0)
+        columns['layers_both'] = np.logical_and(*found.stands_out.values()).sum(axis=0)
+        for name, each in found.deviations.items():
+            columns[f'farthest_{name}_sigma'] = each[np.abs(each).argmax(axis=0), every]
         order = np.argsort(-found.layers, kind='stable')
         # Those that stand out anywhere, or the nearest ones if none does.
         shown = order[: max(int((found.layers > 0).sum()), 1)]
-        outliers = set(found.dimensions.tolist())
         return framed(
-            (
-                'dimension', 'outlier', 'layers', 'layers_scale', 'layers_bias', 'layers_both',
-                'farthest_scale_sigma', 'farthest_bias_sigma',
-            ),
-            [
-                (
-                    int(each), int(each) in outliers, int(found.layers[each]),
-                    *(int(counts[name][each]) for name in ('scale', 'bias')), int(both[each]),
-                    *(float(farthest[name][each]) for name in ('scale', 'bias')),
-                )
-                for each in shown
-            ],
+            list(columns),
+            zip(*(each[shown].tolist() for each in columns.values()), strict=True),
             'Dimensions (from 0) whose scale or bias of the output LayerNorm is more than '
             f'{found.sigma:g} standard deviations from the mean of its layer. An outlier is so in '
             f'at least {found.at_least} of {_layers(found)}.',
-        )  # fmt: skip
-
-    def _losses(self):
-        return framed(
-            ('disabled', 'loss', *_COLUMNS, 'p_rank'),
-            self.loss.rows('loss'),
-            'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
-            f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
-        )  # fmt: skip
-
-    def _scores(self):
-        return framed(
-            ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
-            [(metric, *row) for metric, each in self.scores.items() for row in each.rows('score')],
-            'Score of the fine-tuned model without the dimensions, and its change (95 % interval).',
-        )
-
-    def _random(self):
-        effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
-        effects |= {metric: each.random for metric, each in self.scores.items()}
-        return framed(
-            ('dimensions', *effects),
-            [
-                (
-                    ' '.join(map(str, dimensions)),
-                    *(float(each[row]) for each in effects.values()),
-                )
-                for row, dimensions in enumerate(self.random.tolist())
-            ],
-            'What disabling random dimensions changes, for each draw.',
         )
 
     def figures(self):
-        drawings = {'parameters': functools.partial(_draw_parameters, self)}
+        drawings = {'parameters': _draw_parameters}
         if self.loss is not None:
-            of_model = 'Loss per hidden wordpiece of the masked LM'
-            drawings['loss'] = functools.partial(_draw_without, self, self.loss, of_model)
+            outcome = 'Loss per hidden wordpiece of the masked LM'
+            drawings['loss'] = functools.partial(_draw_without, without=self.loss, outcome=outcome)
         if self.scores:
             # The others are in the frame.
             score = next(iter(self.scores.values()))
-            of_model = f'{title_of(score.effects)} of the fine-tuned model'
-            drawings['score'] = functools.partial(_draw_without, self, score, of_model)
-        return Figures(drawings)
+            outcome = f'{title_of(score.effects)} of the fine-tuned model'
+            drawings['score'] = functools.partial(_draw_without, without=score, outcome=outcome)
+        return drawn(self, **drawings)
 
     def findings(self):
-        return [
-            *self._weight_findings(),
-            *(() if self.loss is None else self._loss_findings()),
-            *(self._without('score', each) for each in list(self.scores.values())[:1]),
-        ]
+        scores = [self._without('score', each) for each in list(self.scores.values())[:1]]
+        return [*self._weight_findings(), *self._loss_findings(), *scores]
 
     def notes(self):
         said = [
@@ -235,8 +193,7 @@ class Outliers(Result):
                 'stand out by chance.'
             )
         if not self.disabled:
-            said.append('There is no outlier, so nothing was disabled.')
-            return said
+            return [*said, 'There is no outlier, so nothing was disabled.']
         said.append('Random sets have as many dimensions as are disabled, and none of these.')
         if self.loss is None:
             said.append(
@@ -252,11 +209,9 @@ class Outliers(Result):
         return said
 
     def _weight_findings(self) -> Iterator[Finding]:
-        found = self.found
+        found, outliers = self.found, self.found.dimensions.tolist()
         layers, width = found.scale.shape
-        outliers = found.dimensions.tolist()
         fields = {'sample': layers, 'sample_of': 'layers', 'source': SOURCE}
-        numbers = {'sigma': found.sigma, 'layers': _layers(found), 'at_least': found.at_least}
         yield how_many(
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
@@ -264,7 +219,12 @@ class Outliers(Result):
             template='{estimate} {unit} {estimate:|stands|stand} out by more than {sigma:g} '
             'standard deviations in at least {at_least} of {layers}'
             + (': {listed}.' if outliers else '.'),
-            numbers=numbers | {'listed': ', '.join(map(str, outliers))},
+            numbers={
+                'sigma': found.sigma,
+                'layers': _layers(found),
+                'at_least': found.at_least,
+                'listed': ', '.join(map(str, outliers)),
+            },
             **fields,
         )
         most = int(found.layers.argmax())
@@ -276,17 +236,8 @@ class Outliers(Result):
                 unit=f'of {_layers(found)}',
                 **fields,
             )
-        yield Finding(
-            name='outlier dimensions that chance makes',
-            estimate=found.by_chance,
-            unit='dimensions',
-            **fields,
-        )
-        yield from self._published_findings(outliers, fields)
-
-    def _published_findings(
-        self, outliers: Sequence[int], fields: Mapping[str, object]
-    ) -> Iterator[Finding]:
+        name = 'outlier dimensions that chance makes'
+        yield measured(name, found.by_chance, unit='dimensions', **fields)
         published = paper.outlier_dimensions(self.subject.model)
         if published is not None:
             yield how_many(
@@ -300,6 +251,8 @@ class Outliers(Result):
             )
 
     def _loss_findings(self) -> Iterator[Finding]:
+        if self.loss is None:
+            return
         effects = self.loss.effects
         yield self._without('loss', self.loss)
         yield effect_of(self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE)
@@ -333,9 +286,8 @@ class Outliers(Result):
 
 
 def _names(disabled: Sequence[int]) -> list[str]:
-    """Return the names of the sets that are disabled [S]."""
     alone = [f'dimension {each}' for each in disabled]
-    return [_ALL, *alone] if len(alone) > 1 else alone
+    return ['all together', *alone] if len(alone) > 1 else alone
 
 
 def _layers(found: OutlierDimensions) -> str:
@@ -376,8 +328,7 @@ def outliers(
       draws: The number of random sets of as many dimensions, at least 19.
       masking: Which wordpieces are hidden; None hides 15 % of each text.
       metrics: The names of the metrics of the score; None takes those of the task.
-      seed: The seed of the random sets and of the tests. What is hidden follows from
-        `Masking.seed`.
+      seed: The seed of the random sets and of the tests; what is hidden has its own.
       compute: How it is computed; nothing is written into its folder.
       subject: As in `ablation`.
 
@@ -387,121 +338,84 @@ def outliers(
         dimension does not exist, there are too few draws, dimensions are given and there is neither
         a masked LM nor a fine-tuned model, or texts or labels do not go with the model.
     """
-    subject = subject or Subject()
-    found = find_outliers(pretrained)
+    subject, config = subject or Subject(), pretrained.config
+    found = layer_norm.find_outliers(pretrained)
     if dimensions is not None:
-        check_dimensions(pretrained.config, dimensions)
+        layer_norm.check_dimensions(config, dimensions)
     if tuned is not None:
         # Losses take long: what is wrong is told before.
-        check_whole(one_model(tuned))
-        labels_of(texts, one_model(tuned).config)
+        model = one_model(tuned)
+        check_whole(model)
+        labels = labels_of(texts, model.config)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
-    if dimensions is not None and tuned is None and pretrained.config.head != MASKED_LM:
+    if dimensions is not None and tuned is None and config.head != MASKED_LM:
         raise ValueError(
-            f'What the model ({pretrained.config.summary}) is without {_the(disabled)} cannot be '
-            "measured: load it with head='masked_lm', or give a fine-tuned model as `tuned`."
+            f'What the model ({config.summary}) is without {_the(disabled)} cannot be measured: '
+            "load it with head='masked_lm', or give a fine-tuned model as `tuned`."
         )
-    random, loss, scores, examples = None, None, {}, 0
-    if disabled:
-        if draws < FEWEST_DRAWS:
-            raise ValueError(
-                f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer '
-                'than one in twenty.'
-            )
-        width = pretrained.config.hidden_size
-        random = random_sets(width, list(disabled), draws=draws, seed=seed)
-        sets, names = _sets(disabled, random)
-        if pretrained.config.head == MASKED_LM:
-            loss = _loss_without(
-                pretrained, texts, sets, names, masking=masking, seed=seed, compute=compute
-            )
-        if tuned is not None:
-            model = one_model(tuned)
-            metrics = metrics or assessed_metrics(model.config.num_labels, subject.task)
-            check_metrics(metrics, model.config.num_labels)
-            labels, examples = labels_of(texts, model.config), len(texts)
-            logits = logits_without(model, texts, sets, compute=compute)
-            answers = np.stack([predictions(each) for each in logits])
-            scores = {
-                metric: _score_without(metric, answers, labels, names, seed=seed)
-                for metric in metrics
-            }
+    if not disabled:
+        return Outliers(subject, found, disabled)
+    if draws < FEWEST_DRAWS:
+        raise ValueError(
+            f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer than '
+            'one in twenty.'
+        )
+    random = layer_norm.random_sets(config.hidden_size, list(disabled), draws=draws, seed=seed)
+    names, alone = _names(disabled), [[each] for each in disabled]
+    # The first pass disables nothing, then come the S sets, and then the random ones.
+    sets = [[], list(disabled), *(alone if len(alone) > 1 else []), *random.tolist()]
+    count, loss, scores = 1 + len(names), None, {}
+    if config.head == MASKED_LM:
+        losses, hidden = layer_norm.losses_without(
+            pretrained, texts, sets, masking=masking, compute=compute
+        )
+        intact, outliers, others = losses[0], losses[1:count], losses[count:]
+        together = outliers[:1], others.mean(axis=0), hidden
+        loss = Without(
+            effects=assess_losses(outliers, intact, hidden, names=names, seed=seed),
+            beyond=assess_losses(*together, names=names[:1], seed=seed),
+            random=(others - intact).sum(axis=1) / hidden.sum(),
+        )
+    if tuned is not None:
+        logits = layer_norm.logits_without(model, texts, sets, compute=compute)
+        answers, once = np.stack([predictions(each) for each in logits]), np.ones((1, len(texts)))
+        for metric in checked_metrics(metrics, model.config, subject):
+            reached = weighted_scores(metric, answers, labels, once)[0]
+            compared = metric, answers[1:count], answers[0], labels
+            effects = assess(*compared, names=names, seed=seed)
+            scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
+    examples = len(texts) if tuned is not None else 0
     return Outliers(subject, found, disabled, random, loss, scores, examples)
 
 
-def _sets(disabled: Sequence[int], random: np.ndarray) -> tuple[list[list[int]], list[str]]:
-    """Return what is disabled in each pass, and the names of the S sets.
-
-    The first is nothing, then come the S sets, and then the random ones.
-    """
-    alone = [[each] for each in disabled] if len(disabled) > 1 else []
-    return [[], list(disabled), *alone, *random.tolist()], _names(disabled)
-
-
-def _loss_without(
-    pretrained: Pretrained,
-    texts: Sequence[Text],
-    sets: Sequence[Sequence[int]],
-    names: Sequence[str],
-    *,
-    masking: Masking | None,
-    seed: int,
-    compute: Compute,
-) -> Without:
-    """Return the loss of a masked LM without the dimensions of `_sets`."""
-    losses, hidden = losses_without(pretrained, texts, sets, masking=masking, compute=compute)
-    intact, outliers, random = np.split(losses, [1, 1 + len(names)])
-    together = outliers[:1], random.mean(axis=0), hidden
-    return Without(
-        effects=assess_losses(outliers, intact[0], hidden, names=names, seed=seed),
-        beyond=assess_losses(*together, names=names[:1], seed=seed),
-        random=(random - intact).sum(axis=1) / hidden.sum(),
-    )
-
-
-def _score_without(
-    metric: str, answers: np.ndarray, labels: np.ndarray, names: Sequence[str], *, seed: int
-) -> Without:
-    """Return the score of a classifier that answers so [1 + S + R, E] without each of `_sets`."""
-    scores = weighted_scores(metric, answers, labels, np.ones((1, len(labels))))[0]
-    count = 1 + len(names)
-    return Without(
-        effects=assess(metric, answers[1:count], answers[0], labels, names=names, seed=seed),
-        random=scores[count:] - scores[0],
-    )
-
-
 def _draw_parameters(result: Outliers):
-    found = result.found
-    outliers = found.dimensions.tolist()
-    figure = plots.dimensions_by_layer(
+    found, outliers = result.found, result.found.dimensions.tolist()
+    marked = 'Lines are the outliers, which' if outliers else 'None is an outlier, which would'
+    return plots.dimensions_by_layer(
         found.deviations,
         {f'dimension {each}': each for each in outliers},
         label='standard deviations from the mean',
         bound=found.sigma,
-    )
-    marked = 'Lines are the outliers, which' if outliers else 'None is an outlier, which would'
-    figure.caption = (
+    ).captioned(
         'Scale and bias of the output LayerNorm of every dimension, as deviations from the mean of '
         f'the layer. {marked} stand out in either by more than {found.sigma:g} standard deviations '
         f'(dashed) in at least {found.at_least} of {_layers(found)}.'
     )
-    return figure
 
 
 def _draw_without(result: Outliers, without: Without, outcome: str):
     effects = without.effects
-    scale = effects.outcome.scale
-    figure = plots.beside_random(
+    scale, ends = effects.outcome.scale, ('difference', 'low', 'high')
+    return plots.beside_random(
         scale * without.random,
-        {name: tuple(scale * each for each in ends)
-         for name, *ends in rows_of(effects, dict(list(_COLUMNS.items())[:3]))},
+        {
+            name: tuple(scale * each for each in interval)
+            for name, *interval in rows_of(effects, {each: each for each in ends})
+        },
         label=label_of(effects),
         random_name=f'random, {len(without.random)} draws',
-    )  # fmt: skip
-    figure.caption = (
+    ).captioned(
         f'{outcome} without dimensions less that of the intact model, with 95 % intervals: '
         f'{result.subject.model}, {result.subject.texts}. Points are draws of as many random '
         'dimensions as are disabled together.'
     )
-    return figure

@@ -12,44 +12,24 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.ablation.significance import weighted_scores
+from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import assessed_metrics, what_is_tested
+from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.importance import default_methods
-from bert_secrets_jax.analyses.learnt import seeds_not_learnt
-from bert_secrets_jax.analyses.models import (
-    Models,
-    all_models,
-    check_alike,
-    check_varied,
-    elsewhere,
-    in_both,
-    labels_of,
-    seeds_of,
-)
+from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
-from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.paper import michel
-from bert_secrets_jax.pruning.curves import (
-    ANEW,
-    RANDOM,
-    Curve,
-    PrunedModel,
-    curve_of,
-    fleiss_kappa,
-    lead_over_random,
-    over_steps,
-    prune_model,
-    sparsest,
-)
+from bert_secrets_jax.pruning import curves as stepwise
+from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
@@ -67,9 +47,19 @@ ORDERS: Mapping[str, str] = {
 TOLERANCE = 0.01
 # Random orders: with one less than 19, none would be so rare that its rank is significant.
 DRAWS = 20
-_MEGABYTE = 1e6
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
+_WAYS: Mapping[str, str] = {
+    'whole': 'all heads',
+    'masked': 'under the mask',
+    'apart': 'all heads, layers compiled one by one',
+    'cut': 'heads cut out',
+}
+# The first pair shows removal alone; the others include what comes with it.
+_REMOVAL = ('cut', 'apart')
+_COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
+# The metrics that can be negative.
+_BELOW_ZERO = ('matthews', 'pearson', 'spearman')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +86,11 @@ class Chosen:
         """The number of heads that it keeps."""
         return int((self.mask != 0).sum())
 
+    @property
+    def points(self) -> np.ndarray:
+        """The difference and the ends of its interval, in points [3]."""
+        return 100 * np.array([self.difference, self.low, self.high])
+
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
@@ -113,14 +108,12 @@ class Pruning(Result):
       examples: The number of examples.
       measured_on: The number of other examples, from which orders and the sparsest model come.
       shared: How many of these have the same text as one of the examples.
-      learnt: For each seed what is tested to tell whether the model has learnt anything: the
-        metric, its value, the share of the larger class, and the p-value.
+      learnt: The test of what each model has learnt: metric, value, larger class, p-value.
       tolerance: How much lower the score of a model may be that counts as good as the full one.
       times: The time and memory of the first seed's sparsest model beside the full one; None if it
         was not timed, or keeps all heads.
-      lead: The score in the order of the gradient of the mask less that in random orders, on
-        average over the steps that remove heads, with the ends of its 95 % interval; None without
-        both.
+      lead: The score in the order of gradients less that in random orders, mean over the steps that
+        remove heads, with the ends of its 95 % interval; None without both.
     """
 
     title: ClassVar[str] = 'How many heads can go'
@@ -137,7 +130,7 @@ class Pruning(Result):
     examples: int
     measured_on: int
     shared: int
-    learnt: tuple[tuple[str, float, float, float], ...]
+    learnt: tuple[Learnt, ...]
     tolerance: float = TOLERANCE
     times: RemovalTimes | None = None
     lead: tuple[float, float, float] | None = None
@@ -150,9 +143,13 @@ class Pruning(Result):
     def frames(self):
         frames = {
             'curves': framed(
-                ('order', 'heads_kept', 'share_kept', *_POINTS),
+                ('order', 'heads_kept', 'share_kept', 'score_points', 'difference_points', 'low',
+                 'high'),
                 [
-                    (ORDERS[order], kept, kept / self.heads, *self._points(curve, step))
+                    (
+                        ORDERS[order], kept, kept / self.heads,
+                        100 * (self.intact.mean() + curve.difference[step]), *_points(curve, step),
+                    )
                     for order, curve in self.curves.items()
                     for step, kept in enumerate(self.kept.tolist())
                 ],
@@ -164,12 +161,8 @@ class Pruning(Result):
                  'where_chosen_points', 'heads_removed'),
                 [
                     (
-                        seed,
-                        ORDERS[each.order],
-                        each.kept,
-                        *(100 * value for value in (each.difference, each.low, each.high)),
-                        100 * each.where_chosen,
-                        mask_sets.describe(each.mask) if each.kept < self.heads else '',
+                        seed, ORDERS[each.order], each.kept, *each.points,
+                        100 * each.where_chosen, describe(each.mask),
                     )
                     for seed, each in zip(self.seeds, self.chosen, strict=True)
                 ],
@@ -184,7 +177,7 @@ class Pruning(Result):
             ),
         }  # fmt: skip
         if self.times is not None:
-            frames |= {'speed': self._speed(), 'times': self._times()}
+            frames |= self._time_frames()
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
                 ('order', 'heads_kept', 'fleiss_kappa'),
@@ -230,53 +223,42 @@ class Pruning(Result):
 
     def head_notes(self):
         order = self._best_order
-        grid = self.stays[order].mean(axis=0)
-        texts = [f'{value:.0%} ({ORDERS[order]})' for value in grid.ravel()]
-        return {'share of pruning steps that keep it': np.reshape(texts, grid.shape)}
+        grid = 100 * self.stays[order].mean(axis=0)
+        return {
+            'share of pruning steps that keep it': np.char.mod(f'%.0f%% ({ORDERS[order]})', grid)
+        }
 
     def verdicts(self):
-        order = 'pruning in the order of gradients'
-        needs = {
-            verdicts.HEADS_CAN_GO: order,
-            verdicts.ORDER_TELLS: f'{order} and in random orders',
-        }
-        found = {claim: verdicts.not_measured(claim, needed) for claim, needed in needs.items()}
-        if GRADIENT not in self.curves:
-            return list(found.values())
+        order, share = 'pruning in the order of gradients', 1 - verdicts.SHARE_THAT_CAN_GO
+        step = int(np.abs(self.kept / self.heads - share).argmin())
         sample = {'runs': len(self.seeds), 'examples': self.examples}
-        share = 1 - verdicts.SHARE_THAT_CAN_GO
-        step, curve = int(np.abs(self.kept / self.heads - share).argmin()), self.curves[GRADIENT]
-        change = tuple(float(each[step]) for each in (curve.difference, curve.low, curve.high))
+        can_go = verdicts.not_measured(verdicts.HEADS_CAN_GO, order)
+        tells = verdicts.not_measured(verdicts.ORDER_TELLS, f'{order} and in random orders')
+        curve = self.curves.get(GRADIENT)
+        if curve is None:
+            return [can_go, tells]
+        change = _points(curve, step) / 100
         # With few heads, or with other steps, none may be near this share.
         if abs(self.kept[step] / self.heads - share) > _NEAR:
-            found[verdicts.HEADS_CAN_GO] = verdicts.not_measured(
+            can_go = verdicts.not_measured(
                 verdicts.HEADS_CAN_GO,
                 f'a step of pruning with about {share:.0%} of the heads left; the nearest one has '
                 f'{self.kept[step]} of {self.heads}',
             )
         elif np.isfinite(change).all():
-            found[verdicts.HEADS_CAN_GO] = verdicts.heads_can_go(
-                change, kept=int(self.kept[step]), heads=self.heads, **sample
-            )
+            kept = {'kept': int(self.kept[step]), 'heads': self.heads}
+            can_go = verdicts.heads_can_go(tuple(change.tolist()), **kept, **sample)
         if self.lead is not None and np.isfinite(self.lead).all():
-            found[verdicts.ORDER_TELLS] = verdicts.order_tells(
-                self.lead,
-                float(over_steps(self.curves[GRADIENT], self.kept)[0]),
-                over_steps(self.curves[RANDOM], self.kept),
-                **sample,
-            )
-        return list(found.values())
+            (ordered,) = over_steps(curve, self.kept).tolist()
+            random = over_steps(self.curves[RANDOM], self.kept)
+            tells = verdicts.order_tells(self.lead, ordered, random, **sample)
+        return [can_go, tells]
 
     def kappa(self, order: str, step: int) -> float:
-        """Return how far models agree on the heads that are left (`curves.fleiss_kappa`).
-
-        Args:
-          order: The name of the order.
-          step: The number of the step.
-        """
+        """Return how far models agree on the heads left at a step (`curves.fleiss_kappa`)."""
         # Masks are nested: a head is left at a step if it is left in more than that many steps.
         left = self.stays[order] * len(self.kept) > step + 0.5
-        return fleiss_kappa(left.reshape(len(left), -1))
+        return stepwise.fleiss_kappa(left.reshape(len(left), -1))
 
     @property
     def _title(self) -> str:
@@ -284,8 +266,13 @@ class Pruning(Result):
 
     @property
     def _others(self) -> str:
-        template = elsewhere('measured_on', 'shared', self.shared)
+        template = arguments.elsewhere('measured_on', 'shared', self.shared)
         return filled(template, {'measured_on': self.measured_on, 'shared': self.shared})
+
+    @property
+    def _of(self) -> dict[str, Any]:
+        """The unit, the sample and the source of most findings."""
+        return {'unit': f'points of {self._title}', 'sample': self.examples, 'source': SOURCE}
 
     @property
     def _best_order(self) -> str:
@@ -293,25 +280,55 @@ class Pruning(Result):
         named = [order for order in self.curves if order != RANDOM]
         return max(named, key=lambda order: _mean(self.curves[order]))
 
-    def _points(self, curve: Curve, step: int) -> tuple[float, ...]:
-        values = curve.difference[step], curve.low[step], curve.high[step]
-        return tuple(100 * value for value in (self.intact.mean() + values[0], *values))
+    @property
+    def _half(self) -> int:
+        """The step at which about half of the heads are left."""
+        return int(np.abs(self.kept - self.heads / 2).argmin())
+
+    def _time_frames(self):
+        times = self.times
+        gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
+        speed = [
+            (size, *(_WAYS[way] for way in pair), *each[place], published.get(size, np.nan))
+            for place, size in enumerate(times.batch_sizes)
+            for pair, each in gains.items()
+            for published in [michel.FASTER if pair == _REMOVAL else {}]
+        ]
+        medians = 1000 * np.median(times.seconds, axis=-1)
+        weights, temporary = times.weight_bytes / 1e6, times.temporary_bytes / 1e6
+        taken = [
+            (size, _WAYS[way], medians[row, place], weights[row], temporary[row, place])
+            for place, size in enumerate(times.batch_sizes)
+            for row, way in enumerate(WAYS)
+        ]
+        return {
+            'speed': framed(
+                ('examples_at_once', 'way', 'beside', 'gain_percent', 'low', 'high',
+                 'published_gain_percent'),
+                speed,
+                f'How much faster the sparsest model reads {times.length} tokens one way than '
+                'another (medians over rounds). Published: BERT-base with half of its heads, on a '
+                'GPU.',
+            ),
+            'times': framed(
+                ('examples_at_once', 'way', 'milliseconds', 'weights_mb', 'temporary_mb'),
+                taken,
+                f'Median time for a batch of examples of {times.length} tokens, and memory of '
+                'weights and of the program.',
+            ),
+        }  # fmt: skip
 
     def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
-        template = (
-            'The sparsest {models} within {tolerance:point|points} of {metric}, chosen on '
-            f'{elsewhere("choosing", "shared", self.shared)}, {{keeps}} {{estimate:.3g}} of '
-            '{heads} heads'
-        )
+        others = arguments.elsewhere('choosing', 'shared', self.shared)
         yield measured(
             'sparsest model',
             np.mean([each.kept for each in self.chosen]),
             where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
-            template=f'{template} (published: {{published:.0f}} % can go).'
-            if published
-            else f'{template}.',
+            template='The sparsest {models} within {tolerance:point|points} of {metric}, chosen on '
+            f'{others}, {{keeps}} {{estimate:.3g}} of {{heads}} heads'
+            + (' (published: {published:.0f} % can go).' if published else '.'),
             numbers={
                 'models': 'models' if several else 'model',
                 'tolerance': 100 * self.tolerance,
@@ -324,66 +341,22 @@ class Pruning(Result):
             },
             **self._of | {'unit': 'heads'},
         )
-        changes = 100 * np.array([(each.difference, each.low, each.high) for each in self.chosen])
+        changes = np.array([each.points for each in self.chosen])
         if np.isfinite(changes).all():
             change = changes[:, 0].mean() if several else changes[0]
             yield measured('sparsest model: change', change, **self._of)
 
-    @property
-    def _of(self) -> dict[str, Any]:
-        """The unit, the sample and the source of most findings."""
-        return {'unit': f'points of {self._title}', 'sample': self.examples, 'source': SOURCE}
-
-    def _speed(self):
-        times = self.times
-        gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
-        return framed(
-            ('examples_at_once', 'way', 'beside', 'gain_percent', 'low', 'high',
-             'published_gain_percent'),
-            [
-                (
-                    size,
-                    *(_WAYS[way] for way in pair),
-                    *each[place],
-                    michel.FASTER.get(size, np.nan) if pair == _REMOVAL else np.nan,
-                )
-                for place, size in enumerate(times.batch_sizes)
-                for pair, each in gains.items()
-            ],
-            f'How much faster the sparsest model reads {times.length} tokens one way than another '
-            '(medians over rounds). Published: BERT-base with half of its heads, on a GPU.',
-        )  # fmt: skip
-
-    def _times(self):
-        times, mega = self.times, 1 / _MEGABYTE
-        return framed(
-            ('examples_at_once', 'way', 'milliseconds', 'weights_mb', 'temporary_mb'),
-            [
-                (
-                    size,
-                    _WAYS[way],
-                    1000 * float(np.median(times.seconds[row, place])),
-                    mega * times.weight_bytes[row],
-                    mega * times.temporary_bytes[row, place],
-                )
-                for place, size in enumerate(times.batch_sizes)
-                for row, way in enumerate(WAYS)
-            ],
-            f'Median time for a batch of examples of {times.length} tokens, and memory of weights '
-            'and of the program.',
-        )
-
     def _time_findings(self) -> Iterator[Finding]:
         if self.times is None:
             return
-        way, over = _REMOVAL
-        gains = self.times.gains(way, over=over)
-        for size, gain in zip(self.times.batch_sizes, gains, strict=True):
+        times, (way, over) = self.times, _REMOVAL
+        gains = 100 * times.gains(way, over=over)
+        for size, gain in zip(times.batch_sizes, gains, strict=True):
             yield measured(
                 f'speed, {size} at once',
-                100 * gain,
+                gain,
                 unit='%',
-                sample=self.times.seconds.shape[-1],
+                sample=times.seconds.shape[-1],
                 sample_of='rounds',
                 source=SOURCE,
                 template='With {kept} of {heads} heads left and the others cut out, the model '
@@ -392,28 +365,19 @@ class Pruning(Result):
                     'kept': self.chosen[0].kept,
                     'heads': self.heads,
                     'size': size,
-                    'change': abs(100 * float(gain[0])),
+                    'change': abs(float(gain[0])),
                     'faster': 'slower' if gain[0] < 0 else 'faster',
                 },
             )
 
-    @property
-    def _half(self) -> int:
-        """The step at which about half of the heads are left."""
-        return int(np.abs(self.kept - self.heads / 2).argmin())
-
     def _order_findings(self) -> Iterator[Finding]:
         half, random = self._half, self.curves.get(RANDOM)
         for order in sorted(self.curves, key=lambda each: -_mean(self.curves[each])):
-            curve, source = self.curves[order], {'source': SOURCES.get(order, SOURCE)}
+            curve, of = self.curves[order], self._of | {'source': SOURCES.get(order, SOURCE)}
             if np.isnan(curve.difference[half]):
                 continue
-            change = (curve.difference[half], curve.low[half], curve.high[half])
-            yield measured(
-                f'{self.kept[half]} of {self.heads} heads left: {ORDERS[order]}',
-                100 * np.array(change),
-                **self._of | source,
-            )
+            name = f'{self.kept[half]} of {self.heads} heads left: {ORDERS[order]}'
+            yield measured(name, _points(curve, half), **of)
             if random is None or order == RANDOM:
                 continue
             others, lead = over_steps(random, self.kept), over_steps(curve, self.kept)[0]
@@ -422,43 +386,28 @@ class Pruning(Result):
                     f'over all steps, above random orders: {ORDERS[order]}',
                     100 * (lead - others.mean()),
                     p=rank_p(float(lead), others),
-                    **self._of | source | {'sample': len(others), 'sample_of': 'random orders'},
+                    **of | {'sample': len(others), 'sample_of': 'random orders'},
                 )
 
     def _agreement_findings(self) -> Iterator[Finding]:
         order = self._best_order
-        kappa = self.kappa(order, self._half) if len(self.seeds) > 1 else math.nan
-        if np.isnan(kappa):
-            return
-        yield Finding(
-            name='agreement over fine-tunings',
-            estimate=kappa,
-            unit="Fleiss' kappa",
-            sample=len(self.seeds),
-            sample_of='fine-tunings',
-            source='Prasanna et al. 2020',
-            template=(
-                'On which {kept} heads are left (order: {order}), {sample} fine-tunings agree with '
-                'a kappa of {estimate:.2f}, where chance is zero.'
-            ),
-            numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
-        )
-
-
-_POINTS = ('score_points', 'difference_points', 'low', 'high')
-_WAYS: Mapping[str, str] = {
-    'whole': 'all heads',
-    'masked': 'under the mask',
-    'apart': 'all heads, layers compiled one by one',
-    'cut': 'heads cut out',
-}
-# The first pair shows removal alone; the others include what comes with it.
-_REMOVAL = ('cut', 'apart')
-_COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
+        kappa = self.kappa(order, self._half)
+        if not math.isnan(kappa):
+            yield measured(
+                'agreement over fine-tunings',
+                kappa,
+                unit="Fleiss' kappa",
+                sample=len(self.seeds),
+                sample_of='fine-tunings',
+                source='Prasanna et al. 2020',
+                template='On which {kept} heads are left (order: {order}), {sample} fine-tunings '
+                'agree with a kappa of {estimate:.2f}, where chance is zero.',
+                numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
+            )
 
 
 def pruning(
-    tuned: Models,
+    tuned: arguments.Models,
     examples: Sequence[Example],
     *,
     measured_on: Sequence[Example],
@@ -479,44 +428,38 @@ def pruning(
     Args:
       tuned: The model, or several fine-tunings of one recipe.
       examples: The labelled examples that the models are scored on.
-      measured_on: Other labelled examples, such as training ones: the scores of heads, and the
-        choice of the sparsest model, come from them.
+      measured_on: Other labelled examples, from which scores of heads and the sparsest model come.
       methods, permutations: The scores, as in `importance`.
       shares: The shares of all heads that are removed, in ascending order; tenths, as published.
       anew: Whether gradients are also measured again after each step.
-      draws: The number of random orders to compare with, at least 19 to tell whether others are
-        better; 0 leaves them out.
-      tolerance: How much lower the score of a model may be that counts as good as the full one:
-        0.01 is one point.
+      draws: The number of random orders, at least 19 to tell whether others are better; 0 for none.
+      tolerance: How much lower the score of a model as good as the full one is; 0.01 is one point.
       batch_sizes: With how many examples at once the sparsest model of the first seed is timed,
         with its heads cut out, beside the full one; none does not time it.
       metric: The name of the metric; None takes that of the task.
       seed: The seed of random orders, permutations and bootstraps.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.
       ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
-        or out of its range, the metric is not offered, the models differ in their shape or classes,
-        or all labels of a regression are the same.
+        or out of its range, models differ in their shape or classes, or all values are the same.
     """
-    models, subject = all_models(tuned), subject or Subject()
+    models, subject = arguments.all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)
     check_whole(*models)
-    check_alike(models)
+    arguments.check_alike(models)
     config = models[0].config
-    labels, their_labels = (labels_of(each, config) for each in (examples, others))
-    metric = metric or assessed_metrics(config.num_labels, subject.task)[0]
-    check_metrics((metric,), config.num_labels)
+    labels, their_labels = (arguments.labels_of(each, config) for each in (examples, others))
+    metric = checked_metrics(metric and (metric,), config, subject)[0]
     check_pruning(metric, draws=draws, tolerance=tolerance)
-    check_varied(metric, labels, 'examples')
-    check_varied(metric, their_labels, 'measured_on')
-    removed_heads(config.num_hidden_layers * config.num_attention_heads, shares)
+    arguments.check_varied(metric, labels, 'examples')
+    arguments.check_varied(metric, their_labels, 'measured_on')
+    removed_heads(config.num_heads, shares)
     if batch_sizes:
         check_sizes(batch_sizes)
     found = []
-    for place, (own, model) in enumerate(zip(seeds_of(tuned), models, strict=True), 1):
+    for place, (own, model) in enumerate(zip(arguments.seeds_of(tuned), models, strict=True), 1):
         logging.info('Pruning: fine-tuning %d of %d', place, len(models))
         scores = head_scores(
             model,
@@ -527,46 +470,31 @@ def pruning(
             seed=seed,
             compute=compute,
         )
+        how = {'shares': shares, 'anew': anew, 'draws': draws, 'compute': compute}
         found.append(
-            prune_model(
-                model,
-                examples,
-                others,
-                scores,
-                metric,
-                shares=shares,
-                anew=anew,
-                draws=draws,
-                seed=seed + own,
-                compute=compute,
-            )
+            stepwise.prune_model(model, examples, others, scores, metric, seed=seed + own, **how)
         )
     result = assemble(
         found,
         labels,
         metric,
-        seeds=seeds_of(tuned),
+        seeds=arguments.seeds_of(tuned),
         measured_on=len(others),
-        shared=in_both(examples, others),
+        shared=arguments.in_both(examples, others),
         tolerance=tolerance,
         seed=seed,
         subject=subject,
     )
-    sparsest_mask = result.chosen[0].mask
-    if not batch_sizes or (sparsest_mask != 0).all():
+    mask = result.chosen[0].mask
+    if not batch_sizes or (mask != 0).all():
         return result
     length = min(compute.max_length, config.max_length)
-    times = time_removal(models[0], sparsest_mask, batch_sizes=batch_sizes, length=length)
+    times = time_removal(models[0], mask, batch_sizes=batch_sizes, length=length)
     return dataclasses.replace(result, times=times)
 
 
 def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
-    """Raise ValueError for settings that cannot be met, before anything is computed.
-
-    Args:
-      metric: The name of the metric.
-      draws, tolerance: As in `pruning`.
-    """
+    """Raise ValueError for settings of `pruning` that cannot be met, before it is computed."""
     if draws < 0 or not 0 <= tolerance < 1:
         raise ValueError(
             f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
@@ -583,24 +511,12 @@ def assemble(
     labels: np.ndarray,
     metric: str,
     *,
-    seeds: Sequence[int],
-    measured_on: int,
-    shared: int,
     tolerance: float,
     seed: int,
-    subject: Subject,
+    seeds: Sequence[int],
+    **fields: Any,
 ) -> Pruning:
-    """Return the result from models that were pruned step by step.
-
-    Args:
-      models: The pruned models, in the same orders and steps.
-      labels: [E] The labels of the examples.
-      metric: The name of the metric.
-      seeds: The seed of each model.
-      measured_on: The number of examples that orders come from.
-      shared: How many of these have the same text as an example.
-      tolerance, seed, subject: As in `pruning`.
-    """
+    """Return the result from models pruned in the same orders and steps, and its other fields."""
     intact = np.stack([each.intact for each in models])
     first = models[0]
     kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)
@@ -610,23 +526,17 @@ def assemble(
     }
     curves = {}
     for order, each in predictions.items():
-        curve = curve_of(metric, each, intact, labels, seed=seed)
+        curve = stepwise.curve_of(metric, each, intact, labels, seed=seed)
         # Where no head is removed, nothing is in doubt.
         low, high = (np.where(removed, end, curve.difference) for end in (curve.low, curve.high))
         curves[order] = dataclasses.replace(curve, low=low, high=high)
-    stays = {
-        order: np.stack([ranks(each.masks[order][0]) for each in models])
-        for order in first.masks
-        if order != RANDOM
-    }
     lead = None
     if GRADIENT in curves and RANDOM in curves and metric in METRICS_OVER_SEEDS:
         ordered, random = predictions[GRADIENT], predictions[RANDOM]
         if random.shape[1] > 1 and removed.any():
-            lead = lead_over_random(metric, ordered[:, 0, removed], random[:, :, removed], labels)
-    tests = [what_is_tested((metric,), first.classes, each, labels) for each in intact]
+            compared = ordered[:, 0, removed], random[:, :, removed]
+            lead = stepwise.lead_over_random(metric, *compared, labels)
     return Pruning(
-        subject=subject,
         seeds=tuple(seeds),
         metric=metric,
         intact=weighted_scores(metric, intact, labels, np.ones((1, len(labels))))[0],
@@ -635,13 +545,16 @@ def assemble(
         chosen=tuple(
             _choose(each, labels, metric, kept, tolerance=tolerance, seed=seed) for each in models
         ),
-        stays=stays,
+        stays={
+            order: np.stack([ranks(each.masks[order][0]) for each in models])
+            for order in first.masks
+            if order != RANDOM
+        },
         examples=len(labels),
-        measured_on=measured_on,
-        shared=shared,
-        learnt=tuple(tuple(each.values()) for each in tests),
+        learnt=tuple(learning_test((metric,), first.classes, each, labels) for each in intact),
         tolerance=tolerance,
         lead=lead,
+        **fields,
     )
 
 
@@ -654,65 +567,52 @@ def _choose(
     tolerance: float,
     seed: int,
 ) -> Chosen:
-    """Return the sparsest step of all orders that is as good as the full model elsewhere.
-
-    Of equally sparse ones it is the one with the highest score there.
-    """
-    steps = {
-        order: sparsest(choosing, kept, tolerance=tolerance)
+    """Return the sparsest step that is as good as the full model elsewhere, and scores highest."""
+    sparsest = {
+        order: stepwise.sparsest(choosing, kept, tolerance=tolerance)
         for order, choosing in model.choosing.items()
     }
-    order = min(steps, key=lambda each: (kept[steps[each]], -model.choosing[each][steps[each]]))
-    step, choosing = steps[order], model.choosing[order]
-    predictions = model.predictions[order][None, :, step : step + 1]
-    curve = curve_of(metric, predictions, model.intact[None], labels, seed=seed)
-    return Chosen(
-        order=order,
-        mask=model.masks[order][0, step],
-        difference=float(curve.difference[0]),
-        low=float(curve.low[0]),
-        high=float(curve.high[0]),
-        where_chosen=float(choosing[step] - choosing[0]),
+    order, step = min(
+        sparsest.items(), key=lambda each: (kept[each[1]], -model.choosing[each[0]][each[1]])
     )
+    predictions = model.predictions[order][None, :, step : step + 1]
+    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels, seed=seed)
+    ends = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
+    choosing = model.choosing[order]
+    return Chosen(order, model.masks[order][0, step], *ends, float(choosing[step] - choosing[0]))
 
 
 def _mean(curve: Curve) -> float:
     return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
-# The metrics that can be negative.
-_BELOW_ZERO = ('matthews', 'pearson', 'spearman')
+def _points(curve: Curve, step: int | slice) -> np.ndarray:
+    """Return the change at a step and the ends of its interval in points [3]."""
+    return 100 * np.array([curve.difference[step], curve.low[step], curve.high[step]])
 
 
 def _draw_curves(result: Pruning):
-    named = [order for order in result.curves if order != RANDOM]
-    random = result.curves.get(RANDOM)
+    random, intact = result.curves.get(RANDOM), 100 * result.intact.mean()
 
-    def points(values: np.ndarray) -> np.ndarray:
+    def reached(points: np.ndarray) -> np.ndarray:
         # Student's intervals of few fine-tunings reach beyond what a score can be.
-        least = -1 if result.metric in _BELOW_ZERO else 0
-        return 100 * np.clip(result.intact.mean() + values, least, 1)
+        least = -100 if result.metric in _BELOW_ZERO else 0
+        return np.clip(intact + points, least, 100)
 
-    figure = plots.pruning_curves(
+    return plots.pruning_curves(
         {
-            ORDERS[order]: tuple(
-                points(getattr(result.curves[order], name))
-                for name in ('difference', 'low', 'high')
-            )
-            for order in named
+            ORDERS[order]: tuple(reached(_points(curve, np.s_[:])))
+            for order, curve in result.curves.items()
+            if order != RANDOM
         },
         result.kept / result.heads,
-        full=100 * float(result.intact.mean()),
-        random=None if random is None else points(random.draws.mean(axis=0)),
+        full=float(intact),
+        random=None if random is None else reached(100 * random.draws.mean(axis=0)),
         label=f'{result._title} (points)',
-    )
-    drawn = '' if random is None else ' Grey: the range of random orders, and their mean.'
-    figure.caption = (
+    ).captioned(
         f'{result._title} as heads are removed, with 95 % intervals of the change. Dashed: all '
-        'heads.'
-        f'{drawn}'
+        'heads.' + ('' if random is None else ' Grey: the range of random orders, and their mean.')
     )
-    return figure
 
 
 def _draw_heads(result: Pruning):

@@ -18,19 +18,11 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import Effects, loss_in
-from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.effects import effect_of, notes_of, rows_of
-from bert_secrets_jax.analyses.models import (
-    Models,
-    check_several,
-    elsewhere,
-    in_both,
-    labels_of,
-    one_model,
-)
+from bert_secrets_jax.analyses import models as arguments
+from bert_secrets_jax.analyses.effects import effect_of, loss_effects, notes_of, rows_of
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
@@ -68,13 +60,11 @@ class Replacements(Result):
       effects: The effects of the heads, by the name of the replacement.
       means: The mean effect over all heads, with a mask for each replacement.
       constants: [L, N, H] The best constants.
-      slope_left: [L, N] The norm of the gradient of the loss with respect to each constant, as a
-        share of that with respect to the mean output: see `pruning.constants.Constants`.
+      slope_left: [L, N] How steep the loss still is there (see `pruning.constants.Constants`).
       fitted_on: The number of examples that the constants and means come from.
       shared: How many of these have the same text as one of those that losses are measured on.
       own_harm: The share of the mean effect of removal that the best constant does not have, and
-        the ends of its 95 % interval over examples; None where removal does no significant harm on
-        average.
+        the ends of its 95 % interval; None where removal does no significant harm on average.
     """
 
     title: ClassVar[str] = 'What replaces a head'
@@ -90,20 +80,13 @@ class Replacements(Result):
     shared: int
     own_harm: tuple[float, float, float] | None
 
-    @property
-    def unsettled(self) -> int:
-        """The number of heads whose best constant is not quite found."""
-        return int((self.slope_left > SETTLED).sum())
-
     def frames(self):
-        grids = {
-            f'loss_{name}': np.reshape(each.difference, self.shape)
-            for name, each in self.effects.items()
-        }
         means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
+        best = self.effects[OPTIMAL].difference
         return {
             'heads': grids_frame(
-                {**grids, 'slope_left': self.slope_left},
+                {f'loss_{name}': each for name, each in self._grids.items()}
+                | {'slope_left': self.slope_left},
                 f'The change of the loss ({self._unit}) without each head, by what replaces its '
                 'output. The slope_left is the share of the gradient that is left at the best '
                 'constant: near zero, no better one is near.',
@@ -112,11 +95,7 @@ class Replacements(Result):
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
                  'significantly_harmful', 'rank_correlation_with_best_constant'),
                 [
-                    (
-                        *mean,
-                        *each.significant()[::-1],
-                        spearman(each.difference, self.effects[OPTIMAL].difference),
-                    )
+                    (*mean, *each.significant()[::-1], spearman(each.difference, best))
                     for mean, each in zip(means, self.effects.values(), strict=True)
                 ],
                 f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
@@ -129,7 +108,12 @@ class Replacements(Result):
         return drawn(self, replacements=_draw)
 
     def findings(self):
-        return [*self._harm_findings(), *self._findings_of_each()]
+        fields = {'source': SOURCE, 'where': '', 'null': 0.0}
+        each = [
+            effect_of(self.means, index, name=f'mean effect, with {name} instead', **fields)
+            for index, name in enumerate(self.means.names)
+        ]
+        return [*self._harm_findings(), *each]
 
     def notes(self):
         notes = [
@@ -148,8 +132,15 @@ class Replacements(Result):
         }
 
     @property
+    def _grids(self) -> dict[str, np.ndarray]:
+        """The effects as grids of heads [L, N], by the name of the replacement."""
+        return {
+            name: np.reshape(each.difference, self.shape) for name, each in self.effects.items()
+        }
+
+    @property
     def _others(self) -> str:
-        template = elsewhere('fitted_on', 'shared', self.shared)
+        template = arguments.elsewhere('fitted_on', 'shared', self.shared)
         return filled(template, {'fitted_on': self.fitted_on, 'shared': self.shared})
 
     @property
@@ -158,7 +149,7 @@ class Replacements(Result):
 
     def _harm_findings(self) -> Iterator[Finding]:
         fields = {'sample': self.effects[OPTIMAL].sample, 'source': SOURCE}
-        share = (math.nan,) * 3 if self.own_harm is None else self.own_harm
+        share = self.own_harm or (math.nan,) * 3
         if self.own_harm is None:
             said = 'Removal does no significant harm on average, so there is none to explain.'
         elif share[0] <= 0:
@@ -170,24 +161,18 @@ class Replacements(Result):
             )
         yield measured(
             'harm of the replacement itself',
-            tuple(100 * each for each in share),
+            [100 * each for each in share],
             unit='% of the mean effect of removal',
             template=said,
             **fields,
         )
-        if self.unsettled:
-            yield how_many(
-                'best constants that are not quite found', self.slope_left > SETTLED, **fields
-            )
-
-    def _findings_of_each(self) -> Iterator[Finding]:
-        for index, name in enumerate(self.means.names):
-            called = f'mean effect, with {name} instead'
-            yield effect_of(self.means, index, name=called, source=SOURCE, where='', null=0.0)
+        unsettled = self.slope_left > SETTLED
+        if unsettled.any():
+            yield how_many('best constants that are not quite found', unsettled, **fields)
 
 
 def replacements(
-    tuned: Models,
+    tuned: arguments.Models,
     examples: Sequence[Example],
     *,
     fit_on: Sequence[Example],
@@ -202,35 +187,30 @@ def replacements(
     Args:
       tuned: The model, with a classifier or a regression. Of several, the first is used.
       examples: The labelled examples that losses are measured on.
-      fit_on: Other labelled examples, such as training ones, that the best constants and the mean
-        outputs come from.
+      fit_on: Other labelled examples, from which the best constants and the mean outputs come.
       passes: The number of passes over these for the best constants; each takes as long as a
-        gradient for every head. Heads that need it get up to four times as many: see
-        `pruning.constants.optimal_constants`.
-      learning_rate: The size of the first steps: see `pruning.constants.optimal_constants`.
+        gradient for every head. Heads that need it get up to four times as many.
+      learning_rate: The size of the first steps (see `pruning.constants.optimal_constants`).
       seed: The seed of bootstraps, of the order of examples and of the other texts.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the examples are something else.
       ValueError: The model has no classifier, an example has no fitting label, a setting is out of
         range, or there are fewer than two examples.
     """
-    model = one_model(tuned)
+    model = arguments.one_model(tuned)
     check_whole(model)
     examples, others = as_examples(examples), as_examples(fit_on)
-    labels, their_labels = (labels_of(each, model.config) for each in (examples, others))
-    check_several(examples)
+    labels = arguments.labels_of(examples, model.config)
+    their_labels = arguments.labels_of(others, model.config)
+    arguments.check_several(examples)
     # Small batches give more steps, and with all heads at once they are large enough.
     tokens = min(compute.tokens_per_batch, _FITTING)
+    encoding = compute.encoding | {'tokens_per_batch': tokens}
     batches = [
-        with_labels(batch, their_labels)
-        for batch in encode(
-            model.tokenizer, others, **compute.encoding | {'tokens_per_batch': tokens}
-        )
+        with_labels(batch, their_labels) for batch in encode(model.tokenizer, others, **encoding)
     ]
-
     fit = functools.partial(
         optimal_constants,
         model,
@@ -259,27 +239,20 @@ def replacements(
             compute=compute,
         )
         losses[name] = losses_of(swept.logits, labels)
-    shape = masks.shape[1:]
-    assess = functools.partial(
-        assess_losses,
-        hidden=np.ones(len(labels), int),
-        outcome=loss_in('squared error' if model.config.num_labels == 1 else 'nats'),
-        sample_of='examples',
-        seed=seed,
-    )
-    names = [describe(mask) for mask in masks[1:]]
+    shape, heads = masks.shape[1:], [describe(mask) for mask in masks[1:]]
+    assess = functools.partial(loss_effects, classes=model.config.num_labels, seed=seed)
     changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
     intact = losses[OPTIMAL][0]
-    means = intact + np.stack(list(changes.values()))
+    means = np.stack([intact, *(intact + each for each in changes.values())])
     return Replacements(
         subject=subject or Subject(),
         shape=shape,
-        effects={name: assess(each[1:], each[0], names=names) for name, each in losses.items()},
-        means=assess(means, intact, names=list(REPLACEMENTS.values())),
+        effects={name: assess(each, heads) for name, each in losses.items()},
+        means=assess(means, list(REPLACEMENTS.values())),
         constants=constants,
         slope_left=np.reshape(found.slope_left, shape),
         fitted_on=len(others),
-        shared=in_both(examples, others),
+        shared=arguments.in_both(examples, others),
         own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
     )
 
@@ -289,13 +262,12 @@ def harm_explained(
 ) -> tuple[float, float, float] | None:
     """Return the share of the harm of removal that another replacement does not do.
 
+    It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
+    examples (Fieller 1954). It is None where the mean harm of removal is not significant.
+
     Args:
       removed: The change of the loss of each example when a head is removed.
       replaced: The same when it is replaced.
-
-    Returns:
-      1 minus the ratio of the means and the ends of its 95 % interval over examples (Fieller 1954);
-      None where the mean harm of removal is not significant.
     """
     count = len(removed)
     below, above = float(removed.mean()), float(replaced.mean())
@@ -312,10 +284,7 @@ def harm_explained(
 
 def _draw(result: Replacements):
     return plots.head_grids(
-        {
-            REPLACEMENTS[name]: np.reshape(each.difference, result.shape)
-            for name, each in result.effects.items()
-        },
+        {REPLACEMENTS[name]: each for name, each in result._grids.items()},
         label=f'change of the loss ({result._unit})',
         differences=True,
     ).captioned(

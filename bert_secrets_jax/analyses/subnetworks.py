@@ -7,7 +7,6 @@ Shapes: S seeds, L layers, N heads.
 """
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,8 +20,8 @@ from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import what_is_tested
-from bert_secrets_jax.analyses.learnt import seeds_not_learnt
+from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -31,15 +30,9 @@ from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
+from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
-from bert_secrets_jax.pruning.subnetworks import (
-    BAD,
-    GOOD,
-    KINDS,
-    RANDOM,
-    subnetwork_masks,
-    without_heads,
-)
+from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -48,6 +41,8 @@ SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 # published.
 SHARE = 0.9
 FULL = 'full model'
+# The attribute of the published scores, by the kind.
+_PUBLISHED = {FULL: 'full', GOOD: 'good', RANDOM: 'random', BAD: 'bad'}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -59,14 +54,12 @@ class Subnetworks(Result):
       seeds: The seed of each fine-tuning.
       metric: The name of the metric.
       full: [S] The score of the full model, fine-tuned.
-      pruned: By the kind of the subnetwork, [S] the score of the fine-tuned model with these heads
-        alone.
+      pruned: By the kind of subnetwork, [S] the score of the fine-tuned model without other heads.
       retrained: By the kind, [S] the score of the subnetwork trained again from the start.
       masks: By the kind, [S, L, N] the heads that it has.
       examples: The number of examples that scores are on.
       share: The share of the full score that the good subnetwork reaches where it was chosen.
-      learnt: For each seed what is tested of the full model: the metric, its value, the share of
-        the larger class, and the p-value.
+      learnt: The test of what each full model has learnt: metric, value, larger class, p-value.
     """
 
     title: ClassVar[str] = 'Subnetworks, trained again'
@@ -81,7 +74,7 @@ class Subnetworks(Result):
     masks: Mapping[str, Float[np.ndarray, 'S L N']]
     examples: int
     share: float
-    learnt: tuple[tuple[str, float, float, float], ...]
+    learnt: tuple[Learnt, ...]
 
     @property
     def kept(self) -> np.ndarray:
@@ -94,46 +87,37 @@ class Subnetworks(Result):
         return fleiss_kappa(self.masks[GOOD].reshape(len(self.seeds), -1))
 
     def frames(self):
-        rows = [
-            (
-                seed,
-                kind,
-                int(self.masks[kind][place].sum()) if kind in self.masks else heads,
-                100 * pruned[place],
-                100 * retrained[place],
-            )
-            for heads in [self.masks[GOOD][0].size]
-            for kind, pruned, retrained in self._kinds()
-            for place, seed in enumerate(self.seeds)
-        ]
-        means = [
-            (
-                kind,
-                100 * pruned.mean(),
-                100 * retrained.mean(),
-                *(100 * value for value in _mean_of(retrained - self.full)),
-                getattr(published, _PUBLISHED[kind]) if published else np.nan,
-            )
-            for published in [self._published]
-            for kind, pruned, retrained in self._kinds()
-        ]
+        all_heads = np.ones_like(self.masks[GOOD])
         return {
             'scores': framed(
                 ('subnetwork', 'pruned_points', 'retrained_points', 'difference_points', 'low',
                  'high', 'published'),
-                means,
+                [
+                    (
+                        kind, pruned.mean(), retrained.mean(),
+                        *mean_interval(retrained - 100 * self.full),
+                        self._published.get(kind, np.nan),
+                    )
+                    for kind, pruned, retrained in self._points()
+                ],
                 f'{TITLES[self.metric]} with these heads alone, and trained again from the '
                 'pre-trained weights. The published subnetworks also lack feed-forward layers.',
             ),
             'seeds': framed(
                 ('seed', 'subnetwork', 'heads', 'pruned_points', 'retrained_points'),
-                rows,
+                [
+                    (seed, kind, int(mask.sum()), *points)
+                    for kind, pruned, retrained in self._points()
+                    for seed, mask, *points in zip(
+                        self.seeds, self.masks.get(kind, all_heads), pruned, retrained, strict=True
+                    )
+                ],
                 'The same of each seed.',
             ),
             'survivors': framed(
                 ('seed', 'heads', 'removed'),
                 [
-                    (seed, int(mask.sum()), describe(mask) if not mask.all() else '')
+                    (seed, int(mask.sum()), describe(mask))
                     for seed, mask in zip(self.seeds, self.masks[GOOD], strict=True)
                 ],
                 'The heads that the good subnetwork of each seed lacks.',
@@ -146,9 +130,7 @@ class Subnetworks(Result):
     def findings(self):
         return [
             *seeds_not_learnt(self.seeds, self.learnt, 'the full model', self.examples),
-            self._size_finding(),
             *self._kind_findings(),
-            *self._survivor_findings(),
         ]
 
     def notes(self):
@@ -160,83 +142,65 @@ class Subnetworks(Result):
         ]
 
     @property
-    def _published(self) -> prasanna.PublishedSubnetworks | None:
-        return prasanna.SUBNETWORKS.get(self.subject.task or '')
+    def _published(self) -> dict[str, float]:
+        """The published scores, by the kind; empty for a task without them."""
+        found = prasanna.SUBNETWORKS.get(self.subject.task or '')
+        return {kind: getattr(found, name) for kind, name in _PUBLISHED.items()} if found else {}
 
-    def _kinds(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        yield FULL, self.full, self.full
+    def _points(self) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Return each kind, and its scores [S] before and after training again, in points."""
+        yield FULL, 100 * self.full, 100 * self.full
         for kind in KINDS:
-            yield kind, self.pruned[kind], self.retrained[kind]
+            yield kind, 100 * self.pruned[kind], 100 * self.retrained[kind]
 
-    @property
-    def _of(self) -> dict[str, Any]:
-        """The unit, the sample and the source of most findings."""
-        return {
+    def _kind_findings(self) -> Iterator[Finding]:
+        of: dict[str, Any] = {
             'unit': f'points of {TITLES[self.metric]}',
             'sample': len(self.seeds),
             'sample_of': 'seeds',
             'source': SOURCE,
         }
-
-    def _size_finding(self) -> Finding:
-        return measured(
+        yield measured(
             'size of subnetworks',
             self.kept.mean(),
             template='With {estimate:.3g} of {heads} heads, at least {share:.0f} % of the full '
             'score is left where they were chosen.',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
-            **self._of | {'unit': 'heads'},
+            **of | {'unit': 'heads'},
         )
-
-    def _kind_findings(self) -> Iterator[Finding]:
-        for kind in KINDS:
+        (_, full, _), *subnetworks = self._points()
+        for kind, pruned, retrained in subnetworks:
             yield measured(
                 f'{kind} subnetwork, trained again, less the full model',
-                100 * np.array(_mean_of(self.retrained[kind] - self.full)),
+                mean_interval(retrained - full),
                 template='Trained again, the {kind} subnetworks change {metric} by '
                 '{estimate:+z.1f} points, from {full:.1f} with all heads.',
-                numbers={
-                    'kind': kind,
-                    'metric': TITLES[self.metric],
-                    'full': 100 * float(self.full.mean()),
-                },
-                **self._of,
+                numbers={'kind': kind, 'metric': TITLES[self.metric], 'full': float(full.mean())},
+                **of,
             )
+            yield measured(f'{kind} subnetwork as it is', pruned.mean(), **of)
+        for other in (RANDOM, BAD) if len(self.seeds) > 1 else ():
+            lead = 100 * (self.retrained[GOOD] - self.retrained[other])
+            # Without any difference between seeds, there is nothing to test by.
+            tested = bool(np.ptp(lead))
             yield measured(
-                f'{kind} subnetwork as it is', 100 * self.pruned[kind].mean(), **self._of
+                f'good less {other}, trained again',
+                mean_interval(lead) if tested else lead.mean(),
+                p=float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else np.nan,
+                template='Trained again, the heads that survive lead as many {other} ones by '
+                '{estimate:+z.1f} points.',
+                numbers={'other': other},
+                **of,
             )
-        if len(self.seeds) > 1:
-            for other in (RANDOM, BAD):
-                yield self._against(other)
-
-    def _against(self, other: str) -> Finding:
-        lead = self.retrained[GOOD] - self.retrained[other]
-        # Without any difference between seeds, there is nothing to test by.
-        tested = bool(np.ptp(lead))
-        return measured(
-            f'good less {other}, trained again',
-            100 * (np.array(_mean_of(lead)) if tested else lead.mean()),
-            p=float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else math.nan,
-            template='Trained again, the heads that survive lead as many {other} ones by '
-            '{estimate:+z.1f} points.',
-            numbers={'other': other},
-            **self._of,
-        )
-
-    def _survivor_findings(self) -> Iterator[Finding]:
-        if np.isnan(self.kappa):
-            return
-        yield measured(
-            'agreement of surviving heads',
-            self.kappa,
-            template='On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with a '
-            'kappa of {estimate:.2f} (published: {least:.2f} to {most:.2f}, by task).',
-            numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
-            **self._of | {'unit': "Fleiss' kappa"},
-        )
-
-
-_PUBLISHED = {FULL: 'full', GOOD: 'good', RANDOM: 'random', BAD: 'bad'}
+        if not np.isnan(self.kappa):
+            yield measured(
+                'agreement of surviving heads',
+                self.kappa,
+                template='On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with '
+                'a kappa of {estimate:.2f} (published: {least:.2f} to {most:.2f}, by task).',
+                numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
+                **of | {'unit': "Fleiss' kappa"},
+            )
 
 
 def subnetworks(
@@ -260,13 +224,11 @@ def subnetworks(
       tuned: Its fine-tuning, of any number of seeds, by `bs.finetune`.
       train: The examples to learn from.
       dev: The labelled examples that scores are on.
-      measured_on: The examples on which heads are scored and the size of the good subnetwork is
-        chosen; None takes `train`.
+      measured_on: The examples on which the good subnetwork is chosen; None takes `train`.
       share: The share of the full score that the good subnetwork reaches there.
       training: The settings of `bs.finetune` for training again, such as `epochs`; give those of
         the first fine-tuning. None takes the defaults.
-      compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      compute, subject: As in `ablation`.
 
     Raises:
       TypeError: A model or the examples are something else.
@@ -281,32 +243,27 @@ def subnetworks(
             f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
             'a head cannot be missing once: give one whose layers are all different.'
         )
-    dev = as_examples(dev)
+    dev, config = as_examples(dev), tuned.models[0].config
     others = as_examples(train if measured_on is None else measured_on)
-    labels, metric = labels_of(dev, tuned.models[0].config), tuned.metrics[0]
-
-    def scored(model: Pretrained, masks: np.ndarray) -> tuple[np.ndarray, Swept]:
-        swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
-        return _scores(metric, swept, labels), swept
-
+    labels, metric = labels_of(dev, config), tuned.metrics[0]
     check_varied(metric, labels, 'dev')
-    check_varied(metric, labels_of(others, tuned.models[0].config), 'measured_on')
-    pruned, retrained = ({kind: [] for kind in KINDS} for _ in range(2))
-    masks, full, learnt = {kind: [] for kind in KINDS}, [], []
+    check_varied(metric, labels_of(others, config), 'measured_on')
+    masks, pruned, retrained, full, learnt = [], [], [], [], []
     for place, (seed, model) in enumerate(zip(tuned.seeds, tuned.models, strict=True), 1):
         logging.info('Subnetworks: fine-tuning %d of %d', place, len(tuned.seeds))
         good = surviving_heads(model, others, metric, share=share, compute=compute)
-        of_kinds = subnetwork_masks(good, seed=seed)
+        of_kinds = kinds.subnetwork_masks(good, seed=seed)
         every = np.stack([np.ones_like(good), *of_kinds.values()])
-        reached, swept = scored(model, every)
+        swept = sweep_examples(model, dev, every, baseline='zero', compute=compute)
+        reached, answers = _scores(metric, swept, labels), np.asarray(swept.predictions[0])
+        masks.append(every[1:])
         full.append(reached[0])
-        test = what_is_tested(
-            (metric,), swept.logits.shape[-1], np.asarray(swept.predictions[0]), labels
-        )
-        learnt.append(tuple(test.values()))
-        for kind, score in zip(KINDS, reached[1:], strict=True):
+        pruned.append(reached[1:])
+        retrained.append([])
+        learnt.append(learning_test((metric,), swept.logits.shape[-1], answers, labels))
+        for kind in KINDS:
             again = finetune(
-                without_heads(pretrained, of_kinds[kind]),
+                kinds.without_heads(pretrained, of_kinds[kind]),
                 train,
                 dev,
                 seeds=(seed,),
@@ -317,18 +274,18 @@ def subnetworks(
                 **(training or {}),
             )
             # The same examples as the others, of which fine-tuning may score fewer.
-            of_again, _ = scored(again.models[0], every[:1])
-            masks[kind].append(of_kinds[kind])
-            pruned[kind].append(score)
-            retrained[kind].append(of_again[0])
+            whole = sweep_examples(
+                again.models[0], dev, every[:1], baseline='zero', compute=compute
+            )
+            retrained[-1].append(_scores(metric, whole, labels)[0])
     return Subnetworks(
         subject=subject or Subject(),
         seeds=tuple(tuned.seeds),
         metric=metric,
         full=np.array(full),
-        pruned={kind: np.array(each) for kind, each in pruned.items()},
-        retrained={kind: np.array(each) for kind, each in retrained.items()},
-        masks={kind: np.stack(each) for kind, each in masks.items()},
+        pruned=dict(zip(KINDS, np.array(pruned).T, strict=True)),
+        retrained=dict(zip(KINDS, np.array(retrained).T, strict=True)),
+        masks=dict(zip(KINDS, np.swapaxes(masks, 0, 1), strict=True)),
         examples=len(dev),
         share=share,
         learnt=tuple(learnt),
@@ -348,16 +305,9 @@ def surviving_heads(
     share: float,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'L N']:
-    """Return the fewest heads with which a model still reaches a share of its score.
+    """Return the fewest heads with which a fine-tuned model still reaches a share of its score.
 
     Heads go by the gradient of the mask, measured anew after each step of a tenth.
-
-    Args:
-      tuned: The fine-tuned model.
-      examples: The labelled examples to measure on.
-      metric: The name of the metric.
-      share: The share of the score.
-      compute: How it is computed.
     """
     labels = labels_of(examples, tuned.config)
     masks = masks_by_gradients(tuned, examples, labels, compute=compute)
@@ -371,25 +321,15 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
     return weighted_scores(metric, swept.predictions, labels, np.ones((1, len(labels))))[0]
 
 
-def _mean_of(values: Float[np.ndarray, ' S']) -> tuple[float, float, float]:
-    """Return a mean over seeds and the ends of its 95 % interval (Student's t)."""
-    mean, count = float(values.mean()), len(values)
-    if count < 2:
-        return mean, math.nan, math.nan
-    reach = scipy.stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / math.sqrt(count)
-    return mean, mean - float(reach), mean + float(reach)
-
-
 def _draw(result: Subnetworks):
-    kinds = list(result._kinds())
-    rows = [kind for kind, _, _ in kinds]
-    points = {}
-    for title, place in (('as it is', 1), ('trained again', 2)):
-        found = [_mean_of(100 * each[place]) for each in kinds]
-        points[title] = tuple(np.array(column) for column in zip(*found, strict=True))
+    rows, *columns = zip(*result._points(), strict=True)
+    points = {
+        title: tuple(np.array(each) for each in zip(*map(mean_interval, scores), strict=True))
+        for title, scores in zip(('as it is', 'trained again'), columns, strict=True)
+    }
     if result._published:
-        published = [100 * getattr(result._published, _PUBLISHED[kind]) for kind in rows]
-        points['published, trained again'] = (np.array(published), None, None)
+        published = 100 * np.array([*result._published.values()])
+        points['published, trained again'] = published, None, None
     return plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
         f'{result.masks[GOOD][0].size} heads'

@@ -1,4 +1,7 @@
-"""Claims about disabling heads and layers."""
+"""Claims about disabling heads and layers.
+
+Shapes: M masks, K tasks.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -39,6 +42,7 @@ PRACTICAL_GAIN = 0.005
 _HALF_A_POINT = (
     "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
 )
+_ANY_GAIN = f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}'
 _ONE_AT_A_TIME = (
     'What happens without several of them, or with other ways of disabling. Of Pearson '
     'correlations with heavy-tailed errors, the test is wrong in one case of ten or more.'
@@ -46,13 +50,13 @@ _ONE_AT_A_TIME = (
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',
     'section 4.6, Figure 8: all tasks',
-    bound=f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}',
+    bound=_ANY_GAIN,
     limits=_ONE_AT_A_TIME,
 )
 LAYER_HELPS = Claim(
     'Disabling a whole layer may raise the score.',
     'section 4.6, Figure 9: RTE, layer 1, +3.2 points',
-    bound=f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}',
+    bound=_ANY_GAIN,
     limits=_ONE_AT_A_TIME,
 )
 RANDOM_HEAD_HELPS = Claim(
@@ -87,15 +91,11 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     The estimate is the greatest difference from the intact model, among the significant gains if
     there are any. It is above the threshold 0 if the claim holds. Its interval is of this mask
     alone, although it is chosen.
-
-    Args:
-      claim: One of the two claims.
-      effects: The effect of each mask.
     """
     difference, high = effects.difference, _interval(effects)[1]
     gains = np.where(difference > 0, effects.corrected, 1.0)
     helps = gains <= LEVEL
-    p_values = float(np.nanmin(gains)), capped(_below(effects, PRACTICAL_GAIN).max())
+    too_high = not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high)
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
     part = 'layer' if claim == LAYER_HELPS else 'head'
@@ -106,9 +106,15 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
         words += ', and no interval goes beyond {reach:+z.2f} points'
-    widest = int(np.argmax(high))
     return _on_mask(
-        claim, p_values, effects, best, widest, words=f'{words}. ', numbers=numbers, threshold=0.0
+        claim,
+        (float(np.nanmin(gains)), capped(too_high.max())),
+        effects,
+        best,
+        widest=int(np.argmax(high)),
+        words=f'{words}. ',
+        numbers=numbers,
+        threshold=0.0,
     )
 
 
@@ -126,13 +132,14 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
       heads: The indices of the heads, chosen without looking at their effects.
     """
     heads = list(heads)
-    low = _interval(effects)[0][heads]
-    needed = len(heads) * _below(effects, -PRACTICAL_GAIN)[heads]
-    p_values = capped(_above(effects, -PRACTICAL_GAIN)[heads].max()), capped(needed.min())
+    low, high = (end[heads] for end in _interval(effects))
+    difference = np.nan_to_num(effects.difference[heads])
+    needed = len(heads) * not_below(-PRACTICAL_GAIN, difference, high)
+    idle = not_below(PRACTICAL_GAIN, -difference, -low)
     shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
-    threshold = -100 * PRACTICAL_GAIN
-    return _on_mask(FRAME_HEADS, p_values, effects, head, head, threshold=threshold)
+    p_values, threshold = (capped(idle.max()), capped(needed.min())), -100 * PRACTICAL_GAIN
+    return _on_mask(FRAME_HEADS, p_values, effects, head, widest=head, threshold=threshold)
 
 
 def _on_mask(
@@ -140,35 +147,35 @@ def _on_mask(
     p_values: tuple[float, float],
     effects: Effects,
     index: int,
-    widest: int,
     *,
+    widest: int,
     threshold: float,
     words: str = '',
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
     """Return the verdict that the effect of one mask decides.
 
-    Args:
-      claim: The claim.
-      p_values: The p-values if it is false, and if it is true.
-      effects: The effects.
-      index: The index of the mask.
-      widest: The index of the mask whose interval reaches farthest.
-      threshold: The threshold, in points.
-      words: The template of a first sentence.
-      numbers: The numbers for the first sentence.
+    The widest is the mask whose interval reaches farthest, and the threshold is in points. Words
+    and numbers are those of a first sentence.
     """
-    interval = _in_points(effects, index)
-    estimate, low, _ = interval
+    # It is unknown where the effect is undefined.
+    estimate = 100 * effects.difference[index]
+    ends = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
+    interval = (estimate, *ends)
     if np.isnan(estimate):
         words += 'Without {name} the score is undefined.'
     else:
-        between = '' if np.isinf(low) else '{low:+z.2f} to {high:+z.2f}, '
+        between = '' if np.isinf(interval[1]) else '{low:+z.2f} to {high:+z.2f}, '
         words += (
             f'Disabling {{name}} changes the score by {{estimate:+z.2f}} points ({between}p = '
             '{p_value:.2g}, corrected {corrected:.2g}).'
         )
     left_open, values = _left_open(effects, widest)
+    shown = {
+        'name': effects.names[index],
+        'p_value': effects.p_value[index],
+        'corrected': effects.corrected[index],
+    }
     return verdict_of(
         claim,
         p_values,
@@ -178,27 +185,15 @@ def _on_mask(
         unit='points',
         threshold=threshold,
         otherwise=TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED,
-        numbers={
-            'name': effects.names[index],
-            'p_value': effects.p_value[index],
-            'corrected': effects.corrected[index],
-        }
-        | dict(numbers)
-        | values,
+        numbers=shown | dict(numbers) | values,
         sample=effects.sample,
         sample_of=effects.sample_of,
         population=effects.population,
     )
 
 
-def on_average(average: MeanEffect | Sequence[MeanEffect]) -> Contrasts:
-    """Return the effect of losing a random head in points, on one model or over several.
-
-    Args:
-      average: The mean effect of disabling a head (`average.mean_effect`), or one for each
-        fine-tuned model, all on the same examples.
-    """
-    runs = [average] if isinstance(average, MeanEffect) else average
+def on_average(runs: Sequence[MeanEffect]) -> Contrasts:
+    """Return the effect of losing a random head in points, over fine-tunings on the same texts."""
     return over_runs(
         [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
         float(runs[0].examples),
@@ -212,7 +207,7 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     above the threshold 0 if the claim holds, and below if it does not.
 
     Args:
-      average: As in `on_average`.
+      average: The mean effect of disabling a head, or one for each fine-tuning.
       heads: The number of heads.
     """
     runs = [average] if isinstance(average, MeanEffect) else average
@@ -265,8 +260,14 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         )
     each, tasks = list(effects.values()), list(effects)
     names, sample = each[0].names, min(effect.sample for effect in each)
-    standard, lead, bound = _leads(each)
-    t = np.nan_to_num(lead / bound, nan=0.0)
+    losses = np.stack([-effect.difference for effect in each])
+    losses = np.where(np.isnan(losses), -np.inf, losses)  # [K, M]
+    errors = np.stack([_error(effect) for effect in each])
+    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
+    with np.errstate(invalid='ignore'):
+        lead = losses[:, :, None] - losses[:, None, :]
+    bound = errors[:, :, None] + errors[:, None, :]
+    t = np.nan_to_num(lead / bound, nan=0.0)  # [K, M, M]
     p_lead = scipy.stats.norm.sf(t)
     for matrix in p_lead:
         np.fill_diagonal(matrix, 1.0)
@@ -282,7 +283,11 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
     estimate, half = lead[task, one, other], REACH * bound[task, one, other]
-    decisive = {'task': tasks[task], 'one': names[one], 'other': names[other]}
+    numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
+    tops = np.argsort(-losses, kind='stable')[:, :2]
+    for place, (name, (first, second)) in enumerate(zip(tasks, tops, strict=True), start=1):
+        numbers[f'task_{place}'] = name
+        numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
     return verdict_of(
         SAME_HEADS,
         (capped(p_if_false), capped(2 * len(names) * p_if_true)),
@@ -296,59 +301,14 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         population=THESE_MODELS,
         sample=sample,
         sample_of=each[0].sample_of,
-        numbers=decisive | _most_needed(effects),
+        numbers=numbers | {'shared': len(np.intersect1d(*tops))},
     )
-
-
-def _leads(effects: Sequence[Effects]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return how much more each head costs than each other one, on several tasks.
-
-    Returns:
-      The loss by each head in standard errors [K, M], that loss minus that by each other head
-      [K, M, M], and the standard error of this difference at most [K, M, M].
-    """
-    losses = np.stack([-effect.difference for effect in effects])
-    losses = np.where(np.isnan(losses), -np.inf, losses)
-    errors = np.stack([_error(effect) for effect in effects])
-    standard = np.where(np.isfinite(losses / errors), losses / errors, -np.inf)
-    with np.errstate(invalid='ignore'):
-        lead = losses[:, :, None] - losses[:, None, :]
-    return standard, lead, errors[:, :, None] + errors[:, None, :]
-
-
-def _most_needed(effects: Mapping[str, Effects]) -> dict[str, object]:
-    """Return the two heads that each task needs most, and how many are shared."""
-    numbers, tops = {}, []
-    for place, (task, effect) in enumerate(effects.items(), start=1):
-        losses = np.where(np.isnan(effect.difference), -np.inf, -effect.difference)
-        first, second = np.argsort(-losses, kind='stable')[:2]
-        tops.append({first, second})
-        numbers |= {
-            f'task_{place}': task,
-            f'first_{place}': effect.names[first],
-            f'second_{place}': effect.names[second],
-        }
-    return numbers | {'shared': len(tops[0] & tops[1])}
-
-
-def _below(effects: Effects, bound: float) -> np.ndarray:
-    """Return the p-values [M] of the hypotheses that a difference is the bound or more.
-
-    They are at most LEVEL where the 95 % interval is below the bound.
-    """
-    return not_below(bound, np.nan_to_num(effects.difference), _interval(effects)[1])
-
-
-def _above(effects: Effects, bound: float) -> np.ndarray:
-    """Return the p-values [M] of the hypotheses that a difference is the bound or less."""
-    return not_below(-bound, -np.nan_to_num(effects.difference), -_interval(effects)[0])
 
 
 def _interval(effects: Effects) -> tuple[np.ndarray, np.ndarray]:
     """Return the ends [M] of the intervals with all that they have to allow for.
 
-    Nothing is known of an undefined effect, or of a correlation of too few examples: there they are
-    infinite.
+    They are infinite for an undefined effect, and for a correlation of too few examples.
     """
     known = ~np.isnan(effects.low) & np.isfinite(effects.unseen)
     return np.where(known, effects.low, -np.inf), np.where(known, effects.high, np.inf)
@@ -362,41 +322,27 @@ def _error(effects: Effects) -> np.ndarray:
     return np.maximum(longer, 1e-12) / REACH
 
 
-def _enough(effects: Effects, index: int) -> int:
-    """Return in how many examples the interval of a mask without effect would be short enough.
-
-    It reaches PRACTICAL_GAIN to either side. The part of the interval that comes from the examples
-    shrinks with the root of their number, and `unseen` with their number.
-    """
-    half = REACH * _error(effects)[index] - effects.unseen
-    spread = max(half, 0) * math.sqrt(effects.sample)
-    rare = effects.unseen * (effects.sample + REACH**2)
-    root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
-    return math.ceil(root**2)
-
-
 def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
-    """Return the sentence on how many examples it would take, and its fields."""
+    """Return the sentence on how many examples it would take, and its fields.
+
+    With so many, the interval of a mask without effect reaches PRACTICAL_GAIN to either side. Its
+    part from the examples shrinks with the root of their number, and `unseen` with their number.
+    """
     if np.isinf(effects.unseen):
         words = ' An interval of a correlation takes {enough} examples or more.'
         return words, {'enough': FEWEST_FOR_CORRELATIONS}
-    if effects.unseen < PRACTICAL_GAIN or not np.isfinite(_error(effects)[index]):
+    error = _error(effects)[index]
+    if effects.unseen < PRACTICAL_GAIN or not np.isfinite(error):
         return '', {}
+    spread = max(REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
+    rare = effects.unseen * (effects.sample + REACH**2)
+    root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
     return (
         ' So few examples leave {unseen:.2f} points open; for {practical:g}, it takes about '
         '{enough:example|examples}.',
         {
             'unseen': 100 * effects.unseen,
             'practical': 100 * PRACTICAL_GAIN,
-            'enough': _enough(effects, index),
+            'enough': math.ceil(root**2),
         },
     )
-
-
-def _in_points(effects: Effects, index: int) -> tuple[float, float, float]:
-    """Return a difference and its interval in points; NaN where it is undefined."""
-    estimate = 100 * effects.difference[index]
-    if np.isnan(estimate):
-        return np.nan, np.nan, np.nan
-    low, high = _interval(effects)
-    return estimate, 100 * low[index], 100 * high[index]

@@ -1,6 +1,6 @@
-"""The claims that many heads can go, and that gradients tell which (Michel et al. 2019).
+"""Claims about what can go: many heads, and gradients tell which, but no outlier dimensions.
 
-And the claim that outlier dimensions cannot (Kovaleva et al. 2021).
+They are those of Michel et al. (2019), and of Kovaleva et al. (2021) on outliers.
 
 Shapes: R draws of random orders or dimensions.
 """
@@ -25,6 +25,8 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 SHARE_THAT_CAN_GO = 0.4
 # A score that is lower by a point is lower.
 NOTICEABLE = 0.01
+# Nats per hidden wordpiece: the perplexity is greater by a tenth.
+LOSS_OF_OUTLIERS = 0.1
 
 HEADS_CAN_GO = Claim(
     f'{100 * SHARE_THAT_CAN_GO:.0f} % of the heads, least gradient of the mask first, can go '
@@ -42,11 +44,6 @@ ORDER_TELLS = Claim(
     'fewer than one in twenty random orders do as well.',
     limits='Whether another score tells more.',
 )
-
-
-# Nats per hidden wordpiece: the perplexity is greater by a tenth.
-LOSS_OF_OUTLIERS = 0.1
-
 OUTLIERS_NEEDED = Claim(
     'Without outlier dimensions of LayerNorm, the masked LM loses more than '
     f'{LOSS_OF_OUTLIERS:g} nats per hidden wordpiece beyond what random dimensions cost it.',
@@ -59,17 +56,12 @@ OUTLIERS_NEEDED = Claim(
 def heads_can_go(
     change: tuple[float, float, float], *, kept: int, heads: int, runs: int, examples: int
 ) -> Verdict:
-    """Test HEADS_CAN_GO.
+    """Test HEADS_CAN_GO on the change of the score with so many of the heads kept.
 
-    Args:
-      change: The change of the score, and the ends of its 95 % interval.
-      kept: The number of heads that are left.
-      heads: The number of all heads.
-      runs: The number of fine-tunings, which are a sample if there are several.
-      examples: The number of examples.
+    The change has the ends of its 95 % interval. Several runs (fine-tunings) are a sample.
     """
     found = contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
-    interval = _in_points(found.interval(0, offset=-NOTICEABLE))
+    interval = 100 * np.array(found.interval(0, offset=-NOTICEABLE))
     return verdict_of(
         HEADS_CAN_GO,
         all_above(found),
@@ -104,9 +96,8 @@ def order_tells(
       lead: The score in this order less that in the random ones, on average over steps, and the
         ends of its 95 % interval.
       ordered: The change of the score in this order, on average over steps.
-      random: The same of each random order.
-      runs: The number of fine-tunings, which are a sample if there are several.
-      examples: The number of examples.
+      random: [R] The same of each random order.
+      runs, examples: The samples: fine-tunings if there are several, and examples.
     """
     draws = len(random)
     if draws < FEWEST_DRAWS:
@@ -114,7 +105,7 @@ def order_tells(
     found = contrast_of(lead, runs=runs, examples=examples, random=random)
     p_if_false, p_if_true = all_above(found)
     rank = rank_p(ordered, random)
-    interval = _in_points(found.interval(0))
+    interval = 100 * np.array(found.interval(0))
     return verdict_of(
         ORDER_TELLS,
         # An unknown p-value (NaN) stays unknown.
@@ -148,11 +139,10 @@ def outliers_are_needed(
 
     Args:
       together: The change of the loss without all outliers, in nats per hidden wordpiece.
-      random: The change without each of at least two sets of random dimensions.
+      random: [R] The change without each of at least two sets of random dimensions.
       beyond: The loss without the outliers less the mean of the losses without random sets, and the
         ends of its 95 % interval over texts, by Student's t.
-      outliers: The number of outliers.
-      texts: The number of texts.
+      outliers, texts: Their numbers.
     """
     found = contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
     p_if_false, p_if_true = all_above(found)
@@ -179,11 +169,6 @@ def outliers_are_needed(
     )
 
 
-def _in_points(interval: tuple[float, float, float]) -> tuple[float, float, float]:
-    estimate, low, high = (100 * each for each in interval)
-    return estimate, low, high
-
-
 def _population(runs: int) -> str:
-    """Return for what an interval over so many fine-tunings is, as the curves have it."""
+    """Return for whom an interval over so many fine-tunings is, as the curves have it."""
     return THIS_MODEL if runs == 1 else ANY_FINETUNING

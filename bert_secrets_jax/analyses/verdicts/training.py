@@ -43,8 +43,7 @@ class Gain:
     """The scores of a task before and after fine-tuning.
 
     Attributes:
-      before: [R] The score of each run before training: an accuracy, or a correlation.
-      after: [R] The score of each run after training.
+      before, after: [R] The accuracy of each run, or its correlation.
       examples: The number of examples that the runs are evaluated on.
       regression: Whether the scores are correlations.
       published: The paper's gain on this task.
@@ -58,12 +57,9 @@ class Gain:
 
 
 def published_gain(task: str) -> float | None:
-    """Return the gain in Table 1 whose average the paper reports; None for another task.
+    """Return the gain of a task in Table 1, whose average the paper reports; None for another one.
 
     Where the table has two metrics, it is that of accuracy.
-
-    Args:
-      task: The title or name of the task.
     """
     row = paper.finetuning(task)
     if row is None:
@@ -75,19 +71,18 @@ def published_gain(task: str) -> float | None:
 def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> Verdict:
     """Test PRETRAINING on the scores of runs (Welch's test): seeds are the sample here.
 
-    The estimate is the difference of the mean scores, which is above the threshold 0 if the claim
-    holds.
+    The estimate is the difference of the mean scores, which is above 0 if the claim holds.
 
     Args:
       pretrained: The score of each run from pre-trained weights, between 0 and 1.
       random: The score of each run from random weights.
     """
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
-    counts = [len(scores) for scores in groups]
+    counts = np.array([len(scores) for scores in groups])
+    difference = 100 * (groups[0].mean() - groups[1].mean())
     words = 'Pre-trained weights score {estimate:+z.1f} points'
     numbers = {'pretrained_runs': counts[0], 'random_runs': counts[1]}
     if min(counts) < FEWEST_RUNS:
-        difference = 100 * (groups[0].mean() - groups[1].mean())
         p_values, interval = (math.nan, math.nan), (difference, np.nan, np.nan)
         words += (
             ' above random ones; a test needs {needed} runs of each, not {pretrained_runs} and '
@@ -95,7 +90,13 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         )
         numbers['needed'] = FEWEST_RUNS
     else:
-        p_values, interval = _welch(*groups)
+        # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
+        variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
+        variances = 100**2 * (variances + ROUNDING**2)
+        error = np.sqrt(variances.sum())
+        freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
+        p, half = scipy.stats.t.sf(difference / error, freedom), margin(freedom) * error
+        p_values, interval = (p, 1 - p), (difference, difference - half, difference + half)
         words += (
             ' ({low:+z.1f} to {high:+z.1f}, p = {p_value:.2g}) above random ones, in '
             '{pretrained_runs:run|runs} against {random_runs}.'
@@ -116,22 +117,6 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
     )
 
 
-def _welch(
-    one: np.ndarray, other: np.ndarray
-) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """Return both p-values of a difference of means in points, and it with its interval."""
-    groups = (one, other)
-    # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
-    variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-    variances = 100**2 * (variances + ROUNDING**2)
-    difference, error = 100 * (one.mean() - other.mean()), np.sqrt(variances.sum())
-    counts = np.array([len(scores) for scores in groups])
-    freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-    p = scipy.stats.t.sf(difference / error, freedom)
-    half = margin(freedom) * error
-    return (p, 1 - p), (difference, difference - half, difference + half)
-
-
 def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     """Test FINETUNING_GAINS on several tasks.
 
@@ -143,21 +128,17 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     Args:
       gains: The scores of each task by its name, at least one.
     """
-    found = [_points(gain) for gain in gains.values()]
-    tasks = len(found)
+    found, tasks = [_points(gain) for gain in gains.values()], len(gains)
+    runs = min(len(gain.after) for gain in gains.values())
     errors = np.array([each.error[0] for each in found]) / tasks
     error = np.sqrt(np.sum(errors**2))
     freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
     ours = np.mean([each.difference[0] for each in found])
     theirs = 100 * np.mean([gain.published for gain in gains.values()])
     difference, threshold = ours - theirs, 100 * _error_of_the_paper()
-    too_low, too_high, low, high = scipy.stats.t.sf(
-        np.array(
-            [threshold + difference, threshold - difference, -threshold - difference,
-             difference - threshold]
-        ) / error,
-        freedom,
-    )  # fmt: skip
+    reach = np.array([threshold + difference, threshold - difference]) / error
+    too_low, too_high = scipy.stats.t.sf(reach, freedom)
+    low, high = scipy.stats.t.sf(-reach, freedom)
     half = margin(freedom) * error
     interval = difference, difference - half, difference + half
     return verdict_of(
@@ -171,11 +152,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
         what="average gain minus the paper's",
         unit='points',
         threshold=threshold,
-        population=(
-            ANY_FINETUNING
-            if min(len(gain.after) for gain in gains.values()) >= FEWEST_RUNS
-            else THESE_MODELS
-        ),
+        population=ANY_FINETUNING if runs >= FEWEST_RUNS else THESE_MODELS,
         sample=tasks,
         sample_of='tasks',
         numbers={'ours': ours},
@@ -184,20 +161,13 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
 
 def _points(gain: Gain) -> Contrasts:
     """Return the gain of a task in points, with the error of examples and seeds."""
-    before, after = np.asarray(gain.before, np.float64), np.asarray(gain.after, np.float64)
-    # Both scores are of the same examples: their errors add up at worst.
-    bound = sum(_error_of_score(scores, gain) for scores in (before, after))
-    return contrasts(
-        list(100 * (after - before)[:, None]),
-        list(100 * bound[:, None]),
-        float(gain.examples),
-    )
-
-
-def _error_of_score(scores: np.ndarray, gain: Gain) -> np.ndarray:
-    """Return the standard errors of accuracies, or of correlations (of normal variables)."""
+    scores = np.array([gain.before, gain.after], np.float64)
+    # The variances of correlations of normal variables, or of accuracies.
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
-    return np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING
+    # Both scores are of the same examples: their errors add up at worst.
+    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING).sum(axis=0)
+    gains = 100 * (scores[1] - scores[0])[:, None]
+    return contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
 
 
 @functools.cache
