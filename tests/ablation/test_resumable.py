@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import logging
-from unittest import mock
 
 import jax
 import numpy as np
@@ -204,19 +203,3 @@ def test_a_long_batch_is_written_while_it_is_computed(pretrained, tmp_path, monk
     resumed = sweep(pretrained, tmp_path, chunk_tokens=24)
     assert [masks for _, masks in computed] == [12 - lost, 12, 12]
     np.testing.assert_allclose(resumed.logits, expected.logits, atol=1e-5)
-
-
-def test_a_batch_is_one_piece_of_few_calls(pretrained):
-    """So that progress shows, and what a call found is kept, however many masks there are."""
-    single = bs.masks.single_heads(pretrained.config)
-    any_masks = np.random.default_rng(0).uniform(size=(4800, 3, 4)).astype(np.float32)
-    sizes = []
-    for masks, settings in ((single, {}), (single, {'chunk_tokens': 1 << 16}), (any_masks, {})):
-        with (
-            mock.patch.object(resumable, 'encode', wraps=resumable.encode) as encode,
-            mock.patch.object(Descent, 'steps', return_value=[]),
-        ):
-            sweep(pretrained, masks=masks, tokens_per_batch=2048, **settings)
-        sizes.append(encode.call_args.kwargs['tokens_per_batch'])
-    # The 1,024 tokens of a call; the 2,048 asked for; 64 calls of 1,024 tokens for 4,800 masks.
-    assert sizes == [1024, 2048, 13]

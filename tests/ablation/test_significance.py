@@ -165,14 +165,6 @@ def test_few_swaps_are_enumerated(metric):
     assert len(set(expected)) > 1
 
 
-def test_accuracy_by_randomization_is_mcnemar():
-    given = examples('accuracy', masks=6, size=40, seed=4, changed=0.15)
-    assert ((given[0] != given[1]).sum(axis=1) <= 13).all()
-    np.testing.assert_allclose(
-        significance.randomization_test('accuracy', *given), significance.mcnemar(*given)
-    )
-
-
 @pytest.mark.parametrize('metric', METRICS)
 def test_random_rounds_are_near_the_exact_test(metric):
     given = (metric, *examples(metric, masks=3, size=12, seed=5, changed=0.9))

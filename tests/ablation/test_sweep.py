@@ -1,7 +1,6 @@
 """The sweep equals the naive loop of one forward pass per mask."""
 
 import dataclasses
-import itertools
 
 import jax
 import numpy as np
@@ -119,25 +118,6 @@ def test_the_last_layer_alone(bert, params, inputs, config):
     masks[0, -1], masks[1, -1, 2] = 0, 0.3
     for baseline in ('mean', 'resample'):
         assert_as_naive(bert, params, inputs, masks, baseline)
-
-
-def test_kinds_of_disabling_differ(bert, params, inputs, config):
-    masks = bs.masks.single_layers(config)
-    found = [
-        sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-        for baseline in attention.BASELINES
-    ]
-    for one, other in itertools.combinations(found, 2):
-        assert np.abs(one - other).max() > 1e-2
-
-
-def test_a_donor_of_equal_content_changes_nothing(bert, params, config):
-    """Pairs of twins, each with a length of its own: what replaces an output is that output."""
-    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
-    twins = batch_of({name: np.repeat(array, 2, axis=0) for name, array in inputs.items()})
-    masks = np.concatenate([bs.masks.none(config), bs.masks.single_layers(config)])
-    logits = sweep(bert, params, [twins], masks, baseline='resample')
-    np.testing.assert_allclose(logits[1:], np.broadcast_to(logits[:1], (3, 6, 3)), atol=1e-5)
 
 
 def test_a_mean_over_other_texts(bert, params, inputs, config):

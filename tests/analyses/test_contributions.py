@@ -7,13 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.contributions import (
-    BY_NORMS,
-    BY_OUTPUT,
-    BY_WEIGHTS,
-    KINDS,
-    lost_in,
-)
+from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS, lost_in
 from bert_secrets_jax.contributions.norms import (
     MIXING,
     mixing_ratios,
@@ -177,14 +171,6 @@ def test_before_or_after_attention(found):
     moved = dataclasses.replace(found.moved, norm_first=True)
     before = dataclasses.replace(found, moved=moved)
     assert any('LayerNorm stands before' in note for note in before.notes())
-
-
-def test_the_claim_is_made_beside_its_result(results, found):
-    claim = verdicts.SEP_MOVES_LITTLE
-    (verdict,) = (each for each in results['claims'].verdicts() if each.claim == claim)
-    assert verdict.verdict != verdicts.NOT_MEASURED
-    others = bs.analyses.claims(results['look_at'])
-    assert claim not in [each.claim for each in others.verdicts()]
 
 
 def test_no_head_attends_to_sep():

@@ -16,6 +16,8 @@ SETTINGS = {
     'importance': {'methods': ['confidence']},
     'replacements': {'passes': 1},
     'outliers': {'draws': 19},
+    'pruning': {'shares': (0, 0.5), 'anew': False, 'methods': ['confidence'], 'draws': 1},
+    'gates': {'metrics': ('pearson',)},
 }
 SAID = {
     'uniform': 'attends to all tokens alike',
@@ -24,6 +26,8 @@ SAID = {
     'resample': 'puts out its output on another of these texts, of like length,',
 }
 ONE = [bs.Example('the cat ran .', label=0)]
+# The name of the further texts that an analysis needs.
+OTHERS = {'replacements': 'fit_on', 'pruning': 'measured_on', 'gates': 'dev'}
 UNLABELLED = [bs.Example('the cat ran .'), bs.Example('a dog slept')]
 
 
@@ -34,8 +38,8 @@ def analyse(masked_lm, tuned, texts):
 
     def run(name, texts=texts, *, of=None, **options):
         how = SETTINGS[name] | {'compute': bs.Compute(max_length=32)}
-        if name == 'replacements':
-            how['fit_on'] = texts
+        if name in OTHERS:
+            how[OTHERS[name]] = texts
         model = models.get(name, tuned) if of is None else of
         return getattr(bs.analyses, name)(model, texts, **how | options)
 
@@ -58,8 +62,10 @@ def test_each_way_of_disabling_says_what_it_is(analyse, name, baseline, tmp_path
     'name',
     [
         'ablation_over_seeds',
-        'masked_lm_ablation',
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ('importance', 'replacements')),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ('masked_lm_ablation', 'importance', 'replacements', 'pruning')
+        ),
     ],
 )
 def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypatch):
@@ -116,6 +122,7 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
         ('importance', {'permutations': 3}, 'permutations=3 must be even and at least 4'),
         ('replacements', {'passes': 0}, 'passes=0'),
         ('replacements', {'fit_on': UNLABELLED}, 'has no label'),
+        ('gates', {}, "metric 'pearson' is not for 2 classes"),
         ('outliers', {'draws': 18}, 'draws=18 must be at least 19'),
         *(
             ('outliers', {'dimensions': wrong}, 'different whole numbers from 0 to 23, not')

@@ -175,18 +175,3 @@ def test_constant_predictions_of_a_regression_have_no_score():
     assert 'keeps 3 of 6 heads' in sentence(result, SPARSEST)
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
     assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
-
-
-def test_it_is_the_training_and_the_comparison(tuned, texts):
-    how = {
-        'coefficients': (0.05,), 'epochs': 1, 'batch_size': 8, 'max_length': 32,
-        'gate_learning_rate': 1.0,
-    }  # fmt: skip
-    found = bs.analyses.gates(tuned, texts, texts, metrics=('accuracy',), **how)
-    trained = bs.train_gates(tuned.models[0], texts, texts, **how)
-    np.testing.assert_array_equal(found.log_alpha, trained.log_alpha)
-    expected = trained.scores(('accuracy',))
-    assert found.rounded['accuracy'].value[0] == pytest.approx(expected['rounded'][0]['accuracy'])
-    assert found.gated['accuracy'].value[0] == pytest.approx(expected['gated'][0]['accuracy'])
-    with pytest.raises(ValueError, match="metric 'pearson' is not for 2 classes"):
-        bs.analyses.gates(tuned, texts, texts, metrics=('pearson',), **how)

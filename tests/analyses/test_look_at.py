@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.gradients import CLASSES, HIDDEN, REGRESSION, gradients_of
 from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, count_over_half
 from bert_secrets_jax.data.tasks import as_examples
@@ -158,27 +157,3 @@ def test_the_number_of_heads_over_half_is_in_its_interval():
         found = count_over_half(HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0))
         wrong += not found.low <= 20 <= found.high
     assert wrong <= 0.05 * 200 + 3 * np.sqrt(200 * 0.05 * 0.95)
-
-
-def test_claims_are_tested_where_it_was_measured(looked, results):
-    ours = bs.analyses.claims(looked)
-    found = {each.claim: each for each in ours.verdicts()}
-    tests = {
-        verdicts.SEP_HALF: verdicts.heads_look_at_sep(looked.tables['all [SEP]']),
-        verdicts.SEP_TO_SEP: verdicts.sep_looks_at_sep(looked.tables['[SEP] to [SEP]']),
-    }
-    for claim, expected in tests.items():
-        assert found[claim] == expected and claim.source.startswith('Clark et al. 2019')
-    assert HIDDEN in found[verdicts.SEP_NO_OP].unit
-    assert ours.findings()[0].source == 'Kovaleva et al. 2019, Clark et al. 2019'
-    without = dataclasses.replace(looked, gradients=None)
-    (no_op,) = [
-        each for each in bs.analyses.claims(without).verdicts() if each.claim == verdicts.SEP_NO_OP
-    ]
-    assert no_op.verdict == verdicts.NOT_MEASURED and 'gradients' in no_op.evidence
-    others = bs.analyses.claims(results['special_tokens'])
-    assert not {each.claim for each in others.verdicts()} & set(tests)
-    assert others.findings()[0].source == 'Kovaleva et al. 2019'
-    # Only some of all tasks have been looked at.
-    compared = results['comparison'].frames()['claims'].set_index('claim')
-    assert compared.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED

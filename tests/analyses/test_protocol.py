@@ -239,6 +239,26 @@ def test_a_model_that_learnt_nothing_is_said_first(results):
     assert 'whose heads were disabled has not learnt its task' in str(alone)
 
 
+CLAIMS = {
+    'look_at': (claims.SEP_HALF, claims.SEP_TO_SEP, claims.SEP_NO_OP),
+    'contributions': (claims.SEP_MOVES_LITTLE,),
+    'outliers': (claims.OUTLIERS_NEEDED,),
+}
+
+
+@pytest.mark.parametrize('name', CLAIMS)
+def test_a_claim_is_tested_beside_its_result_alone(results, name):
+    """Links between words that are no dependencies say nothing of Clark et al.'s relations."""
+    found = {each.claim: each for each in bs.analyses.claims(results[name]).verdicts()}
+    assert all(found[claim].verdict != claims.NOT_MEASURED for claim in CLAIMS[name])
+    other = bs.analyses.claims(results['syntax_heads']).verdicts()
+    others = {each.claim: each.verdict for each in other}
+    assert all(others.get(claim) in (None, claims.NOT_MEASURED) for claim in CLAIMS[name])
+    assert others[claims.RELATION_HEADS] == claims.NOT_MEASURED
+    compared = results['comparison'].frames()['claims'].set_index('claim')
+    assert {compared.loc[claim.text, 'own'] for claim in CLAIMS[name]} == {claims.NOT_MEASURED}
+
+
 def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
     """A task of one's own, by any name."""
     subject = bs.analyses.Subject('tiny', 'own texts', 'my-own-task')

@@ -18,11 +18,7 @@ from bert_secrets_jax.analyses.roles import (
 )
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.measure import statistics
-from bert_secrets_jax.measure.catalogue import (
-    CONFIDENCE,
-    GREATEST_AT_NEXT,
-    GREATEST_AT_PREVIOUS,
-)
+from bert_secrets_jax.measure.catalogue import CONFIDENCE, GREATEST_AT_NEXT, GREATEST_AT_PREVIOUS
 from bert_secrets_jax.measure.tables import HeadTable
 from tests.conftest import forward
 

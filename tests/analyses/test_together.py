@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pandas
 import pytest
 import scipy.stats
 
@@ -94,15 +93,6 @@ def test_the_table_of_tasks():
         (0.04, 0.16)
     )
     assert list(frames['claims_over_tasks']['model']) == ['tiny']
-
-
-def test_runs_of_several_models_are_corrected_together():
-    """From the tables of their runs, as from a single list."""
-    frame = pandas.DataFrame(
-        {'run': ['a', 'b', 'a'], 'claim': ['x', 'x', 'y'], 'p': [1e-3, 0.02, None]}
-    )
-    found = claims.corrected(frame['claim'], frame['p'])
-    assert found == pytest.approx([0.004, 0.08, math.nan], nan_ok=True)
 
 
 # The mean effect of masks

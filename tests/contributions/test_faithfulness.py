@@ -43,10 +43,7 @@ def tested(model, scores, tmp_path_factory):
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
     folder = tmp_path_factory.mktemp('unfinished')
     return faithfulness(
-        model,
-        encoded,
-        scores,
-        compute=bs.Compute(max_length=24, folder=folder),
+        model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder)
     ), folder
 
 
@@ -120,12 +117,7 @@ def test_gradients_are_those_of_the_model(model):
 @pytest.mark.slow
 def test_devices_share_the_examples(model, scores):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ('data',))
-    shared = token_scores(
-        model,
-        TEXTS,
-        compute=bs.Compute(max_length=24, mesh=mesh),
-        seed=3,
-    )
+    shared = token_scores(model, TEXTS, compute=bs.Compute(max_length=24, mesh=mesh), seed=3)
     for method, mine in scores.scores.items():
         for each, other in zip(mine, shared.scores[method], strict=True):
             np.testing.assert_allclose(each, other, atol=1e-5)
@@ -193,12 +185,7 @@ def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
     found, folder = tested
     monkeypatch.setattr(module.Descent, 'steps', None)
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
-    again = faithfulness(
-        model,
-        encoded,
-        scores,
-        compute=bs.Compute(max_length=24, folder=folder),
-    )
+    again = faithfulness(model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder))
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
 
 

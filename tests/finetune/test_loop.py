@@ -311,22 +311,6 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
     assert written == expected
 
 
-def test_a_large_evaluation_shows_progress(model, data, tmp_path, monkeypatch):
-    shown = []
-
-    def progress(items, what, **_):
-        shown.append(what)
-        return items
-
-    for module in (loop, steps):
-        monkeypatch.setattr(module, 'progress', progress)
-    run(model, data, None, CONFIG)
-    assert shown == ['Fine-tuning']
-    monkeypatch.setattr(seeds, '_LARGE_EVALUATION', 16)
-    run(model, data, None, CONFIG)
-    assert shown == ['Fine-tuning', 'Evaluating', 'Fine-tuning', 'Evaluating', 'Evaluating']
-
-
 @pytest.mark.parametrize(
     'model_type',
     rarely(

@@ -247,12 +247,6 @@ def test_probes_do_not_know_of_each_other(model, vectors):
     assert list(single.params) == ['attention']
 
 
-def test_without_vectors_only_attention_is_trained(model, caplog):
-    with caplog.at_level('INFO'):
-        probes = train_probes(model, random_parses(0, 8), **FEW)
-    assert probes.forms == (ATTENTION,) and 'Without word vectors' in caplog.text
-
-
 def test_several_sentences_of_an_update(model):
     """The gradient is that of all of them; a filler row is none of them, and no update."""
     parses = [parse_of(['cat', 'saw', 'dog'], [1, -1, 1])] * 5

@@ -87,6 +87,14 @@ def test_sections_say_what_they_need(fails, tmp_path):
     assert line.startswith('error: ablate needs labels')
 
 
+def test_a_malformed_file_is_named(fails, glue_dir, tmp_path):
+    bad = shutil.copytree(glue_dir, tmp_path / 'glue')
+    with (bad / 'MRPC' / 'dev.tsv').open('a') as file:
+        file.write('1\t2\t3\tonly one text\n')
+    line = fails(('data.glue_dir', str(bad)))
+    assert 'dev.tsv: 1 of 21 rows are bad: line 22: 4 fields, expected 5' in line
+
+
 def test_a_damaged_checkpoint_is_named(fails, checkpoint, tmp_path):
     damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
     data = (damaged / 'model.safetensors').read_bytes()

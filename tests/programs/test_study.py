@@ -11,10 +11,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.ablation import with_intact
-from bert_secrets_jax.data.tasks import draw
-from bert_secrets_jax.files import read_arrays
 from bert_secrets_jax.measure.catalogue import named
-from bert_secrets_jax.model.attention import BASELINES
 from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import NotKept
@@ -110,46 +107,6 @@ def test_what_a_finetuning_depends_on(study):
     assert study.finetuning_digest('random') != first
 
 
-@pytest.mark.slow
-def test_results_of_all_kinds_of_disabling_lie_side_by_side(study, monkeypatch):
-    """Each is computed once, with the seed of the run, and says what it is."""
-    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'), seed=3)
-    params = tuned.params | {
-        'classifier': jax.tree.map(lambda x: 50 * x, tuned.params['classifier'])
-    }
-    tuned = dataclasses.replace(tuned, params=params)
-    monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
-    study.config.ablation.sets = ('layers',)
-    study.config.seed = 4
-    batches = bs.encode(tuned.tokenizer, study.dev, max_length=24)
-    masks = with_intact(bs.masks.single_layers(tuned.config))
-    frames, expected = {}, {}
-
-    def answer(baseline, study):
-        study.config.ablation.baseline = baseline
-        found = sections.SECTIONS['ablate'].answer(study, {})
-        return found, found.frames()['layers']
-
-    for baseline in BASELINES:
-        found, frames[baseline] = answer(baseline, study)
-        assert found.baseline == baseline
-        assert found.meaning in found.notes()[0]
-        expected[baseline] = bs.sweep(tuned, batches, masks, baseline=baseline, donor_seed=4).logits
-    assert len(list((study.folder / 'kept').glob('ablation-*.npz'))) == 4
-    again = Study(study.config, study.folder, read_only=True)
-    for baseline, frame in frames.items():
-        assert answer(baseline, again)[1].equals(frame)
-    # Each baseline has a part, which holds the logits of each mask and example in its own order.
-    parts = [read_arrays(file)['logits'] for file in (study.folder / 'parts').iterdir()]
-    for logits in expected.values():
-        # [mask, mask of the part, example, row of the part]
-        distances = [
-            np.abs(logits[:, None, :, None] - part[None, :, None]).max(axis=-1) for part in parts
-        ]
-        alike = [(each.min(axis=3) < 1e-4).all(axis=2).any(axis=1).all() for each in distances]
-        assert alike.count(True) == 1
-
-
 @pytest.fixture
 def choosing(study, monkeypatch):
     """A study of twenty training texts, of which no two are alike, and six to measure on."""
@@ -232,21 +189,10 @@ def test_a_model_without_such_a_head_is_not_asked_for_words(study):
 
 
 def test_the_masked_lm_is_asked_as_it_is(with_words):
-    """As by the library, kept once, and without the head for everything else."""
+    """Kept once, and without the head for everything else."""
     assert 'masked_lm' in sections.applicable(with_words)
     found = sections.SECTIONS['masked_lm'].answer(with_words, {})
     assert not with_words.pretrained.config.has_head and not found.after
-    expected = bs.analyses.masked_lm_ablation(
-        with_words.with_own_head,
-        with_words.texts,
-        compute=bs.Compute(max_length=24),
-        subject=with_words.subject,
-    )
-    for name in ('heads', 'layers'):
-        for column in ('loss', 'difference', 'low', 'high'):
-            np.testing.assert_allclose(
-                found.frames()[name][column], expected.frames()[name][column], atol=1e-6
-            )
     assert {name for name in kept(with_words) if 'masked' in name} == {'masked_LM'}
     again = sections.SECTIONS['masked_lm'].answer(with_words.reading(), {})
     assert str(again) == str(found) and 'nats' in str(found)
@@ -273,8 +219,6 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(with_words, monkeypatch
     )
     assert abs(found.tuning.difference[0]) > 1e-3
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
-    (change,) = [each for each in found.findings() if each.name.startswith('change of the loss')]
-    assert change.estimate == pytest.approx(float(found.tuning.difference[0]))
 
 
 @pytest.fixture
@@ -287,17 +231,11 @@ def planted(study, masked_lm, tmp_path):
 
 
 def test_outliers_of_the_model_and_of_its_fine_tuning(planted, monkeypatch):
-    """As by the library, kept once; nothing is fine-tuned for it, and what is, is scored."""
+    """Kept once; nothing is fine-tuned for it, and what is, is scored."""
     study, answer = planted, sections.SECTIONS['outliers'].answer
     found = answer(study, {})
     assert found.disabled == (5,) and not found.scores
     assert found.loss.effects.sample == 8 and len(found.loss.random) == 19
-    texts = draw(study.texts, 8, study.config.seed)
-    expected = bs.analyses.outliers(
-        study.with_own_head, texts, draws=19, compute=bs.Compute(max_length=24),
-        subject=study.subject,
-    )  # fmt: skip
-    assert str(found) == str(expected)
     assert kept(study) == {'outliers'}
     tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
     monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
@@ -381,12 +319,10 @@ def test_segments_of_running_text(study, tmp_path):
 @pytest.mark.slow
 def test_tags_are_learnt(study, tmp_path):
     """From CoNLL-U; the attention of the same texts can be analysed, disabling heads cannot."""
-    line = '{number}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n'
+    words = (('the', 'DET'), ('cat', 'NOUN'), ('liked', 'VERB'))
     sentence = ''.join(
-        line.format(number=number, word=word, tag=tag)
-        for number, (word, tag) in enumerate(
-            [('the', 'DET'), ('cat', 'NOUN'), ('liked', 'VERB')], 1
-        )
+        f'{number}\t{word}\t_\t{tag}\t_\t_\t0\troot\t_\t_\n'
+        for number, (word, tag) in enumerate(words, 1)
     )
     (tmp_path / 'few.conllu').write_text(f'{sentence}\n' * 9)
     data = study.config.data
@@ -432,26 +368,25 @@ def test_metrics_of_the_settings(study):
     assert list(result.sets['heads'].assessed) == ['matthews', 'f1_macro']
     assert result.sets['heads'].tested == 'matthews'
     assert study.finetuned('pretrained').metrics == ('matthews', 'f1_macro')
-    assert "Matthews' r" in str(result)
     data.metrics = ''
     assert study.finetuning_digest('pretrained') != digest
-    data.metrics = 'pearson'
-    with pytest.raises(ValueError, match="'pearson' is not for 2 classes; choose among"):
-        study.metrics(2)
 
 
-def test_spearman_alone_is_refused_over_seeds(study):
-    study.config.data.metrics = 'spearman'
-    with pytest.raises(ValueError, match='nothing that is offered over seeds: add one of accuracy'):
-        sections.SECTIONS['ablate_seeds'].answer(study, {})
-
-
-def test_spearman_is_refused_for_pruning_before_models_are_trained(study, monkeypatch):
+@pytest.mark.parametrize(
+    ('section', 'metric', 'message'),
+    [
+        ('ablate_seeds', 'spearman', 'nothing that is offered over seeds: add one of accuracy'),
+        ('prune', 'spearman', "'spearman' is not offered for pruning: take one of acc"),
+        ('ablate', 'pearson', "'pearson' is not for 2 classes; choose among"),
+    ],
+)
+def test_metrics_are_refused_before_models_are_trained(study, section, metric, message):
     """A single seed is refused, too: the error does not say that a single model would do."""
-    study.config.data.metrics, study.config.train.num_seeds = 'spearman', 1
-    monkeypatch.setattr(type(study), 'ablated_model', None)
-    with pytest.raises(ValueError, match="'spearman' is not offered for pruning: take one of acc"):
-        sections.SECTIONS['prune'].answer(study, {})
+    study.config.data.metrics = metric
+    study.config.train.num_seeds = 1 if section == 'prune' else 2
+    with pytest.raises(ValueError, match=message):
+        sections.SECTIONS[section].answer(study, {})
+    assert not (study.folder / 'finetune').exists()
 
 
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):

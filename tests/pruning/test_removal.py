@@ -79,50 +79,6 @@ def test_it_computes_what_the_masked_model_does(of_type, mask):
     assert not found.attentions[:, mask == 0].any()
 
 
-def test_weights_are_those_of_the_heads_that_are_left(pretrained):
-    cut = bs.remove_heads(pretrained, RAGGED)
-    layers, attention = cut.params['layers'], pretrained.params['layers']['attention']
-    assert sorted(layers) == ['0', '1', '2'] and cut.config.pruned_heads == (
-        (),
-        (0, 2),
-        (0, 1, 2, 3),
-    )
-    for name in ('query', 'key', 'value'):
-        assert [layers[layer]['attention'][name]['kernel'].shape[1] for layer in '012'] == [4, 2, 0]
-        for leaf, axis in (('kernel', 1), ('bias', 0)):
-            np.testing.assert_array_equal(
-                layers['1']['attention'][name][leaf],
-                np.take(attention[name][leaf][1], [1, 3], axis=axis),
-            )
-    output = layers['1']['attention']['output']
-    np.testing.assert_array_equal(
-        output['kernel'], np.asarray(attention['output']['kernel'])[1][[1, 3]]
-    )
-    np.testing.assert_array_equal(output['bias'], attention['output']['bias'][1])
-    # All that a head has, once: H rows of three matrices and biases, and H columns of a fourth.
-    numbers = lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.params))
-    assert numbers(pretrained) - numbers(cut) == 6 * (3 * (6 * 24 + 6) + 6 * 24)
-    assert '6 of 12 heads removed' in repr(cut)
-
-
-def test_gradients_are_those_of_the_masked_model(pretrained, inputs):
-    """So that what is trained after the cut is what the mask would have trained."""
-    cut = bs.remove_heads(pretrained, RAGGED)
-
-    def gradient(model, **options):
-        def total(params):
-            return (forward(model.bert, params, inputs, **options).logits ** 2).sum()
-
-        return jax.jit(jax.grad(total))(model.params)
-
-    masked = gradient(pretrained, head_mask=RAGGED, baseline='zero')
-    expected = bs.remove_heads(dataclasses.replace(pretrained, params=masked), RAGGED).params
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-3),
-        gradient(cut), expected,
-    )  # fmt: skip
-
-
 def test_layers_apart_are_the_same_model(of_type):
     """A whole model whose layers are not stacked, by which removal is judged in `time_removal`."""
     model, inputs = of_type
