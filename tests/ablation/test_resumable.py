@@ -12,6 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import files
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.sweep import Descent
+from tests.conftest import killed_after_a_part
 
 EXAMPLES = [
     bs.Example(text_a, text_b, label, f'own/{label}')
@@ -81,16 +82,7 @@ def test_devices_share_the_examples(pretrained, tmp_path):
 @pytest.fixture
 def killed(pretrained, tmp_path, monkeypatch):
     """The folder of a sweep that died while it wrote the second of three parts."""
-    write, written = resumable.write_arrays, []
-
-    def die(path, arrays):
-        if len(written) == 1:
-            raise KeyboardInterrupt
-        written.append(path)
-        write(path, arrays)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(resumable, 'write_arrays', die)
+    with killed_after_a_part(monkeypatch):
         sweep(pretrained, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     return tmp_path
@@ -129,20 +121,22 @@ def test_a_damaged_part_is_computed_again(killed, pretrained, computed, caplog, 
     np.testing.assert_array_equal(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize('what', ['params', 'masks', 'zero', 'mean', 'texts', 'config'])
+OTHERS = {
+    'params': lambda model: {'params': jax.tree.map(lambda leaf: leaf * 1.5, model.params)},
+    'config': lambda model: {'bert': bs.Bert(dataclasses.replace(model.config, hidden_act='relu'))},
+    'masks': lambda model: {'masks': bs.masks.one_head_left(model.config)},
+    'zero': lambda model: {'baseline': 'zero'},
+    'mean': lambda model: {'baseline': 'mean'},
+    'texts': lambda model: {},
+}
+
+
+@pytest.mark.parametrize('what', OTHERS)
 def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monkeypatch, what):
-    other, changes = pretrained, {}
-    if what == 'params':
-        params = jax.tree.map(lambda leaf: leaf * 1.5, pretrained.params)
-        other = dataclasses.replace(pretrained, params=params)
-    elif what == 'config':
-        bert = bs.Bert(dataclasses.replace(pretrained.config, hidden_act='relu'))
-        other = dataclasses.replace(pretrained, bert=bert)
-    elif what == 'masks':
-        changes['masks'] = bs.masks.one_head_left(pretrained.config)
-    elif what in ('zero', 'mean'):
-        changes['baseline'] = what
-    else:
+    other, changes = pretrained, OTHERS[what](pretrained)
+    if what in ('params', 'config'):
+        other, changes = dataclasses.replace(pretrained, **changes), {}
+    if what == 'texts':
         texts = [dataclasses.replace(example, text_b='a red bird') for example in EXAMPLES]
         monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)
     found = sweep(other, killed, **changes)

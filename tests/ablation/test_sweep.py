@@ -136,13 +136,10 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
 
 def test_other_seeds_draw_other_donors(bert, params, config):
     inputs = random_inputs(config, lengths=(6, 6, 6, 6, 6), length=9, seed=3)
-    masks = bs.masks.single_heads(config)
-    first, second = (
-        sweep(bert, params, [batch_of(inputs)], masks, baseline='resample', donor_seed=seed)
-        for seed in (0, 1)
-    )
+    given = bert, params, [batch_of(inputs)], bs.masks.single_heads(config)
+    first, second = (sweep(*given, baseline='resample', donor_seed=seed) for seed in (0, 1))
     assert np.abs(first - second).max() > 1e-2
-    expected = naive(bert, params, inputs, masks, 'resample', donor_seed=1)
+    expected = naive(bert, params, inputs, given[-1], 'resample', donor_seed=1)
     np.testing.assert_allclose(second, expected, atol=1e-5)
 
 
@@ -290,16 +287,10 @@ def test_bfloat16(config, params, inputs, baseline):
     assert np.abs(found - expected).max() < 0.05 * scale
 
 
-def test_result_holds_the_masks_and_the_predictions(bert, params, inputs, config):
-    masks = bs.masks.single_heads(config)[[3, 0, 3]]
-    swept = bs.sweep(bs.Pretrained(bert, params, None), [batch_of(inputs)], masks)
-    np.testing.assert_array_equal(swept.masks, masks)
-    np.testing.assert_array_equal(swept.predictions, swept.logits.argmax(axis=-1))
-    assert swept.predictions.shape == (3, 3)
-    np.testing.assert_array_equal(swept.logits[0], swept.logits[2])
-
-
-def test_regression_predicts_values():
+def test_predictions_are_the_greatest_logits_or_values():
+    logits = np.random.default_rng(0).normal(size=(2, 4, 3))
+    swept = bs.Swept(np.ones((2, 1, 1), np.float32), logits)
+    np.testing.assert_array_equal(swept.predictions, logits.argmax(axis=-1))
     swept = bs.Swept(np.ones((2, 1, 1), np.float32), np.array([[[0.5], [2.0]]] * 2))
     assert swept.predictions.tolist() == [[0.5, 2.0]] * 2
 
@@ -332,27 +323,21 @@ SINGLE = np.ones((1, 3, 4), np.float32)
             {'baseline': 'mean', 'replacement': np.zeros((3, 4, 5))},
             r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]',
         ),
+        (SINGLE, {'rows': slice(1), 'baseline': 'resample'}, 'there are 1 in all'),
+        (SINGLE, {'batches': []}, 'no batches'),
+        (SINGLE, {'batches': 'one'}, 'Batches are several'),
+        (SINGLE, {'label_names': ()}, 'no classifier'),
     ],
 )
-def test_masks_and_settings_that_do_not_fit(
-    bert, params, inputs, untyped, masks, settings, message
-):
-    with pytest.raises(ValueError, match=message):
-        sweep(bert, params, [batch_of(inputs)], masks, **settings)
-
-
-def test_models_and_batches_that_do_not_fit(bert, params, inputs, config, untyped):
-    whole = batch_of(inputs)
-    with pytest.raises(ValueError, match='there are 1 in all'):
-        one = jax.tree.map(lambda array: array[:1], whole)
-        sweep(bert, params, [one], SINGLE, baseline='resample')
-    with pytest.raises(ValueError, match='no batches'):
-        sweep(bert, params, [], SINGLE)
-    bare = bs.Bert(dataclasses.replace(config, label_names=()))
-    with pytest.raises(ValueError, match='no classifier'):
-        sweep(bare, params, [whole], SINGLE)
-    with pytest.raises(TypeError, match='Batches are several'):
-        sweep(bert, params, whole, SINGLE)
+def test_what_does_not_fit_is_named(params, inputs, config, untyped, masks, settings, message):
+    settings = dict(settings)
+    names = settings.pop('label_names', config.label_names)
+    bert = bs.Bert(dataclasses.replace(config, label_names=names))
+    rows = settings.pop('rows', slice(None))
+    batch = jax.tree.map(lambda array: array[rows], batch_of(inputs))
+    batches = settings.pop('batches', [batch])
+    with pytest.raises((ValueError, TypeError), match=message):
+        sweep(bert, params, batch if batches == 'one' else batches, masks, **settings)
 
 
 @pytest.mark.parametrize(

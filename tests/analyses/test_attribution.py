@@ -110,21 +110,14 @@ def test_what_cannot_be_told_is_said_by_its_cause():
         first.warning and 'does not change (fall of the probability: at most 0)' in first.sentence
     )
     assert 'nothing explains' in finding(flat, 'best method: comprehensiveness').sentence
+
+
+def test_a_text_without_tokens_counts_for_nothing():
     whole = result_of(rank=(0.0, 0.2, 0.6, 0.1))
-    test = dataclasses.replace(
-        whole.test, tokens=np.array([14]), rank=whole.test.rank[:, :1],
-        signed=whole.test.signed[:, :1], comprehensiveness=whole.test.comprehensiveness[..., :1],
-        sufficiency=whole.test.sufficiency[..., :1],
-    )  # fmt: skip
-    one = dataclasses.replace(whole, test=test)
-    (warning,) = [each.sentence for each in one.findings() if each.warning]
-    assert warning.startswith('Of 1 given, 1 can tell methods apart, and two are needed')
-    # A text without tokens counts for nothing.
-    test = dataclasses.replace(
-        whole.test, comprehensiveness=whole.test.comprehensiveness.copy(),
-        tokens=np.append(whole.test.tokens[:-1], 0),
-    )  # fmt: skip
-    test.comprehensiveness[..., -1] = np.nan
+    falls = whole.test.comprehensiveness.copy()
+    falls[..., -1] = np.nan
+    tokens = np.append(whole.test.tokens[:-1], 0)
+    test = dataclasses.replace(whole.test, comprehensiveness=falls, tokens=tokens)
     empty = dataclasses.replace(whole, test=test)
     curves = empty.frames()['curves']
     assert curves['mean'].notna().all()

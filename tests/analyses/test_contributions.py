@@ -39,48 +39,23 @@ def made(found, **changes):
     return dataclasses.replace(found, weights=parts['weights'], moved=moved)
 
 
-def alone(model, example):
-    """The numbers of one text, from its norms, which tests/contributions has beside NumPy's."""
-    (batch,) = bs.encode(model.tokenizer, [example], max_length=32)
-    real = int(batch.lengths[0])
-    shares, outputs, mixing = (
-        np.asarray(measured(model.bert, model.params, batch)[0])
-        for measured in (shares_of_norms, output_norms, mixing_ratios)
-    )
-    shares = shares[..., :real, :real]
-    pieces = np.array(model.tokenizer.convert_ids_to_tokens(batch.input_ids[0, :real].tolist()))
-    places = {'[CLS]': ['[CLS]'], 'all [SEP]': ['[SEP]'], 'period or comma': ['.', ',']}
-    found = {
-        name: shares[..., np.isin(pieces, tokens)].sum(axis=-1).mean(axis=-1)
-        for name, tokens in places.items()
-    }
-    for name, offset in (('self', 0), ('previous token', -1), ('next token', 1)):
-        found[name] = np.trace(shares, offset, axis1=-2, axis2=-1) / real
-    outputs = outputs[..., :real, 0].mean(axis=-1)
-    found['outputs'] = outputs / outputs.mean(axis=-1, keepdims=True)
-    return found | {'mixing': mixing[..., :real, 0].mean(axis=-1)}
-
-
-def test_the_numbers_are_those_of_each_text(found, model, texts):
-    each = [alone(model, example) for example in texts[:4]]
-    few = bs.analyses.contributions(
-        model, texts[:4], settings=bs.analyses.TextSettings(max_length=32)
-    )
-    for name in KINDS:
-        expected = np.mean([one[name] for one in each], axis=0)
-        np.testing.assert_allclose(few.moved.norms[name].mean, expected, atol=1e-5)
-    for name in ('mixing', 'outputs'):
-        expected = np.mean([one[name] for one in each], axis=0)
-        np.testing.assert_allclose(getattr(few.moved, name).mean, expected, atol=2e-5)
-    # And the weights are those of the other analysis.
-    collected = bs.collect(model, bs.encode(model.tokenizer, texts, max_length=32), list(KINDS))
-    for name in KINDS:
-        np.testing.assert_allclose(found.weights[name].mean, collected[name].mean, rtol=1e-4)
-    moved = bs.collect(
-        model, bs.encode(model.tokenizer, texts[:4], max_length=32), ['self'],
-        maps_of=bs.shares_of_norms,
-    )  # fmt: skip
-    np.testing.assert_allclose(moved['self'].mean, few.moved.norms['self'].mean, rtol=1e-5)
+def test_tables_are_means_over_texts(found, model, texts):
+    """Of what tests/contributions has beside NumPy's; a text counts for its number of tokens."""
+    batches = bs.encode(model.tokenizer, texts, max_length=32)
+    for tables, maps_of in ((found.weights, {}), (found.moved.norms, {'maps_of': shares_of_norms})):
+        for name, expected in bs.collect(model, batches, list(KINDS), **maps_of).items():
+            np.testing.assert_allclose(tables[name].mean, expected.mean, rtol=1e-4, atol=1e-6)
+    of_tokens = {'mixing': [], 'outputs': []}
+    for batch in batches:
+        for row in np.flatnonzero(batch.example >= 0):
+            real = slice(int(batch.lengths[row]))
+            for name, measured in (('mixing', mixing_ratios), ('outputs', output_norms)):
+                each = np.asarray(measured(model.bert, model.params, batch)[row])[..., real, 0]
+                of_tokens[name].append(each.mean(axis=-1))
+    outputs = [each / each.mean(axis=-1, keepdims=True) for each in of_tokens['outputs']]
+    np.testing.assert_allclose(found.moved.outputs.mean, np.mean(outputs, axis=0), atol=2e-5)
+    mixing = np.mean(of_tokens['mixing'], axis=0)
+    np.testing.assert_allclose(found.moved.mixing.mean, mixing, atol=2e-5)
 
 
 def test_findings_are_means_of_the_frames(found):

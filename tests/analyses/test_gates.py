@@ -12,31 +12,28 @@ SUBJECT = bs.analyses.Subject('a model', 'some texts')
 EXAMPLES = 400
 
 
-def made(log_alpha, wrong, *, coefficients=None, seeds=None, labels=None, classes=2):
+def answers(count, labels):
+    """Logits that answer so many examples wrongly."""
+    right = np.arange(EXAMPLES) >= count
+    return np.eye(2, dtype=np.float32)[np.where(right, labels, 1 - labels)]
+
+
+def made(log_alpha, wrong=(), *, logits=None, intact=None, metric='accuracy', **changes):
     """Return a result of runs with these gates, of which each answers so many examples wrongly."""
     log_alpha = np.array(log_alpha, np.float32)
     runs = len(log_alpha)
-    labels = np.arange(EXAMPLES) % 2 if labels is None else labels
-
-    def answers(count):
-        right = np.arange(EXAMPLES) >= count
-        return np.eye(classes, dtype=np.float32)[np.where(right, labels, 1 - labels)]
-
-    logits = np.stack([answers(count) for count in wrong])
+    labels = changes.setdefault('labels', np.arange(EXAMPLES) % 2)
+    if logits is None:
+        logits, intact = np.stack([answers(each, labels) for each in wrong]), answers(20, labels)
+    given = {
+        'frozen': True, 'coefficients': np.geomspace(0.001, 1, runs), 'seeds': np.zeros(runs, int),
+    }  # fmt: skip
     gated = Gated(
-        frozen=True,
-        coefficients=np.geomspace(0.001, 1, runs) if coefficients is None else coefficients,
-        seeds=np.zeros(runs, int) if seeds is None else seeds,
-        log_alpha=log_alpha,
-        steps=np.array([5, 10]),
-        expected_open=np.ones((runs, 2), np.float32),
-        losses=np.ones((runs, 2), np.float32),
-        intact=answers(20),
-        gated=logits,
-        rounded=logits,
-        labels=labels,
-    )
-    return assess_gates(gated, ('accuracy',), seed=0, subject=SUBJECT)
+        log_alpha=log_alpha, steps=np.array([5, 10]), expected_open=np.ones((runs, 2), np.float32),
+        losses=np.ones((runs, 2), np.float32), intact=intact, gated=logits, rounded=logits,
+        **given | changes,
+    )  # fmt: skip
+    return assess_gates(gated, (metric,), seed=0, subject=SUBJECT)
 
 
 LOG_ALPHA = [
@@ -158,20 +155,15 @@ def test_a_model_that_learnt_nothing_is_said_first():
 def test_constant_predictions_of_a_regression_have_no_score():
     labels = np.arange(EXAMPLES, dtype=np.float64)
     logits = np.stack([labels[:, None], np.zeros((EXAMPLES, 1))]).astype(np.float32)
-    gated = Gated(
+    result = made(
+        LOG_ALPHA[1:], logits=logits, intact=logits[0], metric='pearson', labels=labels,
         frozen=False,
-        coefficients=np.array([0.1, 0.2]),
-        seeds=np.zeros(2, int),
-        log_alpha=np.array(LOG_ALPHA[1:], np.float32),
-        steps=np.array([5]),
-        expected_open=np.ones((2, 1), np.float32),
-        losses=np.ones((2, 1), np.float32),
-        intact=logits[0],
-        gated=logits,
-        rounded=logits,
-        labels=labels,
-    )
-    result = assess_gates(gated, ('pearson',), seed=0, subject=SUBJECT)
+    )  # fmt: skip
     assert 'keeps 3 of 6 heads' in sentence(result, SPARSEST)
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
     assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
+
+
+def test_metrics_are_checked_before_gates_are_trained(tuned, texts):
+    with pytest.raises(ValueError, match="metric 'pearson' is not for 2 classes"):
+        bs.analyses.gates(tuned, texts, texts, metrics=('pearson',), max_length=32)

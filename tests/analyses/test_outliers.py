@@ -53,20 +53,6 @@ def test_losses_and_scores_are_those_of_models_without_them(planted, texts, tune
     assert set(found.scores) == {'f1', 'accuracy'} and scores.tolist() == pytest.approx(expected)
 
 
-def test_what_is_told(found):
-    text = str(found)
-    assert '2 of 24 dimensions stand out' in text and 'of 3 layers: 5, 20.' in text
-    assert 'Without dimensions 5, 20, loss changes by ' in text and ' by rank).' in text
-    assert 'Without dimensions 5, 20, F1 changes by ' in text
-    assert set(found.figures()) == {'parameters', 'loss', 'score'}
-    frame = found.frames()['dimensions']
-    assert frame.query('outlier')['dimension'].tolist() == [5, 20]
-    assert 'Dimensions count from zero' in found.notes()[0]
-    assert found.verdict.evidence in str(
-        bs.analyses.claims(found).frames()['claims']['evidence'][14]
-    )
-
-
 def test_a_model_without_any_head(planted, texts, model):
     """The outliers are there, and what was not measured is said."""
     bare = with_outliers(model, [7])

@@ -48,19 +48,6 @@ def test_scores_are_those_of_the_masked_models(found, tuned, texts):
     assert (found.curves['gradient'].difference[0] == 0).all()
 
 
-def test_the_figure_ends_where_scores_do(found):
-    """Student's intervals of two fine-tunings reach far beyond."""
-    curve = found.curves['gradient']
-    assert (found.intact.mean() + curve.high).max() > 1
-    figure = found.figures()['pruning']
-    low, high = figure.axes[0].get_ylim()
-    assert -1 <= low < high <= 101
-    ends = [
-        path.vertices[:, 1] for lines in figure.axes[0].collections for path in lines.get_paths()
-    ]
-    assert min(each.min() for each in ends) >= 0 and max(each.max() for each in ends) <= 100
-
-
 def test_the_sparsest_is_chosen_elsewhere(found, tuned, texts):
     for model, chosen in zip(tuned.models, found.chosen, strict=True):
         there = score(model, texts[:12], chosen.mask) - score(model, texts[:12], np.ones((3, 4)))

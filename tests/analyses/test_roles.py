@@ -80,20 +80,6 @@ def test_what_chance_does_is_no_role():
         assert not found.of_heads['rare token'].any()
 
 
-def test_sentences_tell_which_model_was_pruned():
-    rng = np.random.default_rng(0)
-    found = dataclasses.replace(
-        roles_of(previous=[[0.95, 0.5, 0], [0.2, 0.9, 0]]),
-        stays={'gradient': rng.random((2, 3))}, heterogeneous=rng.random((2, 3)),
-        maps_of='fine-tuned',
-    )  # fmt: skip
-    assert 'in fine-tunings, heads with a role' in str(found)
-    (survivors,) = (each for each in found.findings() if each.name.startswith('survivors'))
-    assert survivors.numbers['maps_of'] == 'fine-tuned'
-    said = str(dataclasses.replace(found, pruned_finetuned=False))
-    assert 'gradient of the mask' in said and 'in fine-tunings' not in said
-
-
 def test_rare_words_of_texts(tokenizer):
     texts = ['the cat ran .', 'the dog ran .', 'the cat saw the teacher .', 'the dog saw a cat .']
     encoded = tokenize(tokenizer, bs.data.tasks.as_examples(texts), max_length=16)

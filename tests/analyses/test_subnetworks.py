@@ -70,17 +70,23 @@ def test_survivors_keep_the_share_of_the_score(tuned, texts):
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 
-def test_models_are_refused_before_they_are_pruned(model, tuned, texts):
-    shared = relative(model.config, 'albert')
-    albert = dataclasses.replace(model, bert=bs.Bert(shared))
-    with pytest.raises(ValueError, match='uses the same layer several times'):
-        bs.analyses.subnetworks(albert, tuned, texts, texts)
-    cut = bs.remove_heads(model, np.eye(3, 4))
-    with pytest.raises(ValueError, match='Heads were removed from this model'):
-        bs.analyses.subnetworks(cut, tuned, texts, texts)
-
-
-@pytest.mark.parametrize('share', [0.0, 1.0, 1.5])
-def test_shares_that_are_refused(model, tuned, texts, share):
-    with pytest.raises(ValueError, match='must be above 0 and below 1'):
-        bs.analyses.subnetworks(model, tuned, texts, texts, share=share)
+@pytest.mark.parametrize(
+    ('change', 'options', 'message'),
+    [
+        (
+            lambda model: dataclasses.replace(
+                model, bert=bs.Bert(relative(model.config, 'albert'))
+            ),
+            {},
+            'uses the same layer several times',
+        ),
+        (lambda model: bs.remove_heads(model, np.eye(3, 4)), {}, 'Heads were removed from this m'),
+        *(
+            (lambda model: model, {'share': share}, 'must be above 0 and below 1')
+            for share in (0.0, 1.0, 1.5)
+        ),
+    ],
+)
+def test_what_is_refused_before_anything_is_pruned(model, tuned, texts, change, options, message):
+    with pytest.raises(ValueError, match=message):
+        bs.analyses.subnetworks(change(model), tuned, texts, texts, **options)

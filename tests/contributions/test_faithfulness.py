@@ -202,36 +202,33 @@ def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
         )
 
 
-def test_regressions_and_models_without_classifier(model, untyped):
-    value = prediction_weights(jnp.ones((2, 1)))
-    np.testing.assert_array_equal(value, np.ones((2, 1)))
-    bare = dataclasses.replace(model.config, label_names=())
-    with pytest.raises(ValueError, match='this model has none'):
-        token_scores(dataclasses.replace(model, bert=bs.Bert(bare)), ['the cat'])
-    with pytest.raises(ValueError, match="Methods are a list of 'random'"):
-        token_scores(model, ['the cat'], methods=['saliency'])
-    with pytest.raises(ValueError, match="not 'rollout'"):
-        token_scores(model, ['the cat'], methods='rollout')
-    with pytest.raises(ValueError, match="Did you mean 'ALTI'"):
-        token_scores(model, ['the cat'], methods=['alti'])
-
-
 @pytest.mark.parametrize(
-    'shares', [(), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None]
+    ('call', 'message'),
+    [
+        (lambda model: token_scores(model, ['a'], methods=['saliency']), "list of 'random'"),
+        (lambda model: token_scores(model, ['a'], methods='rollout'), "not 'rollout'"),
+        (lambda model: token_scores(model, ['a'], methods=['alti']), "Did you mean 'ALTI'"),
+        (lambda model: token_scores(without_classifier(model), ['a']), 'this model has none'),
+        (lambda model: bs.analyses.attribution(model, ['a'], shares=(1.0,)), 'Shares are a list'),
+        (lambda model: bs.analyses.attribution(model, ['a'], shown=-1), 'shown is the number of t'),
+        *(
+            (lambda model, shares=shares: module.check_shares(shares), 'numbers between 0 and 1')
+            for shares in ((), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None)
+        ),
+    ],
 )
-def test_shares_are_a_list_of_numbers(shares):
-    with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
-        module.check_shares(shares)
+def test_what_does_not_fit_is_named(model, untyped, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model)
 
 
-def test_arguments_are_checked_before_anything_is_computed(model, scores):
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
-    with pytest.raises(ValueError, match='Shares are a list'):
-        faithfulness(model, encoded, scores, shares=(1.0,))
-    with pytest.raises(ValueError, match='Shares are a list'):
-        bs.analyses.attribution(model, ['the cat'], shares=(1.0,))
-    with pytest.raises(ValueError, match='shown is the number of texts'):
-        bs.analyses.attribution(model, ['the cat'], shown=-1)
+def without_classifier(model):
+    config = dataclasses.replace(model.config, label_names=())
+    return dataclasses.replace(model, bert=bs.Bert(config))
+
+
+def test_a_regression_has_its_value():
+    np.testing.assert_array_equal(prediction_weights(jnp.ones((2, 1))), np.ones((2, 1)))
 
 
 def test_what_is_the_same_in_all_texts_is_not_told_apart():

@@ -5,17 +5,12 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.programs.sections import SECTIONS
-from tests.conftest import ROOT
 from tests.experiments.conftest import check_lines, checkpoints, error_line, kept, read, run
 from tests.experiments.conftest import settings as of_default_sections
 
@@ -273,27 +268,6 @@ def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_her
     assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
 
 
-def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path, run_here):
-    """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
-    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
-    table = tmp_path / 'own.tsv'
-    rows = [
-        f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
-    ]
-    table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
-    run_here(
-        'ablate', '--config=configs/paper.py', '--config.data.source=file',
-        f'--config.data.file={table}', '--config.data.text_a=first', '--config.data.text_b=second',
-        f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
-        "--config.ablation.sets=('layers',)", '--config.data.label=label',
-        f'--workdir={tmp_path / "run"}',
-    )  # fmt: skip
-    rows = read(tmp_path / 'run' / 'ablation_layers.csv')
-    assert [(row['metric'], row['disabled']) for row in rows] == [
-        (metric, f'L{layer}') for metric in ('f1', 'accuracy') for layer in (1, 2, 3)
-    ]
-
-
 def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):
     """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
     finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
@@ -330,58 +304,3 @@ def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, r
     assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in error_line(
         result
     )
-
-
-# In a background job of a shell Ctrl-C is ignored, by its children too.
-_FINETUNE = """
-import runpy, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.argv[0] = 'finetune'
-runpy.run_module('experiments.finetune', run_name='__main__')
-"""
-
-
-def _stopped(arguments, workdir, step, how) -> tuple[int, str]:
-    """Start a fine-tuning and stop it once there is a checkpoint of a step."""
-    process = subprocess.Popen(
-        [sys.executable, '-c', _FINETUNE, *map(str, arguments)],
-        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        written = f'finetune/pretrained-*/checkpoints/{step}/commit_success.txt'
-        while not list(workdir.glob(written)):
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(how)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert not (checkpoints(workdir) / 'outcome.json').exists()
-    return process.returncode, said
-
-
-@pytest.mark.slow
-def test_stopped_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):
-    """Ctrl-C after the first epoch, kill -9 after the second; the same command; the same bits."""
-    workdir, _ = finished
-    # Fine-tuning is one section.
-    *arguments, _ = settings(checkpoint, glue_dir, tmp_path / 'run')
-    # Checkpoints are named by their step: 0 before training, 3 after the first epoch.
-    code, said = _stopped(arguments, tmp_path / 'run', 3, signal.SIGINT)
-    assert code == 130 and 'Traceback' not in said
-    assert said.splitlines()[-1] == 'stopped; the same command continues'
-    code, said = _stopped(arguments, tmp_path / 'run', 6, signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert 'The training begins again' not in said and 'stopped;' not in said
-    run('finetune', *arguments)
-    for seed in (0, 1):
-        parts = (f'seed{seed}', 'last', 'model.safetensors')
-        resumed, uninterrupted = (
-            checkpoints(folder).joinpath(*parts).read_bytes()
-            for folder in (tmp_path / 'run', workdir)
-        )
-        assert resumed == uninterrupted
-    curves = [checkpoints(folder) / 'curve.jsonl' for folder in (tmp_path / 'run', workdir)]
-    assert curves[0].read_text() == curves[1].read_text()

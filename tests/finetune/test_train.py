@@ -21,7 +21,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     with_classifier,
 )
-from tests.conftest import WORDS, relative
+from tests.conftest import WORDS, rarely, relative
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
 SETTINGS = {
@@ -103,7 +103,7 @@ def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):
             with_classifier(pretrained, names)
 
 
-@pytest.mark.parametrize('start', ['pretrained', 'random'])
+@pytest.mark.parametrize('start', rarely(['pretrained', 'random'], often=['pretrained']))
 def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     """As a program would do it by hand from a folder, with the same bits."""
     save_pretrained(pretrained, tmp_path)
@@ -212,27 +212,16 @@ def test_every_seed_must_have_learnt(tuned):
     assert dataclasses.replace(both, seeds=(0,), history=rows[:1]).learnt
 
 
-@pytest.mark.slow
-def test_an_accuracy_is_there_whatever_the_metrics_are(pretrained):
-    settings = SETTINGS | {'epochs': 1}
-    found = finetune(pretrained, TRAIN, DEV, metrics=('f1',), **settings)
-    assert found.metrics == ('f1',) and found.scores[0]['score'] == found.scores[0]['f1']
-    assert 0 <= found.scores[0]['accuracy'] <= 1
-    found = finetune(
-        pretrained, as_regression(TRAIN), as_regression(DEV), metrics=['spearman'], **settings
-    )
-    assert 'pearson' in found.scores[0]
-    assert found.scores[0]['score'] == found.scores[0]['spearman']
-
-
 def test_a_regression(pretrained):
     found = finetune(pretrained, as_regression(TRAIN), as_regression(TRAIN), **SETTINGS)
     assert found.label_names == ('score',) and found.metrics == ('pearson', 'spearman')
     assert np.isnan(found.larger_class)
     assert found.models[0].config.num_labels == 1
-    # Whole numbers are values too where there is one name.
-    found = finetune(pretrained, TRAIN, DEV, label_names=['score'], **SETTINGS)
-    assert found.metrics == ('pearson', 'spearman')
+    # Whole numbers are values too where there is one name; Pearson's r is there in any case.
+    options = SETTINGS | {'metrics': ['spearman']}
+    found = finetune(pretrained, TRAIN, DEV, label_names=['score'], **options)
+    assert found.metrics == ('spearman',) and 'pearson' in found.scores[0]
+    assert found.scores[0]['score'] == found.scores[0]['spearman']
 
 
 def test_an_existing_classifier_is_replaced(pretrained, tuned):
@@ -299,13 +288,13 @@ def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
 
 
 def test_the_dev_examples_have_a_limit_of_their_own(pretrained):
-    settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4)}
+    settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4), 'metrics': ('f1',)}
     few = finetune(pretrained, TRAIN, DEV, max_dev_examples=6, **settings)
     assert few.dev_examples == 6 and few.train_examples == 30
     chosen = sorted(np.random.default_rng(3).permutation(16)[:6])
-    same = finetune(pretrained, TRAIN, [DEV[index] for index in chosen], **settings)
-    assert few == same
-    assert finetune(pretrained, TRAIN, DEV, max_dev_examples=99, **settings).dev_examples == 16
+    assert few == finetune(pretrained, TRAIN, [DEV[index] for index in chosen], **settings)
+    # An accuracy is there whatever the metrics are.
+    assert few.scores[0]['score'] == few.scores[0]['f1'] and 'accuracy' in few.scores[0]
 
 
 class NotTrained(Exception):

@@ -224,19 +224,6 @@ def test_a_killed_training_goes_on_with_the_same_bits(
     assert np.abs(other.params['attention']['maps'] - whole.params['attention']['maps']).max() > 0
 
 
-def test_a_folder_keeps_published_probes_only(model, tmp_path):
-    mine = dataclasses.replace(ATTENTION, scores=lambda params, words: -params['maps'])
-    with pytest.raises(ValueError, match='published probes only.* train attention without one'):
-        train_probes(model, random_parses(0, 4), forms=[mine], folder=tmp_path, **FEW)
-
-
-def test_arguments_of_other_kinds_are_named(model, untyped):
-    with pytest.raises(TypeError, match="vectors='glove.txt' must be what read_vectors"):
-        train_probes(model, random_parses(0, 4), vectors='glove.txt', **FEW)
-    with pytest.raises(TypeError, match='seeds=2.0 must be a number of seeds'):
-        train_probes(model, random_parses(0, 4), seeds=2.0, max_length=32)
-
-
 def test_probes_do_not_know_of_each_other(model, vectors):
     parses = random_parses(0, 20)
     all_together = train_probes(model, parses, vectors=vectors, **FEW)
@@ -327,8 +314,12 @@ def test_cross_entropy_is_optaxs():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+MINE = dataclasses.replace(ATTENTION, scores=lambda params, words: -params['maps'])
+MARKS = [parse_of(['.', '.'], [-1, 0], ['PUNCT', 'PUNCT'])]
+
+
 @pytest.mark.parametrize(
-    'settings, what',
+    ('settings', 'what'),
     [
         ({'epochs': 0}, 'epochs=0 must be a whole number from 1'),
         ({'batch_size': 0}, 'batch_size=0 must be'),
@@ -336,33 +327,32 @@ def test_cross_entropy_is_optaxs():
         ({'reading': 'other'}, 'must be one of paper, notebook'),
         ({'seeds': ()}, 'must be different numbers, at least one'),
         ({'seeds': (1, 1)}, 'must be different numbers'),
+        ({'seeds': 2.0}, 'seeds=2.0 must be a number of seeds'),
         ({'forms': ()}, 'one probe or more'),
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
+        ({'forms': [MINE], 'folder': '.'}, 'published probes only.* train attention without one'),
+        ({'vectors': 'glove.txt'}, "vectors='glove.txt' must be what read_vectors"),
+        ({'parses': []}, 'no sentences'),
+        ({'parses': ['the cat ran']}, 'read_treebank'),
     ],
 )
-def test_settings_out_of_range(model, settings, what):
-    with pytest.raises(ValueError, match=what):
-        train_probes(model, random_parses(0, 4), **FEW | settings)
+def test_what_does_not_fit_is_named(model, untyped, settings, what):
+    given = {'parses': random_parses(0, 4)} | FEW | settings
+    with pytest.raises((ValueError, TypeError), match=what):
+        train_probes(model, given.pop('parses'), **given)
 
 
 def test_a_loss_that_is_not_finite_is_named(model):
-    broken = dataclasses.replace(
-        model, params=jax.tree.map(lambda leaf: leaf * np.nan, model.params)
-    )
+    params = jax.tree.map(lambda leaf: leaf * np.nan, model.params)
     with pytest.raises(loop.NonFiniteLossError, match='"attention" with seed 0 is nan at learning'):
-        train_probes(broken, random_parses(0, 4), **FEW)
+        train_probes(dataclasses.replace(model, params=params), random_parses(0, 4), **FEW)
 
 
-def test_nothing_to_learn_from(model, vectors, untyped):
-    with pytest.raises(ValueError, match='no sentences'):
-        train_probes(model, [], **FEW)
-    with pytest.raises(TypeError, match='read_treebank'):
-        train_probes(model, ['the cat ran'], **FEW)
-    marks = [parse_of(['.', '.'], [-1, 0], ['PUNCT', 'PUNCT'])]
-    probes = train_probes(model, marks, **FEW)
+def test_nothing_to_attach(model, vectors):
+    probes = train_probes(model, MARKS, **FEW)
     with pytest.raises(ValueError, match='No word of these sentences counts'):
-        attach(model, probes, marks, max_length=32)
+        attach(model, probes, MARKS, max_length=32)
     with pytest.raises(ValueError, match='12 maps and vectors of 0 numbers, and are'):
         attach(model, probes, random_parses(0, 3), vectors=vectors, max_length=32)
 
