@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
-import urllib.request
 
 import numpy as np
 import pytest
@@ -15,7 +12,6 @@ from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, kept, read, run, settings
 from tests.tools.patterns.conftest import write_annotated
 from tests.words import MOST_WORDS, count_words, texts_of
-from tools.patterns.sample import MAPS_FILE, read_annotated, write_maps
 
 
 def test_help_shows_the_flags():
@@ -211,36 +207,3 @@ def test_a_classifier_of_ones_own(tmp_path, checkpoint, glue_dir, run_here):
     assert not np.allclose(theirs, shares)
     new = {name for name in kept(workdir) - found if 'pattern__' not in name}
     assert {name.rpartition('-')[0] for name in new} == {'patterns'}
-
-
-@pytest.mark.slow
-def test_labelling_goes_on_where_it_was_killed(tmp_path):
-    """The maps that ship, in two sittings."""
-    for number, labelled in enumerate(('diagonal', 'block')):
-        program = subprocess.Popen(
-            [sys.executable, '-m', 'experiments.annotate', '--shipped',
-             '--config=configs/quickstart.py', f'--workdir={tmp_path / "labels"}'],
-            cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
-            address = program.stdout.readline().split()[0]
-            with urllib.request.urlopen(f'{address}state') as answer:
-                state = json.load(answer)
-            assert (state['next'], state['done'], state['total']) == (number, number, 1546)
-            decision = json.dumps({'number': number, 'class': labelled}).encode()
-            headers = {'Content-Type': 'application/json'}
-            request = urllib.request.Request(f'{address}label', decision, headers)
-            urllib.request.urlopen(request).close()
-        finally:
-            program.kill()
-            program.communicate()
-    maps, labels = read_annotated(tmp_path / 'labels')
-    assert [bs.patterns.CLASSES[label] for label in labels] == ['diagonal', 'block']
-    np.testing.assert_array_equal(maps.values[1], read_annotated()[0].values[1])
-    file = tmp_path / 'labels' / MAPS_FILE
-    write_maps(file, maps)
-    result = run(
-        'annotate', '--shipped', '--config=configs/quickstart.py',
-        f'--workdir={tmp_path / "labels"}', ok=False,
-    )  # fmt: skip
-    assert 'has other maps than those that ship' in error_line(result)

@@ -13,7 +13,6 @@ import safetensors.numpy
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.bert import Bert, all_layers, init_params, own_layers
-from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning import removal
@@ -87,17 +86,6 @@ def test_layers_apart_are_the_same_model(of_type):
     np.testing.assert_allclose(run(apart, inputs).logits, run(model, inputs).logits, atol=2e-6)
     assert_equal(bs.restore_heads(apart).params, model.params)
     assert 'pruned' not in str(write_config(apart.config)) and 'removed' not in repr(apart)
-
-
-def test_only_a_whole_model_is_one_scan(pretrained, inputs):
-    cut = bs.remove_heads(pretrained, RAGGED)
-    programs = [
-        str(
-            jax.make_jaxpr(lambda params, m=m: m.bert.apply({'params': params}, **inputs))(m.params)
-        )
-        for m in (pretrained, cut)
-    ]
-    assert ['scan[' in program for program in programs] == [True, False]
 
 
 # --- more heads, fewer heads --------------------------------------------------------------
@@ -412,12 +400,3 @@ def test_masks_that_cannot_be_cut(pretrained, untyped, mask, named):
     for change in (lambda model: bs.remove_heads(model, RAGGED), bs.restore_heads):
         with pytest.raises(TypeError, match='Bert is not a model with weights'):
             change(pretrained.bert)
-
-
-def test_the_config_says_which_heads_are_left():
-    config = BertConfig(
-        num_hidden_layers=2, num_attention_heads=4, hidden_size=8, pruned_heads=((1, 3), ())
-    )
-    assert config.heads_left == ((0, 2), (0, 1, 2, 3))
-    assert dataclasses.replace(config, pruned_heads=()).heads_left == ((0, 1, 2, 3),) * 2
-    assert removal.heads_left(config).astype(int).tolist() == [[1, 0, 1, 0], [1, 1, 1, 1]]
