@@ -82,34 +82,19 @@ def test_frames_hold_paired_differences_and_signs():
     assert len(curves) == 2 * len(METHODS) * len(SHARES)
 
 
-def test_warnings_come_first():
-    short = result_of(rank=(0, 0, 0, 0), tokens=2)
-    first, *_ = short.findings()
-    assert first.warning and 'have 2 tokens that can be deleted' in first.sentence
-    assert 'rank correlation' not in short.compared and short.figures()
-    # Nothing could be deleted: that is no prediction which does not change.
-    nothing = np.full_like(short.test.comprehensiveness, np.nan)
-    none = dataclasses.replace(
-        short.test, tokens=np.zeros(TEXTS, int), comprehensiveness=nothing, sufficiency=nothing
-    )
-    (only,) = [
-        each.sentence for each in dataclasses.replace(short, test=none).findings() if each.warning
-    ]
-    assert 'have 0 tokens that can be deleted' in only
-    lost = result_of(rank=(0, 0, 0, 0), learnt=('accuracy', 0.5, 0.5, 0.6))
-    first, *_ = lost.findings()
-    assert first.warning and first.sentence.startswith('Not learnt: the model has accuracy')
-    unknown = dataclasses.replace(lost, learnt=None)
-    assert not any(each.warning for each in unknown.findings())
-
-
-def test_what_cannot_be_told_is_said_by_its_cause():
-    flat = result_of(rank=(0.0, 0.2, 0.6, 0.1), fall=0)
-    first, *_ = flat.findings()
-    assert (
-        first.warning and 'does not change (fall of the probability: at most 0)' in first.sentence
-    )
-    assert 'nothing explains' in finding(flat, 'best method: comprehensiveness').sentence
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'tokens': 2}, 'have 2 tokens that can be deleted'),
+        ({'learnt': ('accuracy', 0.5, 0.5, 0.6)}, 'Not learnt: the model has accuracy'),
+        ({'fall': 0}, 'does not change (fall of the probability: at most 0)'),
+    ],
+)
+def test_warnings_come_first(changes, said):
+    result = result_of(rank=(0.0, 0.2, 0.6, 0.1), **changes)
+    first, *_ = result.findings()
+    assert first.warning and said in first.sentence
+    assert ('rank correlation' in result.compared) == ('tokens' not in changes)
 
 
 def test_a_text_without_tokens_counts_for_nothing():

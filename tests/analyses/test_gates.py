@@ -122,34 +122,33 @@ def test_seeds_are_averaged():
 
 
 @pytest.mark.parametrize(
-    ('level', 'beginning'),
+    ('levels', 'changes', 'beginning'),
     [
-        (OPEN, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): raise lambda'),
-        (SHUT, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head costs too'),
+        (
+            (OPEN, OPEN),
+            {},
+            'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): raise',
+        ),
+        (
+            (SHUT, SHUT),
+            {},
+            'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head c',
+        ),
+        # Heads that close in as many runs have no order.
+        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs: give prices between'),
+        (
+            (OPEN, HALF),
+            {'labels': (np.arange(EXAMPLES) < 390).astype(int)},
+            'Not learnt: the intact model has accuracy',
+        ),
     ],
 )
-def test_a_price_at_which_nothing_can_be_told(level, beginning):
-    result = made(np.full((2, 2, 3), level), (20, 20))
+def test_warnings_come_first(levels, changes, beginning):
+    result = made([np.full((2, 3), level) for level in levels], (20, 20), **changes)
     first = result.findings()[0]
     assert first.warning and first.sentence.startswith(beginning)
     assert 'heads that close last' not in [each.name for each in result.findings()]
     assert all(figure for figure in result.figures().values())
-
-
-def test_prices_between_which_all_heads_close():
-    """Heads that close in as many runs have no order: none closes first, and none stays longest."""
-    result = made([np.full((2, 3), OPEN), np.full((2, 3), SHUT)], (20, 20))
-    first = result.findings()[0]
-    assert first.warning and first.sentence.startswith(
-        'Each of 6 heads is open in 1 of 2 runs: give prices between'
-    )
-    assert 'heads that close last' not in [each.name for each in result.findings()]
-
-
-def test_a_model_that_learnt_nothing_is_said_first():
-    labels = (np.arange(EXAMPLES) < 390).astype(int)
-    first = made(LOG_ALPHA, (20, 20, 20), labels=labels).findings()[0]
-    assert first.warning and first.sentence.startswith('Not learnt: the intact model has accuracy')
 
 
 def test_constant_predictions_of_a_regression_have_no_score():

@@ -64,28 +64,23 @@ def test_otherwise_they_are_of_the_task(model, texts, settings, names, loss):
     assert np.abs(other.tables['[SEP]'].mean / found.tables['[SEP]'].mean - 1).max() > 0.01
 
 
-def test_without_a_loss_the_result_says_why(model, texts, settings):
-    few = texts[:4]
-    plain = bs.analyses.look_at(model, few, settings=settings_of(settings, 4))
-    assert plain.gradients is None and 'gradients' not in plain.figures()
-    (note,) = [note for note in plain.notes() if 'no gradients' in note]
-    assert 'has no loss to take gradients of: give one with the head of a masked LM' in note
-    assert 'gradients' not in plain.frames()
-    with pytest.raises(ValueError, match='has no loss to take gradients of'):
-        bs.analyses.look_at(model, few, gradients=True, settings=settings_of(settings, 4))
-    without = [(example.text_a, example.text_b) for example in few]
-    with pytest.raises(ValueError, match='has no label'):
-        gradients_of(classifier_of(model, ('no', 'yes')), as_examples(without))
-
-
-def test_texts_with_nothing_to_hide_leave_the_gradients_out(masked_lm, texts, settings):
-    given = [*texts[:2], bs.Example('猫', '猫')]
-    plain = dataclasses.replace(settings, annotations=None)
-    found = bs.analyses.look_at(masked_lm, given, settings=plain)
-    assert found.tables['[CLS]'].count == 3 and found.gradients is None
-    assert any('has no wordpiece that can be hidden' in note for note in found.notes())
-    with pytest.raises(ValueError, match='has no wordpiece that can be hidden'):
-        bs.analyses.look_at(masked_lm, given, gradients=True, settings=plain)
+def test_without_a_loss_the_result_says_why(model, masked_lm, texts):
+    """Or, where gradients are asked for, an error."""
+    without = [(example.text_a, example.text_b) for example in texts[:4]]
+    classifier = classifier_of(model, ('no', 'yes'))
+    hidden = 'has no wordpiece that can be hidden'
+    for given, found_in, message in (
+        (model, texts[:4], 'has no loss to take gradients of: give one with the head of a masked'),
+        (masked_lm, [*texts[:2], bs.Example('猫', '猫')], hidden),
+        (classifier, as_examples(without), 'has no label'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bs.analyses.look_at(given, found_in, gradients=True)
+        if given is not classifier:
+            plain = bs.analyses.look_at(given, found_in)
+            assert plain.gradients is None and plain.tables['[CLS]'].count == len(found_in)
+            assert any(message in note for note in plain.notes())
+            assert 'gradients' not in plain.frames() and 'gradients' not in plain.figures()
 
 
 def settings_of(settings, count):

@@ -58,23 +58,6 @@ def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
         figures['none such']
 
 
-def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(results):
-    """Other texts have no Figure 8, only something in its manner."""
-    said = 0
-    for name in ('special_tokens', 'ablation', 'patterns', 'attention_change', 'cls_tokens'):
-        ours = results[name]
-        other = dataclasses.replace(ours, subject=bs.analyses.Subject('tiny', 'mine'))
-        for title in ours.figures():
-            published, mine = (each.figures()[title].caption for each in (ours, other))
-            assert 'manner' not in published
-            if 'Figure' in published:
-                said += 1
-                assert re.search(r'in the manner of Figure \d', mine), title
-    assert said >= 7
-    frame = results['finetuning'].frames()['table1']
-    assert 'deviation over seeds; Table 1)' in frame.attrs['caption']
-
-
 def drawn(results, name):
     """The figures of a result as a page draws them, and the frames that they are of."""
     result, heads = results[name], ('', 3, 4)

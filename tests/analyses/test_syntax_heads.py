@@ -71,9 +71,7 @@ def test_random_weights_are_another_model_and_depend_on_the_seed(found, model, p
     assert np.isnan(without.random).all() and 'random weights find' not in str(without)
 
 
-def test_passes_of_a_killed_analysis_are_not_made_again(
-    found, model, parts, tmp_path, monkeypatch, caplog
-):
+def test_passes_of_a_killed_analysis_are_not_made_again(found, model, parts, tmp_path, monkeypatch):
     train, dev = parts
     module = importlib.import_module(bs.analyses.syntax_heads.__module__)
     original, passes = module.stream, []
@@ -89,17 +87,12 @@ def test_passes_of_a_killed_analysis_are_not_made_again(
     with pytest.raises(KeyboardInterrupt):
         bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
     passes.clear()
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 3
+    assert len(list(tmp_path.iterdir())) == 3
     again = bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
     assert len(passes) == 1 and str(again) == str(found)
     np.testing.assert_array_equal(again.dev.right, found.dev.right)
     np.testing.assert_array_equal(again.random, found.random)
-    # Other texts, and a damaged file.
-    passes.clear()
-    files[0].write_bytes(files[0].read_bytes()[:-200])
-    bs.analyses.syntax_heads(model, train, dev, draws=0, settings=kept)
-    assert len(passes) == 1 and 'is damaged: it is computed again' in caplog.text
+    # Other texts.
     passes.clear()
     bs.analyses.syntax_heads(model, train, dev[1:], draws=0, random_weights=False, settings=kept)
     assert len(passes) == 1

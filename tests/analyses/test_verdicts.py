@@ -367,22 +367,20 @@ def positions(score, moved, other=0.0):
 )
 def test_position(elsewhere, examples, verdict):
     score = by_layer((0.1, 0.3, 0.1), scatter=0.05, examples=examples)
-    links = {
-        'noun to verb': positions(score, score.mean),
-        'verb to noun': positions(score, elsewhere),
-    }
-    found = claims.position_explains(claims.VERB_SUBJECT, links)
-    assert found.verdict == verdict and re.search('L2-H. from verb to noun', found.what)
-    assert found.threshold == claims.PRACTICAL_SHARE
-    assert found.estimate == pytest.approx(max(score.mean.max() - elsewhere, 0), abs=1e-6)
-    # The same positions of other inputs are as good as the same distances elsewhere.
-    links['verb to noun'] = positions(score, 0.0, elsewhere)
-    assert claims.position_explains(claims.VERB_SUBJECT, links).verdict == verdict
-    # Links without a place tell nothing.
-    links['noun to verb'] = positions(score, np.nan, np.nan)
-    found = claims.position_explains(claims.VERB_SUBJECT, links)
-    assert found.verdict == (DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED)
-    assert found.estimate == pytest.approx(score.mean.max() - elsewhere, abs=1e-6)
+    beyond = score.mean.max() - elsewhere
+    explained, unknown = positions(score, score.mean), positions(score, np.nan, np.nan)
+    undecided = DOES_NOT_HOLD if verdict == DOES_NOT_HOLD else UNDECIDED
+    for one, other, expected, estimate in (
+        (explained, positions(score, elsewhere), verdict, max(beyond, 0)),
+        # The same positions of other inputs are as good as the same distances elsewhere.
+        (explained, positions(score, 0.0, elsewhere), verdict, max(beyond, 0)),
+        # Links without a place tell nothing.
+        (unknown, positions(score, 0.0, elsewhere), undecided, beyond),
+    ):
+        links = {'noun to verb': one, 'verb to noun': other}
+        found = claims.position_explains(claims.VERB_SUBJECT, links)
+        assert found.verdict == expected
+        assert found.estimate == pytest.approx(estimate, abs=1e-6)
 
 
 # Verdicts on runs
