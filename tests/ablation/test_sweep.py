@@ -304,6 +304,7 @@ def test_masks_of_any_kind_of_number(bert, params, inputs, config):
 
 
 SINGLE = np.ones((1, 3, 4), np.float32)
+WIDE = np.zeros((3, 4, 6))
 
 
 @pytest.mark.parametrize(
@@ -313,15 +314,11 @@ SINGLE = np.ones((1, 3, 4), np.float32)
         (SINGLE[0], {}, r'at least one mask, got \[3, 4\]'),
         (SINGLE[:0], {}, 'at least one mask'),
         (SINGLE, {'baseline': 'median'}, r"'median' is unknown; choose one of \('uniform', 'zero'"),
+        (SINGLE, {'baseline': 'resample', 'replacement': WIDE}, "goes with baseline='mean', not"),
         (
             SINGLE,
-            {'baseline': 'resample', 'replacement': np.zeros((3, 4, 6))},
-            "goes with baseline='mean', not with baseline='resample'",
-        ),
-        (
-            SINGLE,
-            {'baseline': 'mean', 'replacement': np.zeros((3, 4, 5))},
-            r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]',
+            {'baseline': 'mean', 'replacement': WIDE[..., 1:]},
+            r'width\] = \[3, 4, 6\].*\[3, 4, 5\]',
         ),
         (SINGLE, {'rows': slice(1), 'baseline': 'resample'}, 'there are 1 in all'),
         (SINGLE, {'batches': []}, 'no batches'),

@@ -124,23 +124,11 @@ def test_seeds_are_averaged():
 @pytest.mark.parametrize(
     ('levels', 'changes', 'beginning'),
     [
-        (
-            (OPEN, OPEN),
-            {},
-            'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): raise',
-        ),
-        (
-            (SHUT, SHUT),
-            {},
-            'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head c',
-        ),
+        ((OPEN, OPEN), {}, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1)'),
+        ((SHUT, SHUT), {}, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1)'),
         # Heads that close in as many runs have no order.
         ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs: give prices between'),
-        (
-            (OPEN, HALF),
-            {'labels': (np.arange(EXAMPLES) < 390).astype(int)},
-            'Not learnt: the intact model has accuracy',
-        ),
+        ((OPEN, HALF), {'labels': 1 * (np.arange(EXAMPLES) < 390)}, 'Not learnt: the intact model'),
     ],
 )
 def test_warnings_come_first(levels, changes, beginning):

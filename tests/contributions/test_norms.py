@@ -95,14 +95,6 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
     assert np.std(found['ratios'][0, :, :, :4], axis=(1, 2)).min() > 1e-3
 
 
-def attended_of(maps, moved, entered):
-    """The attention of one example."""
-    given = jnp.einsum('BNTS,BSND->BTND', maps, moved)
-    return Attended(
-        entered=entered, maps=maps, moved=moved, given=given, residual=entered + given.sum(axis=2)
-    )
-
-
 @pytest.mark.parametrize('maps_of', [norms.norms_of_heads, norms.mixing_ratios, norms.output_norms])
 def test_norms_of_disabled_heads_are_refused(config, tokenizer, maps_of):
     model = random_model(config, tokenizer)
@@ -123,13 +115,14 @@ def test_removed_heads_are_refused(config, params, untyped):
 
 def test_heads_that_cancel_leave_nothing_and_no_nan():
     rng = np.random.default_rng(0)
-    maps = rng.dirichlet(np.ones(6), (1, 1, 6)).astype(np.float32)
+    maps = np.repeat(rng.dirichlet(np.ones(6), (1, 1, 6)), 2, axis=1).astype(np.float32)
     moved = rng.normal(0, 1, (1, 6, 1, 8)).astype(np.float32)
-    both = attended_of(
-        jnp.asarray(np.repeat(maps, 2, axis=1)),
-        jnp.asarray(np.concatenate([moved, -moved], axis=2)),
-        jnp.zeros((1, 6, 8)),
-    )
+    moved = np.concatenate([moved, -moved], axis=2)
+    given = jnp.einsum('BNTS,BSND->BTND', maps, moved)
+    both = Attended(
+        entered=jnp.zeros((1, 6, 8)), maps=jnp.asarray(maps), moved=jnp.asarray(moved), given=given,
+        residual=given.sum(axis=2),
+    )  # fmt: skip
     found = norms.pair_norms(both)
     assert np.isfinite(found).all() and np.max(found / norms.head_norms(both)[:, 0]) < 3e-3
 

@@ -49,17 +49,16 @@ def test_errors_are_one_line(fails, name, value, message):
     assert fails((name, value)).startswith(message)
 
 
+ONE = {'ablation.baseline': 'resample', 'ablation.max_examples': 1}
+
+
 @pytest.mark.parametrize(
     ('section', 'settings', 'message'),
     [
         ('ablate', {'ablation.checkpoint': 'model'}, 'has 3 classes and MRPC dev 2'),
         ('ablate', {'ablation.together': 'L9-H1'}, 'L9-H1 does not exist: the model has 3 layers'),
         ('ablate', {'ablation.sets': ()}, 'Nothing to ablate: give ablation.sets'),
-        (
-            'ablate',
-            {'ablation.baseline': 'resample', 'ablation.max_examples': 1},
-            'there are 1 in all: give at least two',
-        ),
+        ('ablate', ONE, 'there are 1 in all: give at least two'),
         ('maps', {'maps.examples': 0}, 'maps.examples must be at least 1'),
     ],
 )

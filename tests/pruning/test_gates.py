@@ -243,10 +243,7 @@ def test_a_folder_of_something_else_is_refused(world, tmp_path):
         ({'coefficients': (0.1, 0.1)}, 'must be different numbers'),
         ({'coefficients': (-0.1,)}, 'must be different numbers, each at least 0'),
         ({'coefficients': (np.nan,)}, 'must be different numbers'),
-        (
-            {'gate_learning_rate': 0.0},
-            'gate_learning_rate=0.0 must be a number from 0 to .* but not 0',
-        ),
+        ({'gate_learning_rate': 0.0}, 'gate_learning_rate=0.0 must be a number'),
         ({'initial': np.inf}, 'initial=inf must be a number from'),
         ({'epochs': 0}, 'epochs=0 must be a whole number'),
         ({'seeds': 0}, 'must be different numbers, at least one'),

@@ -251,11 +251,7 @@ PLAIN = {'label_names': ()}
             for sigma in (0, -1.0, math.inf, math.nan)
         ),
         *(
-            (
-                lambda model, wrong=wrong: without_dimensions(model, wrong),
-                {},
-                'numbers from 0 to 23',
-            )
+            (lambda model, wrong=wrong: without_dimensions(model, wrong), {}, 'from 0 to 23')
             for wrong in ([24], [-1], [1.0], [True], [2, 2], ['1'])
         ),
         (lambda model: losses_without(model, TEXTS, [[]]), {}, 'no head of a masked LM'),
