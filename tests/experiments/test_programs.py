@@ -6,12 +6,10 @@ import os
 import re
 import shutil
 
-import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.programs.sections import SECTIONS
-from tests.experiments.conftest import check_lines, checkpoints, error_line, kept, read, run
+from tests.experiments.conftest import check_lines, kept, read, run
 from tests.experiments.conftest import settings as of_default_sections
 
 # A run of all sections takes minutes, whatever is then asked of it.
@@ -199,76 +197,3 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         assert what not in log
     assert first <= kept(copied)
     assert _shown((copied / 'report.html').read_text()) == _shown(page)
-
-
-OWN = '''
-"""Attention to the first half of the tokens."""
-import jax.numpy as jnp
-
-
-def first_half(attentions, marks):
-    tokens = marks['token']
-    first = tokens & (jnp.cumsum(tokens) <= tokens.sum() / 2)
-    received = (attentions * first[None, None, None]).sum(-1) * tokens[None, None]
-    return received.sum(-1) / tokens.sum(), jnp.ones(())
-'''
-
-
-@pytest.mark.slow
-def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_here, monkeypatch):
-    """Named in the settings, it is in the table, the frame, the page and the explorer."""
-    (tmp_path / 'mymodule.py').write_text(OWN)
-    given = (
-        *settings(checkpoint, glue_dir, copied),
-        "--config.statistics=('[SEP]','mymodule:first_half')",
-    )
-    before = kept(copied)
-    monkeypatch.syspath_prepend(tmp_path)
-    run_here('reproduce', *given)
-    # It alone is measured, in the model as it is and in the fine-tuned ones.
-    assert {name.rpartition('-')[0] for name in kept(copied) - before} - WITH_THE_PAGE == {
-        'mymodule_first_half', 'change_of_mymodule_first_half',
-        'special_tokens', 'attention_change',
-    }  # fmt: skip
-    name = 'mymodule:first_half'
-    model = bs.from_pretrained(checkpoint)
-    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
-    batches = bs.encode(model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24)
-    expected = bs.collect(model, batches, [name])[name]
-    heads = bs.read_results(copied)['special_tokens_heads']
-    assert heads['statistic'].unique().tolist() == ['[SEP]', name]
-    found = heads[heads['statistic'] == name]['mean']
-    np.testing.assert_allclose(found, expected.mean.ravel(), atol=2e-6)
-    page = (copied / 'report.html').read_text()
-    # Its figure is on the page, and those that are not asked for are gone.
-    assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page
-    assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
-    note = dict(explored(page)['notes'])['first half'][6]
-    assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
-
-
-def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):
-    """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
-    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
-    given = (
-        *settings(finetuned, glue_dir, tmp_path / 'run'),
-        '--config.ablation.checkpoint=model',
-        "--config.ablation.sets=('heads',)",
-        '--config.ablation.together=L1-H2,L3-H1',
-        '--config.ablation.pairs_of=L1-H2,L3-H1,L3-H2',
-    )
-    run_here('reproduce', *given, '--sections=ablate,interactions')
-    assert not (tmp_path / 'run' / 'finetune').exists()
-    heads = read(finished[0] / 'ablation_heads.csv')
-    assert read(tmp_path / 'run' / 'ablation_heads.csv') == heads
-    assert len(read(tmp_path / 'run' / 'interactions.csv')) == 3
-    shutil.copytree(finetuned, tmp_path / 'swapped')
-    file = tmp_path / 'swapped' / 'config.json'
-    values = json.loads(file.read_text())
-    values |= {'id2label': {'0': '1', '1': '0'}, 'label2id': {'1': 0, '0': 1}}
-    file.write_text(json.dumps(values))
-    swapped = settings(tmp_path / 'swapped', glue_dir, tmp_path / 'of_swapped')
-    result = run_here('ablate', *swapped, '--config.ablation.checkpoint=model', ok=False)
-    assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in error_line(
-        result
-    )

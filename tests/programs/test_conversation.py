@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.settings import assign
@@ -84,6 +85,13 @@ def test_sections_say_what_they_need(fails, tmp_path):
     assert line.startswith('error: relations needs a spaCy pipeline')
     line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
     assert line.startswith('error: ablate needs labels')
+
+
+def test_classes_in_another_order_are_refused(fails, model, tmp_path):
+    bs.save_pretrained(bs.with_classifier(model, ('1', '0')), tmp_path / 'swapped')
+    of_model = (('model.name', str(tmp_path / 'swapped')), ('ablation.checkpoint', 'model'))
+    line = fails(*of_model, sections=['ablate'])
+    assert 'swapped numbers its classes 1, 0, and the labels are numbered 0, 1' in line
 
 
 def test_a_malformed_file_is_named(fails, glue_dir, tmp_path):
