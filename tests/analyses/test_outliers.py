@@ -9,7 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.pruning.outliers import OutlierDimensions, logits_without, losses_without
+from bert_secrets_jax.pruning.outliers import logits_without, losses_without
 from tests.analyses.conftest import with_outliers
 
 
@@ -74,13 +74,6 @@ def test_no_outliers(masked_lm, texts):
     assert named.names == ['dimension 3'] and named.loss is not None
     # Which is not about outliers.
     assert named.verdict is None and 'one outlier' not in str(named)
-
-
-def test_where_no_dimension_stands_out_none_is_named(masked_lm):
-    flat = np.zeros((3, 24))
-    found = OutlierDimensions(flat, flat, 3.0, 2, 0.0, np.zeros(0, int))
-    said = str(bs.analyses.Outliers(bs.analyses.Subject(), found, ()))
-    assert 'in at least 2 of 3 layers.' in said and 'dimension 0' not in said.lower()
 
 
 def test_published_dimensions_stand_beside(found):

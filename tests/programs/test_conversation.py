@@ -83,6 +83,8 @@ def test_sections_say_what_they_need(fails, tmp_path):
     )
     line = fails(*own, ('linguistics.pipeline', ''), sections=['relations'])
     assert line.startswith('error: relations needs a spaCy pipeline')
+    line = fails(*own, ('linguistics.pipeline', 'xx_no_such_sm'), sections=['relations'])
+    assert "The spaCy pipeline 'xx_no_such_sm' is not installed" in line
     line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
     assert line.startswith('error: ablate needs labels')
 

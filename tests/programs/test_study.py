@@ -16,7 +16,7 @@ from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import NotKept
 from tests.analyses.conftest import with_outliers
-from tests.conftest import relative
+from tests.conftest import ROOT, relative
 
 
 def kept(study):
@@ -314,6 +314,38 @@ def test_segments_of_running_text(study, tmp_path):
     data.train_file = str(file)
     with pytest.raises(ValueError, match='train_file'):
         inputs.reading(data, 'dev')
+
+
+def test_relations_of_ones_own(study, tmp_path):
+    """A file of links is measured as frames are."""
+    links = [{'source': [[22, 24]], 'target': [[4, 7]]}]
+    line = {'text_a': 'the cat saw a dog and it ran .', 'relations': {'anaphor-antecedent': links}}
+    study.config.frames.sample = str(tmp_path / 'own.jsonl')
+    (tmp_path / 'own.jsonl').write_text(f'{json.dumps(line)}\n' * 2)
+    found = sections.SECTIONS['frames'].answer(study, {})
+    examples, annotations = bs.read_annotations(tmp_path / 'own.jsonl')
+    batches = bs.encode(
+        study.pretrained.tokenizer, examples, annotations=annotations, max_length=24
+    )
+    along = {'it': bs.statistics.attention_of_links('anaphor-antecedent')}
+    rows = found.frames()['frames'].query('statistic == "anaphor to antecedent"')
+    expected = bs.collect(study.pretrained, batches, along)['it'].mean
+    np.testing.assert_allclose(rows['mean'], expected.ravel(), atol=2e-6)
+
+
+@pytest.mark.slow
+def test_a_classifier_of_ones_own(study, tmp_path):
+    """How one is trained is tested in tests/tools; another one in the same place is another input."""
+    own = tmp_path / 'classifier.safetensors'
+    shipped = ROOT / 'bert_secrets_jax' / 'patterns' / own.name
+    own.write_bytes(shipped.read_bytes())
+    study.config.patterns.classifier = str(own)
+    found = sections.SECTIONS['patterns'].answer(study, {})
+    shares = found.frames()['heads']['mean'].to_numpy().reshape(5, 12)
+    np.testing.assert_allclose(shares.sum(axis=0), 1, atol=1e-5)
+    own.write_bytes(own.read_bytes()[:-4])
+    with pytest.raises(ValueError, match='no safetensors file'):
+        sections.SECTIONS['patterns'].answer(Study(study.config, study.folder), {})
 
 
 @pytest.mark.slow
