@@ -335,7 +335,7 @@ def test_relations_of_ones_own(study, tmp_path):
 
 @pytest.mark.slow
 def test_a_classifier_of_ones_own(study, tmp_path):
-    """How one is trained is tested in tests/tools; another one in the same place is another input."""
+    """How one is trained is tested in tests/tools; another one in its place is another input."""
     own = tmp_path / 'classifier.safetensors'
     shipped = ROOT / 'bert_secrets_jax' / 'patterns' / own.name
     own.write_bytes(shipped.read_bytes())

@@ -165,12 +165,11 @@ def test_training_goes_on_until_little_of_the_gradient_is_left(model):
 
 
 def test_heads_have_nothing_to_do_with_one_another(model, found):
-    alone = optimal_constants(
-        model, batches_of(model), task_loss, masks=found.masks[2:3], passes=20
-    )
+    given = model, batches_of(model), task_loss
+    alone = optimal_constants(*given, masks=found.masks[2:3], passes=20)
     np.testing.assert_allclose(alone.outputs[0], found.outputs[2], atol=2e-3)
     np.testing.assert_allclose(alone.end, found.end[2], atol=1e-4)
-    by_one = optimal_constants(model, batches_of(model), task_loss, passes=20, chunk_tokens=1)
+    by_one = optimal_constants(*given, passes=20, chunk_tokens=1)
     np.testing.assert_allclose(by_one.outputs, found.outputs, atol=2e-3)
     moved = np.abs(found.outputs - bs.mean_contexts(model, batches_of(model))[None])
     assert moved.max() > 0.1
