@@ -132,10 +132,7 @@ def test_the_interval_of_the_mean_effect_holds_it():
 
 
 def test_correlations_with_heavy_tails_are_found_to_differ_too_often():
-    """The claims are right about Pearson's correlation in one of the worlds that they mean.
-
-    Two models are equally good; the errors of one have Student's t of three degrees of freedom.
-    """
+    """Two equally good models, the errors of one of which have Student's t of three degrees."""
     rng, found, runs = np.random.default_rng(0), 0, 200
     for seed in range(runs):
         labels, normal = rng.normal(size=(2, 200))

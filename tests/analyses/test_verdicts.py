@@ -1,8 +1,4 @@
-"""Claims: known effects, their opposites, too few examples, and how often a verdict is wrong.
-
-Each claim is tested in worlds where it is just true, just false, and clearly so. And the law of
-their sentences: no number that is not a field.
-"""
+"""Claims in worlds where each is just true, just false, and clearly so; and their sentences."""
 
 import dataclasses
 import itertools

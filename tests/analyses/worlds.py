@@ -26,13 +26,7 @@ from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A way to draw the data of a claim.
-
-    Attributes:
-      draw: A function of a generator and a margin that returns the verdict.
-      clear: The margin at which the claim is clearly true, and, negative, clearly false.
-      draws: The number of draws just beside the bound.
-    """
+    """Draws the verdict of a claim, clearly true at a margin and clearly false at its negative."""
 
     draw: Callable[[np.random.Generator, float], claims.Verdict]
     clear: float
@@ -229,10 +223,7 @@ def gains(rng, margin, seeds):
 
 
 def answered(rng, gains, losses, examples) -> claims.Effects:
-    """Effects of masks [M] that mend and spoil these shares of all answers, on accuracy.
-
-    What `significance.assess` computes: exact p-values and score intervals.
-    """
+    """Effects on accuracy of masks [M] that mend and spoil these shares, as `assess` has them."""
     gained, lost = (rng.binomial(examples, np.asarray(each)) for each in (gains, losses))
     difference, changed = (gained - lost) / examples, gained + lost
     counts = np.stack([0 * gained, gained, lost, examples - changed], axis=1).astype(float)

@@ -33,11 +33,7 @@ def model(config):
 
 
 def make_data(tokenizer, *, regression=False, on_train=False, count=30):
-    """Whether the second text begins with "cat" or with "dog".
-
-    With `on_train`, what is trained on is also evaluated on: thirty examples can be learnt by
-    heart, and are too few to learn more from.
-    """
+    """Whether the second text begins with "cat" or "dog"; thirty are learnt by heart (`on_train`)."""
     rng = np.random.default_rng(0)
     words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
     examples = []
@@ -231,15 +227,11 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, da
     [
         *(({name: 0}, f'{name}=0 must be a whole number from 1 to') for name in COUNTS),
         ({'micro_batch': 5}, 'micro_batch=5 must divide batch_size=32'),
-        ({'seeds': (1, 1)}, 'must be different numbers'),
         ({'seeds': ()}, 'must be different numbers, at least one'),
         ({'seeds': (-1,)}, r'seeds=\(-1,\) must be whole numbers, at least 0'),
         ({'learning_rate': 0.0}, 'learning_rate=0.0 must be a number from 0 .* but not 0'),
-        ({'learning_rate': float('nan')}, 'learning_rate=nan must be'),
-        ({'clip': 0.0}, 'clip=0.0 must be'),
         ({'weight_decay': -0.1}, 'weight_decay=-0.1 must be a number from 0 to'),
         ({'warmup': 1.0}, 'warmup=1.0 must be a number from 0 to 1, but not 1'),
-        ({'warmup': -0.1}, 'warmup=-0.1 must be'),
         ({'optimizer': 'sgd'}, "optimizer='sgd' must be one of"),
     ],
     ids=str,

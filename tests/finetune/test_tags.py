@@ -284,7 +284,6 @@ def test_without_learning_nothing_is_learnt(pretrained):
         ({'dev': [bs.Example('a', None, 1)]}, 'several kinds are mixed'),
         ({'dev': []}, 'Dev examples: there are none'),
         ({'metrics': ['accuracy']}, "'accuracy' is not for these 3 tags of words"),
-        ({'label_names': ('O', 'B-PET')}, "'I-PET', none of those"),
         ({'train': [bs.Tagged(('a',), ('O',))]}, "All words have the tag 'O'"),
         ({'train': bs.Tagged(('a',), ('O',))}, 'this is a single Tagged: give a list'),
         ({'train': None, 'dev': None}, 'A NoneType is no list of texts'),

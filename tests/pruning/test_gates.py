@@ -240,11 +240,8 @@ def test_a_folder_of_something_else_is_refused(world, tmp_path):
     ('changes', 'message'),
     [
         ({'coefficients': ()}, 'must be different numbers, each at least 0, at least one'),
-        ({'coefficients': (0.1, 0.1)}, 'must be different numbers'),
         ({'coefficients': (-0.1,)}, 'must be different numbers, each at least 0'),
-        ({'coefficients': (np.nan,)}, 'must be different numbers'),
         ({'gate_learning_rate': 0.0}, 'gate_learning_rate=0.0 must be a number'),
-        ({'initial': np.inf}, 'initial=inf must be a number from'),
         ({'epochs': 0}, 'epochs=0 must be a whole number'),
         ({'seeds': 0}, 'must be different numbers, at least one'),
     ],
