@@ -108,31 +108,25 @@ def log_probabilities(logits):
 @pytest.mark.parametrize(
     ('model_type', 'baseline'),
     [
-        ('bert', 'uniform'),
-        ('bert', 'resample'),
-        ('roberta', 'zero'),
-        ('albert', 'uniform'),
-        ('electra', 'uniform'),
-        ('esm', 'mean'),
-        ('modernbert', 'uniform'),
+        *((each, 'uniform') for each in ('bert', 'albert', 'electra', 'modernbert')),
+        *(('bert', 'resample'), ('roberta', 'zero'), ('esm', 'mean')),
     ],
 )
 def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
     model = model_of(model_type)
-    masking = bs.Masking(share=0.3, seed=2)
+    how = {'masking': bs.Masking(share=0.3, seed=2)}
     masks = np.concatenate([np.ones((1, 3, 4)), bs.masks.single_heads(model.config)])
-    masked = bs.mask_words(model.tokenizer, TEXTS, masking=masking, max_length=24)
+    masked = bs.mask_words(model.tokenizer, TEXTS, max_length=24, **how)
     settings = {'baseline': baseline}
     if baseline == 'mean':
         settings['replacement'] = bs.mean_contexts(model, masked.batches)
     found = bs.masked_lm_losses(
-        model, TEXTS, masks, masking=masking, baseline=baseline, compute=bs.Compute(max_length=24)
+        model, TEXTS, masks, baseline=baseline, compute=bs.Compute(max_length=24), **how
     )
     assert found.losses.shape == (13, 5)
     np.testing.assert_array_equal(found.hidden, masked.hidden)
-    np.testing.assert_allclose(
-        found.means, found.losses.sum(axis=1) / masked.hidden.sum(), rtol=1e-6
-    )
+    means = found.losses.sum(axis=1) / masked.hidden.sum()
+    np.testing.assert_allclose(found.means, means, rtol=1e-6)
     if baseline == 'resample':
         assert np.abs(found.losses[1:] - found.losses[0]).max() > 1e-3
         masks, settings = masks[:1], {}
@@ -140,11 +134,11 @@ def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
         for batch in masked.batches:
             output = forward(model.bert, model.params, batch.inputs, head_mask=mask, **settings)
             likely = np.asarray(log_probabilities(output.logits))
-            for row, text in enumerate(batch.example):
-                if text >= 0:
-                    words = zip(batch.places[row], batch.words[row], strict=True)
-                    expected = -sum(likely[row, at, word] for at, word in words if word >= 0)
-                    np.testing.assert_allclose(losses[text], expected, rtol=2e-5)
+            rows = np.arange(len(likely))[:, None]
+            of_words = np.where(batch.words >= 0, likely[rows, batch.places, batch.words], 0)
+            real = batch.example >= 0
+            expected = -of_words.sum(axis=1)[real]
+            np.testing.assert_allclose(losses[batch.example[real]], expected, rtol=2e-5)
 
 
 def test_pseudo_log_likelihood(model):

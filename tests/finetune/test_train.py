@@ -108,36 +108,32 @@ def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     """As a program would do it by hand from a folder, with the same bits."""
     save_pretrained(pretrained, tmp_path)
     seeds = (5, 3)
-    loaded = [
-        from_pretrained(tmp_path, label_names=('LABEL_0', 'LABEL_1'), seed=seed) for seed in seeds
-    ]
+    names = ('LABEL_0', 'LABEL_1')
+    loaded = [from_pretrained(tmp_path, label_names=names, seed=seed) for seed in seeds]
     bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
     params = [each.params for each in loaded]
     if start == 'random':
         params = [init_params(bert, seed) for seed in seeds]
+    labels = [np.array([example.label for example in examples]) for examples in (TRAIN, DEV)]
+    train_ids = [example.id for example in TRAIN]
+    encoded = tokenize(tokenizer, TRAIN, max_length=16), encode(tokenizer, DEV, max_length=16)
     data = Data(
-        train=tokenize(tokenizer, TRAIN, max_length=16),
-        train_labels=np.array([example.label for example in TRAIN]),
-        train_ids=[example.id for example in TRAIN],
-        dev=encode(tokenizer, DEV, max_length=16),
-        dev_labels=np.array([example.label for example in DEV]),
-        metrics=('f1', 'accuracy'),
-    )
-    last = {}
+        train=encoded[0], train_labels=labels[0], train_ids=train_ids, dev=encoded[1],
+        dev_labels=labels[1], metrics=('f1', 'accuracy'),
+    )  # fmt: skip
+    saved = {}
 
     def save(seed, which, params):
-        if which == 'last':
-            last[seed] = params
+        saved[seed, which] = params
 
     config = FinetuneConfig(**SETTINGS | {'seeds': seeds})
     history = train_runs(bert, params, data, config, save=save)
     found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
-    assert found.start == start and found.seeds == seeds
-    assert found.history == history
+    assert (found.start, found.seeds, found.history) == (start, seeds, history)
     for rows in (found.first_scores, found.scores, found.best_scores):
         assert tuple(row['seed'] for row in rows) == seeds
     for seed, model in zip(seeds, found.models, strict=True):
-        assert_same(model, Pretrained(bert, last[seed], tokenizer))
+        assert_same(model, Pretrained(bert, saved[seed, 'last'], tokenizer))
 
 
 def test_what_it_returns(tuned):
