@@ -23,19 +23,13 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
     if tokens < 3:
         ranks[:] = np.nan
     test = Faithfulness(
-        methods=METHODS,
-        shares=np.array(SHARES),
-        tokens=np.full(TEXTS, tokens),
-        rank=ranks,
-        signed=signed,
-        comprehensiveness=falls[0],
-        sufficiency=falls[1],
+        methods=METHODS, shares=np.array(SHARES), tokens=np.full(TEXTS, tokens), rank=ranks,
+        signed=signed, comprehensiveness=falls[0], sufficiency=falls[1],
         effects=(np.zeros(3),) * TEXTS,
-    )
+    )  # fmt: skip
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
-    text = ScoredText(
-        ('[CLS]', 'a', '[SEP]'), np.array([True, False, True]), 'positive', 0.9, scores
-    )
+    special = np.array([True, False, True])
+    text = ScoredText(('[CLS]', 'a', '[SEP]'), special, 'positive', 0.9, scores)
     return Attribution(bs.analyses.Subject('tiny', 'own'), test, classes, learnt, (text,), 0)
 
 

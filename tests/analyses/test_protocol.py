@@ -267,19 +267,17 @@ def test_claims_about_several_tasks(results):
     (gains, heads) = claims_over_tasks(tasks)['tiny']
     assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
     rows = tuned.starts['pretrained']
-    ours = [
-        after['accuracy'] - before['accuracy']
-        for before, after in zip(rows.before, rows.last, strict=True)
-    ]
-    assert gains.numbers['ours'] == pytest.approx(100 * np.mean(ours))
+    before, after = (
+        np.mean([row['accuracy'] for row in each]) for each in (rows.before, rows.last)
+    )
+    assert gains.numbers['ours'] == pytest.approx(100 * (after - before))
     assert gains.population == claims.THESE_MODELS
-    assert heads.claim is claims.SAME_HEADS
     # Both tasks have the same effects here, and so the same heads.
-    assert heads.numbers['shared'] == 2 and heads.verdict in (HOLDS, UNDECIDED)
+    assert heads.claim is claims.SAME_HEADS and heads.numbers['shared'] == 2
+    assert heads.verdict in (HOLDS, UNDECIDED)
     alone = claims_over_tasks({'rte': tasks['rte']})['tiny']
     assert [each.verdict for each in alone] == [claims.NOT_MEASURED] * 2
     # Models are told apart.
-    other = dataclasses.replace(
-        tuned, subject=dataclasses.replace(tuned.subject, task='rte', model='b')
-    )
+    subject = dataclasses.replace(tuned.subject, task='rte', model='b')
+    other = dataclasses.replace(tuned, subject=subject)
     assert set(claims_over_tasks({**tasks, 'b': [other]})) == {'tiny', 'b'}

@@ -71,9 +71,7 @@ def test_random_orders_follow_the_seed(tuned, texts):
 def of_answers(right, random=(), *, shared=0, classes=2, seeds=1):
     """The result of models of ten heads with these shares [K] of right answers, in any order."""
     steps, labels = len(right), np.ones(400)
-    masks = np.ones((1, steps, 2, 5), np.float32)
-    for step in range(1, steps):
-        masks[0, step].flat[: 2 * step] = 0
+    masks = (np.arange(10) >= 2 * np.arange(steps)[:, None]).reshape(1, steps, 2, 5) * np.float32(1)
 
     def answers(shares):
         return (np.arange(400) < 400 * np.asarray(shares)[..., None]).astype(float)
@@ -82,15 +80,10 @@ def of_answers(right, random=(), *, shared=0, classes=2, seeds=1):
     if len(random):
         predictions['random'] = answers(random)
     model = PrunedModel(
-        masks={
-            name: np.broadcast_to(masks, (*each.shape[:2], 2, 5))
-            for name, each in predictions.items()
-        },
-        predictions=predictions,
-        intact=answers(right)[0],
-        choosing={'gradient': np.asarray(right, float)},
-        classes=classes,
-    )
+        masks={name: np.repeat(masks, len(each), 0) for name, each in predictions.items()},
+        predictions=predictions, intact=answers(right)[0],
+        choosing={'gradient': np.asarray(right, float)}, classes=classes,
+    )  # fmt: skip
     return assemble(
         [model] * seeds, labels, 'accuracy', seeds=range(seeds), measured_on=40, shared=shared,
         tolerance=0.05, seed=0, subject=bs.analyses.Subject(),

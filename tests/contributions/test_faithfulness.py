@@ -142,17 +142,12 @@ def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
     method = METHODS.index('gradient x input')
     for text in (0, 4):
         length = encoded.lengths[text]
-        ids, types = (each[text, :length] for each in (encoded.input_ids, encoded.token_type_ids))
+        given = [each[text, :length] for each in (encoded.input_ids, encoded.token_type_ids)]
         places = np.flatnonzero(~encoded.special[text, :length])
-        whole = run(model, ids, types)
+        without = lambda lost, given=given: run(model, *(np.delete(each, lost) for each in given))
+        whole = without([])
         top = whole.argmax()
-        effects = np.array(
-            [
-                margin(whole, top)
-                - margin(run(model, np.delete(ids, place), np.delete(types, place)), top)
-                for place in places
-            ]
-        )
+        effects = np.array([margin(whole, top) - margin(without(each), top) for each in places])
         np.testing.assert_allclose(found.effects[text][places], effects, atol=1e-4)
         assert not found.effects[text][encoded.special[text, :length]].any()
         score = scores.scores['gradient x input'][text][places]
@@ -163,19 +158,16 @@ def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
                 (found.comprehensiveness, best),
                 (found.sufficiency, np.setdiff1d(places, best)),
             ):
-                left = run(model, np.delete(ids, lost), np.delete(types, lost))
-                fall = scipy.special.softmax(whole)[top] - scipy.special.softmax(left)[top]
-                np.testing.assert_allclose(measure[method, column, text], fall, atol=2e-5)
+                before, after = (
+                    scipy.special.softmax(each)[top] for each in (whole, without(lost))
+                )
+                fall = measure[method, column, text]
+                np.testing.assert_allclose(fall, before - after, atol=2e-5)
         if len(places) >= 3:
-            spearman = scipy.stats.spearmanr
-            np.testing.assert_allclose(
-                found.rank[method, text],
-                spearman(np.abs(score), np.abs(effects)).statistic,
-                atol=1e-9,
-            )
-            np.testing.assert_allclose(
-                found.signed[method, text], spearman(score, effects).statistic, atol=1e-9
-            )
+            rank = lambda *given: scipy.stats.spearmanr(*given).statistic
+            absolute = rank(np.abs(score), np.abs(effects))
+            np.testing.assert_allclose(found.rank[method, text], absolute, atol=1e-9)
+            np.testing.assert_allclose(found.signed[method, text], rank(score, effects), atol=1e-9)
     assert np.isnan(found.rank[:, 4]).all() and found.tokens.tolist()[3:] == [3, 2]
     unsigned = [row for row, name in enumerate(METHODS) if name not in SIGNED]
     assert np.isnan(found.signed[unsigned]).all()
