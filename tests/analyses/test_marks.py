@@ -60,25 +60,19 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     def of(mean, real, excess=0.2):
         real = np.array(real)
         null = types.SimpleNamespace(excess=table(np.full(real.shape, excess)))
+        familywise = np.where(real, 0.01, 0.5)
         return types.SimpleNamespace(
-            table=table(mean),
-            real=real,
-            familywise=np.where(real, 0.01, 0.5),
-            nulls=dict.fromkeys(KINDS, null),
+            table=table(mean), real=real, familywise=familywise, nulls=dict.fromkeys(KINDS, null)
         )
 
-    tests = {
-        'verb to subject': of([[0.4, 0.9]], [[True, False]]),
-        'subject to verb': of([[0.5, 0.1]], [[True, False]]),
-    }
+    real = [[True, False]]
+    tests = {'verb to subject': of([[0.4, 0.9]], real), 'subject to verb': of([[0.5, 0.1]], real)}
     (found,) = marks.mark_links(tests)
     # The stronger of two links; the greatest attention alone is no mark.
     assert found.marks.tolist() == [['subject to verb', '']]
-    assert found.sentences[0, 0].startswith(
-        'Attends 0.40 from verb to subject, more than position and word class explains (corrected '
-    )
+    assert found.sentences[0, 0].startswith('Attends 0.40 from verb to subject, more than position')
     # A significant effect of next to nothing is told, and is no mark.
-    (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], [[True, False]], 0.04)})
+    (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
     assert marks.mark_links({}) == []
 

@@ -55,19 +55,17 @@ def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
         "to_word = bs.statistics.attention_to('token')\n"
         "titled = bs.Described('a title', 'a title', half)\n"
     )
-    (tmp_path / 'study_module.py').write_text(source)
-    names = ('study_module:half', 'study_module:to_word', 'study_module:titled')
+    names = [f'study_module:{name}' for name in ('half', 'to_word', 'titled')]
     study.config.statistics = ('[CLS]', *names, 'no_such_module:one')
-    keys = [study._key(named(name)) for name in ('[CLS]', *names)]
-    assert study._key(named('[CLS]')) == keys[0] and 'code' not in keys[0]
-    assert keys[3]['statistic'] == 'a title'
-    (tmp_path / 'study_module.py').write_text(f'{source}\n# Edited.\n')
-    study.release()
-    others = [study._key(named(name)) for name in ('[CLS]', *names)]
-    assert others[0] == keys[0]
-    for key, other in zip(keys[1:], others[1:], strict=True):
-        assert key['code'] != other['code']
-        assert key == other | {'code': key['code']}
+    found = []
+    for text in (source, f'{source}\n# Edited.\n'):
+        (tmp_path / 'study_module.py').write_text(text)
+        study.release()
+        found.append([study._key(named(name)) for name in ('[CLS]', *names)])
+    (first, *before), (second, *after) = found
+    assert first == second and 'code' not in first and before[-1]['statistic'] == 'a title'
+    for key, other in zip(before, after, strict=True):
+        assert key['code'] != other['code'] and key == other | {'code': key['code']}
     del sys.modules['study_module']
 
 
