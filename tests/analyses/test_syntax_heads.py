@@ -44,7 +44,11 @@ def found(model, parts):
     return bs.analyses.syntax_heads(model, *parts, draws=0)
 
 
-def test_heads_and_offsets_are_chosen_on_the_training_part(found):
+def test_heads_and_offsets_are_chosen_on_the_training_part(found, parts):
+    """Shares of links are those of a loop in tests/measure."""
+    for part, parses in zip((found.train, found.dev), parts, strict=True):
+        related = [name for parse in parses for name in parse.relations]
+        assert part.links[:-1].tolist() == [related.count(name) for name in found.relations[:-1]]
     assert found.relations == ('amod', 'det', 'nsubj', 'obj', ALL)
     total = (found.dev.right[:-1] * found.dev.links[:-1, None, None, None]).sum(axis=0)
     np.testing.assert_allclose(found.dev.right[-1], total / found.dev.links[-1], atol=1e-12)

@@ -263,13 +263,7 @@ def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
     moved = jax.tree.map(lambda leaf: leaf + 1e-3, pretrained.params)
     other = dataclasses.replace(pretrained, params=moved)
     for model, train_on, dev, changes, message in (
-        (
-            pretrained,
-            TRAIN,
-            DEV,
-            {'learning_rate': 1e-3},
-            'with learning_rate=0.005, not 0.001: ch',
-        ),
+        (pretrained, TRAIN, DEV, {'learning_rate': 1e-3}, 'learning_rate=0.005, not 0.001: ch'),
         (pretrained, TRAIN, DEV, {'seeds': 1}, r'with seeds=\[0, 1\], not \[0\]'),
         (pretrained, TRAIN, DEV, {'start': 'random'}, "start='pretrained', not 'random'"),
         (pretrained, TRAIN, DEV, {'label_names': ('a', 'b')}, 'label_names='),
