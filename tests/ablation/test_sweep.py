@@ -77,7 +77,7 @@ def all_kinds(config) -> dict[str, np.ndarray]:
         'one twice': single[[3, 3]],
         'single layers': bs.masks.single_layers(config),
         'one head left': bs.masks.one_head_left(config),
-        'pairs': bs.masks.pairs(config),
+        'pairs': bs.masks.pairs(config)[::4],
         'random sets': bs.masks.random_sets(config, size=5, count=8, seed=1),
         'fractions': rng.uniform(0, 1, shape).astype(np.float32),
         'any': (rng.uniform(0, 1, shape) < 0.7).astype(np.float32),
