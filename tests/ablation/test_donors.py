@@ -5,7 +5,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.donors import Donors, donor_tokens, draw_donors
+from tests.conftest import random_inputs
 
 
 @hypothesis.given(
@@ -60,3 +62,12 @@ def test_one_example_has_no_donor():
 )
 def test_tokens_are_paired_by_position(length, donor_length, expected):
     assert donor_tokens(np.array([length]), np.array([donor_length]), 8).tolist() == [expected]
+
+
+def test_rows_are_padded_with_the_padding_of_the_model(config):
+    """Positions of RoBERTa are counted where there is none."""
+    inputs = random_inputs(config, lengths=(3, 4), length=9, seed=5)
+    rows = bs.Batch(**inputs, marks={}, example=np.arange(2, dtype=np.int32))
+    of_batch, _ = Donors.drawn([rows], seed=0).of(rows, padding=1)
+    assert (of_batch.input_ids[of_batch.attention_mask == 0] == 1).all()
+    np.testing.assert_array_equal(of_batch.lengths, [4, 3])
