@@ -189,7 +189,28 @@ def mistaken(*corrected):
     return claims.few_are_heterogeneous(shares, corrected=corrected or None)
 
 
+def last_cls(sep):
+    """The first layer says the opposite."""
+    noun = by_layer((0.1, 0.2), scatter=0.01)
+    ours = by_layer((0.6 - sep, sep), scatter=0.01, seed=1)
+    return claims.cls_attends_most_to_sep({'noun': noun, '[SEP]': ours})
+
+
+def features(negation):
+    cls, sep, noun, other = (
+        everywhere(mean, scatter=0.01, seed=seed)
+        for seed, mean in enumerate((0.2, 0.2, 0.04, negation))
+    )
+    return claims.features_are_negligible(cls, sep, {'noun': noun, 'negation': other})
+
+
 BY_HAND = [
+    (last_cls(0.4), HOLDS, 0.2),
+    (last_cls(0.1), DOES_NOT_HOLD, -0.1),
+    (last_cls(0.2), UNDECIDED, None),
+    (features(0.02), HOLDS, 0.1),
+    (features(0.2), DOES_NOT_HOLD, 0.5),
+    (features(0.1), UNDECIDED, 0.25),
     (last_layers(0.9, 0.8, 0.9, 0.5, 0.6), HOLDS, None),
     # One of the last two is enough to the contrary, and so is a middle layer.
     (last_layers(0.9, 0.8, 0.9, 0.5, 0.85), DOES_NOT_HOLD, None),
