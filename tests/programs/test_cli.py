@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, schema
-from bert_secrets_jax.programs import cli, conversation, serving, settings, titles
+from bert_secrets_jax.programs import cli, conversation, serving, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -36,16 +35,6 @@ def test_help_lists_everything(capsys):
         shown = '' if default is None else repr(default)
         assert f'\n  {name}={shown}\n' in text, name
     assert '  # Places of each kind that each link of relations and frames is compared with' in text
-
-
-def test_settings_are_listed_with_what_they_are_for(capsys):
-    cli.main(['settings'])
-    text = capsys.readouterr().out.strip()
-    assert text == settings.settings_text()
-    assert set(flatten_dict(base.get_config().to_dict(), sep='.')) == set(SETTINGS)
-    # The purpose of a group stands above its settings.
-    assert text.index('# Places of each kind') < text.index('links.draws=')
-    assert '# Evaluates on this many dev examples' in text
 
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):

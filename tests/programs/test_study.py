@@ -251,29 +251,27 @@ def test_outliers_of_the_model_and_of_its_fine_tuning(planted, monkeypatch):
         answer(study.reading(), {})
 
 
-def _forget(study):
-    """Remove what is kept: facts about another model with the same weights."""
-    study.run.forget()
-    shutil.rmtree(study.folder / 'kept')
+NEEDS = {
+    'outliers': 'needs a model whose layers end with LayerNorm',
+    'subnetworks': 'needs a model that uses each of its layers',
+}
 
 
-def test_outliers_need_layers_that_end_with_layer_norm(study, monkeypatch):
-    assert 'outliers' in sections.applicable(study)
+@pytest.mark.parametrize('section', NEEDS)
+def test_what_sections_need_of_a_model_is_told_before_anything_is_trained(
+    study, monkeypatch, section
+):
+    sections.check(study, [section])
     monkeypatch.setattr(needs, 'ends_with_norm', lambda config: False)
-    _forget(study)
-    assert 'outliers' not in sections.applicable(study)
-    with pytest.raises(ValueError, match='outliers needs a model whose layers end with LayerNorm'):
-        sections.check(study, ['outliers'])
-
-
-def test_subnetworks_need_layers_of_their_own_before_anything_is_trained(study, monkeypatch):
-    sections.check(study, ['subnetworks'])
     shared = relative(study.pretrained.config, 'albert')
     albert = dataclasses.replace(study.pretrained, bert=bs.Bert(shared))
     monkeypatch.setattr(type(study), 'pretrained', albert)
-    _forget(study)
-    with pytest.raises(ValueError, match='subnetworks needs a model that uses each of its layers'):
-        sections.check(study, ['subnetworks'])
+    # Facts about another model with the same weights.
+    study.run.forget()
+    shutil.rmtree(study.folder / 'kept')
+    assert section not in sections.applicable(study)
+    with pytest.raises(ValueError, match=f'{section} {NEEDS[section]}'):
+        sections.check(study, [section])
 
 
 def test_own_texts_are_called_as_the_user_says(study, tmp_path):

@@ -17,11 +17,10 @@ from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning import removal
 from tests.conftest import (
+    PAIRS,
     RELATIVES,
-    WORDS,
     as_torch,
     forward,
-    killed_at,
     random_inputs,
     random_params,
     relative,
@@ -302,38 +301,6 @@ def test_the_manual_has_the_same_lines():
 # --- use ----------------------------------------------------------------------------------
 
 
-def texts(count):
-    rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha()]
-    return [
-        bs.Example(' '.join(rng.choice(words, 5)), None, row % 3, f'toy/{row}')
-        for row in range(count)
-    ]
-
-
-@pytest.mark.slow
-def test_it_is_fine_tuned_and_goes_on_after_an_interruption(pretrained, tmp_path, monkeypatch):
-    """Checkpoints hold layers without heads, too."""
-    cut = bs.remove_heads(pretrained, RAGGED)
-    options = {
-        'seeds': [3], 'epochs': 2, 'batch_size': 4, 'micro_batch': 4, 'learning_rate': 1e-3,
-        'label_names': pretrained.config.label_names,
-    }  # fmt: skip
-    train, dev = texts(8), texts(4)
-    at_once = bs.finetune(cut, train, dev, **options)
-    killed_at(monkeypatch, 3)
-    with pytest.raises(KeyboardInterrupt):
-        bs.finetune(cut, train, dev, folder=tmp_path, **options)
-    resumed = bs.finetune(cut, train, dev, folder=tmp_path, **options)
-    for one, other in zip(at_once.models, resumed.models, strict=True):
-        assert one.config.pruned_heads == other.config.pruned_heads == cut.config.pruned_heads
-        assert_equal(jax.device_get(one.params), jax.device_get(other.params))
-        before, after = (
-            each.params['layers']['1']['attention']['query']['kernel'] for each in (cut, one)
-        )
-        assert after.shape == (24, 2, 6) and np.abs(after - before).max() > 1e-4
-
-
 def test_other_heads_stand_on_it(pretrained, config):
     cut = bs.remove_heads(pretrained, RAGGED)
     fresh = bs.with_classifier(cut, ('a', 'b'))
@@ -373,7 +340,7 @@ ASKED = {
 @pytest.mark.parametrize('asked', ASKED)
 def test_single_heads_cannot_be_asked_about(pretrained, inputs, asked):
     cut = bs.remove_heads(pretrained, RAGGED)
-    batches = bs.encode(pretrained.tokenizer, texts(4))
+    batches = bs.encode(pretrained.tokenizer, PAIRS)
     ASKED[asked](pretrained, inputs, batches)
     with pytest.raises(
         ValueError, match=r"\(bert, 3 layers, 4 heads, width 24, 6 of 12 heads.*baseline='zero'"
