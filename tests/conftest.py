@@ -1,6 +1,7 @@
 """Shared fixtures: a tiny BERT with random weights, inputs with padding and two segments."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -49,6 +50,7 @@ jax.config.update('jax_num_cpu_devices', 8)
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.finetune.steps import Steps
 from bert_secrets_jax.model import hub
 from bert_secrets_jax.model.bert import Bert, init_params
@@ -296,6 +298,22 @@ def killed_at(monkeypatch, count: int, *errors: BaseException) -> list[int]:
 
     monkeypatch.setattr(Steps, 'take', step)
     return taken
+
+
+@contextlib.contextmanager
+def killed_after_a_part(monkeypatch):
+    """Raise Ctrl-C where a sweep writes its second part, and expect that it comes through."""
+    write, written = resumable.write_arrays, []
+
+    def die(path, arrays):
+        if len(written) == 1:
+            raise KeyboardInterrupt
+        written.append(path)
+        write(path, arrays)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(resumable, 'write_arrays', die)
+        yield
 
 
 def published_model(name: str) -> Pretrained:

@@ -181,6 +181,10 @@ def test_significant_masks_are_counted_by_sign():
         found.significant(0.05, 'bonferroni')
 
 
+ONE_SEED = {'masked': np.zeros((1, 3, 6)), 'intact': np.zeros((1, 6))}
+ONE_TEXT = {'masked': np.ones((2, 1)), 'intact': np.ones(1), 'last': np.ones(1)}
+
+
 @pytest.mark.parametrize(
     ('kind', 'change', 'message'),
     [
@@ -188,17 +192,9 @@ def test_significant_masks_are_counted_by_sign():
         (('seeds', 'f1'), {'masked': np.zeros((4, 3, 8))}, r'must be \[4, M, 6\]'),
         (('seeds', 'f1'), {'masked': np.full((4, 3, 6), np.nan)}, 'not finite'),
         (('seeds', 'f1'), {'last': np.zeros(8)}, r'must be \[6\]'),
-        (
-            ('seeds', 'f1'),
-            {'masked': np.zeros((1, 3, 6)), 'intact': np.zeros((1, 6))},
-            'two seeds and two',
-        ),
+        (('seeds', 'f1'), ONE_SEED, 'two seeds and two'),
         (('loss', ''), {'masked': np.full((2, 6), np.nan)}, 'A loss is NaN'),
-        (
-            ('loss', ''),
-            {'masked': np.ones((2, 1)), 'intact': np.ones(1), 'last': np.ones(1)},
-            'at least 2, and there are 1',
-        ),
+        (('loss', ''), ONE_TEXT, 'at least 2, and there are 1'),
     ],
 )
 def test_what_does_not_fit_is_named(kind, change, message, untyped):

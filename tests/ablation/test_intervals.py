@@ -160,26 +160,6 @@ def test_coverage_on_average_over_worlds():
 
 
 @pytest.mark.parametrize('metric', OF_TWO)
-def test_the_bootstrap_covers_too_seldom_where_few_predictions_change(metric):
-    """Which is why it is not used there, and what the score interval costs in width."""
-    shares, examples, runs = world('mostly lost', 0.006), 277, 300
-    table, truth = drawn(metric, shares, examples, seed=4, draws=runs)
-    eight = np.random.default_rng(4).multinomial(examples, shares, size=runs)
-    of_bootstrap = np.array(
-        [
-            significance.paired_bootstrap(metric, *answers(row), resamples=300, seed=seed)
-            for seed, row in enumerate(eight)
-        ]
-    )[..., 0]
-    low, high = intervals.score_limits(table, below=0.025, above=0.025)
-    covers = lambda low, high: np.mean((low <= truth) & (truth <= high))
-    assert covers(*of_bootstrap.T) < 0.88
-    assert covers(low, high) > 0.95
-    # Matthews' r has twice the range.
-    assert np.mean(high - low) < (0.075 if metric == 'matthews' else 0.035)
-
-
-@pytest.mark.parametrize('metric', OF_TWO)
 def test_with_many_changes_it_is_the_interval_of_the_bootstrap(metric):
     shares = world('mostly lost', 0.2, wrong=0.25)
     eight = np.random.default_rng(5).multinomial(872, shares, size=6)

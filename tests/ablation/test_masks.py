@@ -12,34 +12,27 @@ def disabled(mask) -> set:
     return {tuple(place) for place in np.argwhere(mask == 0)}
 
 
-def test_single_heads(config):
-    masks = bs.masks.single_heads(config)
-    assert masks.shape == (12, 3, 4)
-    assert [disabled(mask) for mask in masks] == [{place} for place in np.ndindex(3, 4)]
+PLACES = list(np.ndindex(3, 4))
 
 
-def test_single_layers(config):
-    masks = bs.masks.single_layers(config)
-    assert [disabled(mask) for mask in masks] == [
-        {(layer, head) for head in range(4)} for layer in range(3)
-    ]
-
-
-def test_one_head_left(config):
-    masks = bs.masks.one_head_left(config)
-    for mask, (layer, head) in zip(masks, np.ndindex(3, 4), strict=True):
-        assert disabled(mask) == {(layer, other) for other in range(4) if other != head}
-
-
-def test_pairs(config):
-    masks = bs.masks.pairs(config)
-    assert [disabled(mask) for mask in masks] == [
-        set(pair) for pair in itertools.combinations(np.ndindex(3, 4), 2)
-    ]
-    few = bs.masks.pairs(config, [(0, 1), (2, 3), (2, 0)])
-    assert [disabled(mask) for mask in few] == [
-        {(0, 1), (2, 3)}, {(0, 1), (2, 0)}, {(2, 3), (2, 0)},
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ('made', 'expected'),
+    [
+        (bs.masks.single_heads, [{place} for place in PLACES]),
+        (bs.masks.single_layers, [{(layer, head) for head in range(4)} for layer in range(3)]),
+        (
+            bs.masks.one_head_left,
+            [{(layer, each) for each in range(4) if each != head} for layer, head in PLACES],
+        ),
+        (bs.masks.pairs, [set(pair) for pair in itertools.combinations(PLACES, 2)]),
+        (
+            lambda config: bs.masks.pairs(config, [(0, 1), (2, 3), (2, 0)]),
+            [{(0, 1), (2, 3)}, {(0, 1), (2, 0)}, {(2, 3), (2, 0)}],
+        ),
+    ],
+)
+def test_sets_disable_what_they_are_called_after(config, made, expected):
+    assert [disabled(mask) for mask in made(config)] == expected
 
 
 @pytest.mark.parametrize('heads', [[], [(0, 1)], [(0, 1), (2, 0), (0, 1)]])

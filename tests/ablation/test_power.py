@@ -122,21 +122,6 @@ def test_correlations_are_found_as_often_as_they_say():
     assert 0.7 <= np.mean(found) <= 0.9
 
 
-def test_more_tests_and_fewer_examples_need_larger_effects():
-    found = {
-        (tests, examples): significance_of(examples, tests)
-        for tests in (1, 144)
-        for examples in (277, 1500)
-    }
-    assert found[1, 277] < found[144, 277] and found[1, 1500] < found[144, 1500]
-    assert found[144, 1500] < found[144, 277] / 3
-
-
-def significance_of(examples, tests):
-    table = of_accuracy(examples, round(examples / 100), round(examples / 100))
-    return power.smallest_effects(table, level=0.05 / tests, power=0.8)[1][0]
-
-
 @pytest.mark.parametrize('metric', ['accuracy', 'f1'])
 def test_assessments_hold_them(metric):
     rng = np.random.default_rng(3)

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import logging
-from unittest import mock
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import files
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.sweep import Descent
+from tests.conftest import killed_after_a_part
 
 EXAMPLES = [
     bs.Example(text_a, text_b, label, f'own/{label}')
@@ -82,16 +82,7 @@ def test_devices_share_the_examples(pretrained, tmp_path):
 @pytest.fixture
 def killed(pretrained, tmp_path, monkeypatch):
     """The folder of a sweep that died while it wrote the second of three parts."""
-    write, written = resumable.write_arrays, []
-
-    def die(path, arrays):
-        if len(written) == 1:
-            raise KeyboardInterrupt
-        written.append(path)
-        write(path, arrays)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(resumable, 'write_arrays', die)
+    with killed_after_a_part(monkeypatch):
         sweep(pretrained, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     return tmp_path
@@ -108,42 +99,44 @@ def test_goes_on_where_it_was_killed(killed, pretrained, computed):
     assert not computed
 
 
-@pytest.mark.parametrize('damage', ['bytes', 'names', 'shape', 'kind'])
+DAMAGES = {
+    'names': lambda arrays: {'logits': arrays['logits']},
+    'shape': lambda arrays: arrays | {'logits': arrays['logits'][:, :, :1]},
+    'kind': lambda arrays: arrays | {'done': arrays['done'].astype(np.float32)},
+}
+
+
+@pytest.mark.parametrize('damage', ['bytes', *DAMAGES])
 def test_a_damaged_part_is_computed_again(killed, pretrained, computed, caplog, damage):
     (part,) = killed.iterdir()
-    arrays = files.read_arrays(part)
     if damage == 'bytes':
         part.write_bytes(part.read_bytes()[:50])
     else:
-        arrays = {
-            'names': {'logits': arrays['logits']},
-            'shape': arrays | {'logits': arrays['logits'][:, :, :1]},
-            'kind': arrays | {'done': arrays['done'].astype(np.float32)},
-        }[damage]
-        resumable.write_arrays(part, arrays)
+        resumable.write_arrays(part, DAMAGES[damage](files.read_arrays(part)))
     expected = sweep(pretrained)
     computed.clear()
     with caplog.at_level(logging.WARNING, logger='absl'):
         found = sweep(pretrained, killed)
-    assert len(computed) == 3
-    assert f'{part} is damaged' in caplog.text
+    assert len(computed) == 3 and f'{part} is damaged' in caplog.text
     np.testing.assert_array_equal(found.logits, expected.logits)
 
 
-@pytest.mark.parametrize('what', ['params', 'masks', 'zero', 'mean', 'texts', 'config'])
+OTHERS = {
+    'params': lambda model: {'params': jax.tree.map(lambda leaf: leaf * 1.5, model.params)},
+    'config': lambda model: {'bert': bs.Bert(dataclasses.replace(model.config, hidden_act='relu'))},
+    'masks': lambda model: {'masks': bs.masks.one_head_left(model.config)},
+    'zero': lambda model: {'baseline': 'zero'},
+    'mean': lambda model: {'baseline': 'mean'},
+    'texts': lambda model: {},
+}
+
+
+@pytest.mark.parametrize('what', OTHERS)
 def test_parts_of_another_sweep_are_not_taken(killed, pretrained, computed, monkeypatch, what):
-    other, changes = pretrained, {}
-    if what == 'params':
-        params = jax.tree.map(lambda leaf: leaf * 1.5, pretrained.params)
-        other = dataclasses.replace(pretrained, params=params)
-    elif what == 'config':
-        bert = bs.Bert(dataclasses.replace(pretrained.config, hidden_act='relu'))
-        other = dataclasses.replace(pretrained, bert=bert)
-    elif what == 'masks':
-        changes['masks'] = bs.masks.one_head_left(pretrained.config)
-    elif what in ('zero', 'mean'):
-        changes['baseline'] = what
-    else:
+    other, changes = pretrained, OTHERS[what](pretrained)
+    if what in ('params', 'config'):
+        other, changes = dataclasses.replace(pretrained, **changes), {}
+    if what == 'texts':
         texts = [dataclasses.replace(example, text_b='a red bird') for example in EXAMPLES]
         monkeypatch.setattr('tests.ablation.test_resumable.EXAMPLES', texts)
     found = sweep(other, killed, **changes)
@@ -167,14 +160,12 @@ def test_parts_depend_on_what_replaces_an_output(pretrained, tmp_path, computed,
     ]
     found, files = [], set()
     for changes in kinds:
-        before = len(computed)
         found.append(sweep(pretrained, tmp_path, **changes).logits)
-        assert len(computed) > before
-        assert set(tmp_path.iterdir()) > files
+        assert computed and set(tmp_path.iterdir()) > files
         files = set(tmp_path.iterdir())
+        computed.clear()
     for one, other in itertools.combinations(found, 2):
         assert np.abs(one - other).max() > 1e-4
-    computed.clear()
     for changes, expected in zip(kinds, found, strict=True):
         np.testing.assert_array_equal(sweep(pretrained, tmp_path, **changes).logits, expected)
     assert not computed
@@ -204,19 +195,3 @@ def test_a_long_batch_is_written_while_it_is_computed(pretrained, tmp_path, monk
     resumed = sweep(pretrained, tmp_path, chunk_tokens=24)
     assert [masks for _, masks in computed] == [12 - lost, 12, 12]
     np.testing.assert_allclose(resumed.logits, expected.logits, atol=1e-5)
-
-
-def test_a_batch_is_one_piece_of_few_calls(pretrained):
-    """So that progress shows, and what a call found is kept, however many masks there are."""
-    single = bs.masks.single_heads(pretrained.config)
-    any_masks = np.random.default_rng(0).uniform(size=(4800, 3, 4)).astype(np.float32)
-    sizes = []
-    for masks, settings in ((single, {}), (single, {'chunk_tokens': 1 << 16}), (any_masks, {})):
-        with (
-            mock.patch.object(resumable, 'encode', wraps=resumable.encode) as encode,
-            mock.patch.object(Descent, 'steps', return_value=[]),
-        ):
-            sweep(pretrained, masks=masks, tokens_per_batch=2048, **settings)
-        sizes.append(encode.call_args.kwargs['tokens_per_batch'])
-    # The 1,024 tokens of a call; the 2,048 asked for; 64 calls of 1,024 tokens for 4,800 masks.
-    assert sizes == [1024, 2048, 13]

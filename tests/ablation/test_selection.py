@@ -142,23 +142,6 @@ def test_the_best_of_useless_masks_gains_nothing_elsewhere(metric):
         assert values.mean() < naive.mean() / 4
 
 
-def test_more_examples_choose_better():
-    """So nine tenths are nearer than one half to what all examples choose."""
-    rng = np.random.default_rng(17)
-    gains = world('one is clearly best', 40, 0.04)
-    half, most, truth = [], [], []
-    for seed in range(60):
-        found = selected_gain(
-            'accuracy', *answers('accuracy', gains, size=300, rng=rng),
-            splits=10, repeats=4, seed=seed,
-        )  # fmt: skip
-        half.append(found.from_half)
-        most.append(found.from_nine_tenths)
-        truth.append(gains[found.best])
-    assert np.mean(half) + 0.004 < np.mean(most)
-    assert abs(np.mean(most) - np.mean(truth)) < abs(np.mean(half) - np.mean(truth)) / 2
-
-
 def test_a_mask_that_helps_is_recovered():
     rng = np.random.default_rng(18)
     gains = world('one is clearly best', 20, 0.13)

@@ -1,7 +1,6 @@
 """The sweep equals the naive loop of one forward pass per mask."""
 
 import dataclasses
-import itertools
 
 import jax
 import numpy as np
@@ -78,7 +77,7 @@ def all_kinds(config) -> dict[str, np.ndarray]:
         'one twice': single[[3, 3]],
         'single layers': bs.masks.single_layers(config),
         'one head left': bs.masks.one_head_left(config),
-        'pairs': bs.masks.pairs(config),
+        'pairs': bs.masks.pairs(config)[::4],
         'random sets': bs.masks.random_sets(config, size=5, count=8, seed=1),
         'fractions': rng.uniform(0, 1, shape).astype(np.float32),
         'any': (rng.uniform(0, 1, shape) < 0.7).astype(np.float32),
@@ -91,14 +90,8 @@ def some_kinds(config) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ('baseline', 'chunk_tokens'),
-    [
-        ('uniform', 1),
-        ('zero', 20),
-        ('uniform', 10_000),
-        ('mean', 20),
-        ('resample', 1),
-        ('resample', 10_000),
-    ],
+    [(each, tokens) for each in ('uniform', 'resample') for tokens in (1, 10_000)]
+    + [('zero', 20), ('mean', 20)],
 )
 def test_equals_the_naive_loop(bert, params, inputs, config, baseline, chunk_tokens):
     """For every kind of mask, in whatever chunks: pieces of a batch, or several masks at once."""
@@ -121,25 +114,6 @@ def test_the_last_layer_alone(bert, params, inputs, config):
         assert_as_naive(bert, params, inputs, masks, baseline)
 
 
-def test_kinds_of_disabling_differ(bert, params, inputs, config):
-    masks = bs.masks.single_layers(config)
-    found = [
-        sweep(bert, params, [batch_of(inputs)], masks, baseline=baseline)
-        for baseline in attention.BASELINES
-    ]
-    for one, other in itertools.combinations(found, 2):
-        assert np.abs(one - other).max() > 1e-2
-
-
-def test_a_donor_of_equal_content_changes_nothing(bert, params, config):
-    """Pairs of twins, each with a length of its own: what replaces an output is that output."""
-    inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
-    twins = batch_of({name: np.repeat(array, 2, axis=0) for name, array in inputs.items()})
-    masks = np.concatenate([bs.masks.none(config), bs.masks.single_layers(config)])
-    logits = sweep(bert, params, [twins], masks, baseline='resample')
-    np.testing.assert_allclose(logits[1:], np.broadcast_to(logits[:1], (3, 6, 3)), atol=1e-5)
-
-
 def test_a_mean_over_other_texts(bert, params, inputs, config):
     pretrained, masks = bs.Pretrained(bert, params, None), bs.masks.single_layers(config)
     corpus = batch_of(random_inputs(config, lengths=(9, 4, 6, 5), length=9, seed=7))
@@ -156,35 +130,21 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
 
 def test_other_seeds_draw_other_donors(bert, params, config):
     inputs = random_inputs(config, lengths=(6, 6, 6, 6, 6), length=9, seed=3)
-    masks = bs.masks.single_heads(config)
-    first, second = (
-        sweep(bert, params, [batch_of(inputs)], masks, baseline='resample', donor_seed=seed)
-        for seed in (0, 1)
-    )
+    given = bert, params, [batch_of(inputs)], bs.masks.single_heads(config)
+    first, second = (sweep(*given, baseline='resample', donor_seed=seed) for seed in (0, 1))
     assert np.abs(first - second).max() > 1e-2
-    expected = naive(bert, params, inputs, masks, 'resample', donor_seed=1)
+    expected = naive(bert, params, inputs, given[-1], 'resample', donor_seed=1)
     np.testing.assert_allclose(second, expected, atol=1e-5)
+
+
+ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert')
+OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
+OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 
 @pytest.mark.parametrize(
     ('model_type', 'baseline'),
-    rarely(
-        [
-            ('roberta', 'uniform'),
-            ('distilbert', 'uniform'),
-            ('electra', 'uniform'),
-            ('roberta', 'resample'),
-            ('electra', 'mean'),
-            ('albert', 'uniform'),
-            ('mpnet', 'uniform'),
-            ('esm', 'uniform'),
-            ('esm', 'mean'),
-            ('modernbert', 'uniform'),
-            ('modernbert', 'zero'),
-            ('modernbert', 'resample'),
-        ],
-        often=[('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')],
-    ),
+    rarely([*((each, 'uniform') for each in ALL_UNIFORM), *OTHERS, OFTEN[-1]], often=OFTEN),
 )
 def test_other_model_types(config, model_type, baseline):
     """Their embeddings, the order of their layers and what stands on [CLS] are their own."""
@@ -263,24 +223,17 @@ def test_logits_of_tokens_of_batches_of_different_lengths(config):
 
 @pytest.mark.parametrize(
     ('model_type', 'baseline'),
-    [
-        ('bert', 'uniform'),
-        ('bert', 'mean'),
-        ('bert', 'resample'),
-        ('mpnet', 'uniform'),
-        ('modernbert', 'uniform'),
-    ],
+    [*(('bert', each) for each in ('uniform', 'mean', 'resample')), ('modernbert', 'uniform')],
 )
 def test_devices_share_the_examples(config, model_type, baseline):
     bert, params, _ = model_of(config, model_type)
     batch = batch_of(random_inputs(bert.config, lengths=(3, 9, 5, 8), length=9, seed=5))
     masks = bs.masks.single_heads(config)
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
-    np.testing.assert_allclose(
-        sweep(bert, params, [batch], masks, baseline=baseline, mesh=mesh),
-        sweep(bert, params, [batch], masks, baseline=baseline),
-        atol=1e-5,
+    found, alone = (
+        sweep(bert, params, [batch], masks, baseline=baseline, mesh=on) for on in (mesh, None)
     )
+    np.testing.assert_allclose(found, alone, atol=1e-5)
     three = jax.tree.map(lambda array: array[:3], batch)
     with pytest.raises(ValueError, match='does not split over 4 devices'):
         sweep(bert, params, [three], masks, baseline=baseline, mesh=mesh)
@@ -310,16 +263,10 @@ def test_bfloat16(config, params, inputs, baseline):
     assert np.abs(found - expected).max() < 0.05 * scale
 
 
-def test_result_holds_the_masks_and_the_predictions(bert, params, inputs, config):
-    masks = bs.masks.single_heads(config)[[3, 0, 3]]
-    swept = bs.sweep(bs.Pretrained(bert, params, None), [batch_of(inputs)], masks)
-    np.testing.assert_array_equal(swept.masks, masks)
-    np.testing.assert_array_equal(swept.predictions, swept.logits.argmax(axis=-1))
-    assert swept.predictions.shape == (3, 3)
-    np.testing.assert_array_equal(swept.logits[0], swept.logits[2])
-
-
-def test_regression_predicts_values():
+def test_predictions_are_the_greatest_logits_or_values():
+    logits = np.random.default_rng(0).normal(size=(2, 4, 3))
+    swept = bs.Swept(np.ones((2, 1, 1), np.float32), logits)
+    np.testing.assert_array_equal(swept.predictions, logits.argmax(axis=-1))
     swept = bs.Swept(np.ones((2, 1, 1), np.float32), np.array([[[0.5], [2.0]]] * 2))
     assert swept.predictions.tolist() == [[0.5, 2.0]] * 2
 
@@ -333,46 +280,35 @@ def test_masks_of_any_kind_of_number(bert, params, inputs, config):
 
 
 SINGLE = np.ones((1, 3, 4), np.float32)
+WIDE = np.zeros((3, 4, 6))
 
 
 @pytest.mark.parametrize(
     ('masks', 'settings', 'message'),
     [
         (np.ones((12, 4, 3)), {}, r'\[M, 3, 4\] with at least one mask, got \[12, 4, 3\]'),
-        (SINGLE[0], {}, r'at least one mask, got \[3, 4\]'),
-        (SINGLE[:0], {}, 'at least one mask'),
         (SINGLE, {'baseline': 'median'}, r"'median' is unknown; choose one of \('uniform', 'zero'"),
+        (SINGLE, {'baseline': 'resample', 'replacement': WIDE}, "goes with baseline='mean', not"),
         (
             SINGLE,
-            {'baseline': 'resample', 'replacement': np.zeros((3, 4, 6))},
-            "goes with baseline='mean', not with baseline='resample'",
+            {'baseline': 'mean', 'replacement': WIDE[..., 1:]},
+            r'width\] = \[3, 4, 6\].*\[3, 4, 5\]',
         ),
-        (
-            SINGLE,
-            {'baseline': 'mean', 'replacement': np.zeros((3, 4, 5))},
-            r'\[layers, heads, width\] = \[3, 4, 6\].*\[3, 4, 5\]',
-        ),
+        (SINGLE, {'rows': slice(1), 'baseline': 'resample'}, 'there are 1 in all'),
+        (SINGLE, {'batches': []}, 'no batches'),
+        (SINGLE, {'batches': 'one'}, 'Batches are several'),
+        (SINGLE, {'label_names': ()}, 'no classifier'),
     ],
 )
-def test_masks_and_settings_that_do_not_fit(
-    bert, params, inputs, untyped, masks, settings, message
-):
-    with pytest.raises(ValueError, match=message):
-        sweep(bert, params, [batch_of(inputs)], masks, **settings)
-
-
-def test_models_and_batches_that_do_not_fit(bert, params, inputs, config, untyped):
-    whole = batch_of(inputs)
-    with pytest.raises(ValueError, match='there are 1 in all'):
-        one = jax.tree.map(lambda array: array[:1], whole)
-        sweep(bert, params, [one], SINGLE, baseline='resample')
-    with pytest.raises(ValueError, match='no batches'):
-        sweep(bert, params, [], SINGLE)
-    bare = bs.Bert(dataclasses.replace(config, label_names=()))
-    with pytest.raises(ValueError, match='no classifier'):
-        sweep(bare, params, [whole], SINGLE)
-    with pytest.raises(TypeError, match='Batches are several'):
-        sweep(bert, params, whole, SINGLE)
+def test_what_does_not_fit_is_named(params, inputs, config, untyped, masks, settings, message):
+    settings = dict(settings)
+    names = settings.pop('label_names', config.label_names)
+    bert = bs.Bert(dataclasses.replace(config, label_names=names))
+    rows = settings.pop('rows', slice(None))
+    batch = jax.tree.map(lambda array: array[rows], batch_of(inputs))
+    batches = settings.pop('batches', [batch])
+    with pytest.raises((ValueError, TypeError), match=message):
+        sweep(bert, params, batch if batches == 'one' else batches, masks, **settings)
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,7 @@ def with_outliers(model, dimensions, seed=0):
 
 
 def with_attention(model, change):
-    """Return a model whose parameters of attention are changed.
-
-    Args:
-      model: The model.
-      change: A function that changes copies of the parameters in their place, by their names.
-    """
+    """Return a model whose parameters of attention a function changes in their place."""
     attention = jax.tree.map(np.array, dict(model.params['layers']['attention']))
     change(attention)
     layers = model.params['layers'] | {'attention': attention}

@@ -29,12 +29,7 @@ STATISTIC = Described(NAME, NAME, strongest_to_punctuation, unit='share of token
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Punctuation(Result):
-    """How often each head attends most to a punctuation mark.
-
-    Attributes:
-      subject: The names of the model, the texts and the task.
-      tables: The table of the statistic.
-    """
+    """How often each head attends most to a punctuation mark."""
 
     subject: Subject
     tables: Tables
@@ -68,14 +63,7 @@ def punctuation(
     settings: TextSettings | None = None,
     subject: Subject | None = None,
 ) -> Punctuation:
-    """Measure how often heads attend most to a punctuation mark.
-
-    Args:
-      pretrained: The model.
-      texts: The texts that it reads.
-      settings: The settings for encoding the texts; None takes the defaults.
-      subject: The names of the model, the texts and the task.
-    """
+    """Measure how often heads attend most to a punctuation mark."""
     tables = (settings or TextSettings()).tables(pretrained, texts, [STATISTIC])
     return Punctuation(subject or Subject(), tables)
 

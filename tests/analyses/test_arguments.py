@@ -1,7 +1,6 @@
 """Arguments of analyses are refused before anything is computed, or taken as they are."""
 
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
@@ -9,25 +8,6 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
-
-
-def _without_sweep(monkeypatch, name):
-    # The name of the module is that of its function, which hides it.
-    module = sys.modules[f'bert_secrets_jax.analyses.{name}']
-    monkeypatch.setattr(module, 'sweep_examples', None)
-
-
-@pytest.mark.parametrize('metrics', [['spearman'], ['precision'], 'f1'])
-def test_metrics_are_checked_before_the_sweep(tuned, texts, metrics, monkeypatch):
-    _without_sweep(monkeypatch, 'ablation')
-    with pytest.raises(ValueError, match=r'choose among|at least one name, such as'):
-        bs.analyses.ablation(tuned, texts, metrics=metrics)
-
-
-def test_the_metric_of_interactions_is_checked_before_the_sweep(tuned, texts, monkeypatch):
-    _without_sweep(monkeypatch, 'interactions')
-    with pytest.raises(ValueError, match=r"'pearson' is not for 2 classes"):
-        bs.analyses.interactions(tuned, texts, metric='pearson')
 
 
 def test_spearman_is_assessed_if_it_is_asked_for():

@@ -23,19 +23,13 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
     if tokens < 3:
         ranks[:] = np.nan
     test = Faithfulness(
-        methods=METHODS,
-        shares=np.array(SHARES),
-        tokens=np.full(TEXTS, tokens),
-        rank=ranks,
-        signed=signed,
-        comprehensiveness=falls[0],
-        sufficiency=falls[1],
+        methods=METHODS, shares=np.array(SHARES), tokens=np.full(TEXTS, tokens), rank=ranks,
+        signed=signed, comprehensiveness=falls[0], sufficiency=falls[1],
         effects=(np.zeros(3),) * TEXTS,
-    )
+    )  # fmt: skip
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
-    text = ScoredText(
-        ('[CLS]', 'a', '[SEP]'), np.array([True, False, True]), 'positive', 0.9, scores
-    )
+    special = np.array([True, False, True])
+    text = ScoredText(('[CLS]', 'a', '[SEP]'), special, 'positive', 0.9, scores)
     return Attribution(bs.analyses.Subject('tiny', 'own'), test, classes, learnt, (text,), 0)
 
 
@@ -82,49 +76,27 @@ def test_frames_hold_paired_differences_and_signs():
     assert len(curves) == 2 * len(METHODS) * len(SHARES)
 
 
-def test_warnings_come_first():
-    short = result_of(rank=(0, 0, 0, 0), tokens=2)
-    first, *_ = short.findings()
-    assert first.warning and 'have 2 tokens that can be deleted' in first.sentence
-    assert 'rank correlation' not in short.compared and short.figures()
-    # Nothing could be deleted: that is no prediction which does not change.
-    nothing = np.full_like(short.test.comprehensiveness, np.nan)
-    none = dataclasses.replace(
-        short.test, tokens=np.zeros(TEXTS, int), comprehensiveness=nothing, sufficiency=nothing
-    )
-    (only,) = [
-        each.sentence for each in dataclasses.replace(short, test=none).findings() if each.warning
-    ]
-    assert 'have 0 tokens that can be deleted' in only
-    lost = result_of(rank=(0, 0, 0, 0), learnt=('accuracy', 0.5, 0.5, 0.6))
-    first, *_ = lost.findings()
-    assert first.warning and first.sentence.startswith('Not learnt: the model has accuracy')
-    unknown = dataclasses.replace(lost, learnt=None)
-    assert not any(each.warning for each in unknown.findings())
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({'tokens': 2}, 'have 2 tokens that can be deleted'),
+        ({'learnt': ('accuracy', 0.5, 0.5, 0.6)}, 'Not learnt: the model has accuracy'),
+        ({'fall': 0}, 'does not change (fall of the probability: at most 0)'),
+    ],
+)
+def test_warnings_come_first(changes, said):
+    result = result_of(rank=(0.0, 0.2, 0.6, 0.1), **changes)
+    first, *_ = result.findings()
+    assert first.warning and said in first.sentence
+    assert ('rank correlation' in result.compared) == ('tokens' not in changes)
 
 
-def test_what_cannot_be_told_is_said_by_its_cause():
-    flat = result_of(rank=(0.0, 0.2, 0.6, 0.1), fall=0)
-    first, *_ = flat.findings()
-    assert (
-        first.warning and 'does not change (fall of the probability: at most 0)' in first.sentence
-    )
-    assert 'nothing explains' in finding(flat, 'best method: comprehensiveness').sentence
+def test_a_text_without_tokens_counts_for_nothing():
     whole = result_of(rank=(0.0, 0.2, 0.6, 0.1))
-    test = dataclasses.replace(
-        whole.test, tokens=np.array([14]), rank=whole.test.rank[:, :1],
-        signed=whole.test.signed[:, :1], comprehensiveness=whole.test.comprehensiveness[..., :1],
-        sufficiency=whole.test.sufficiency[..., :1],
-    )  # fmt: skip
-    one = dataclasses.replace(whole, test=test)
-    (warning,) = [each.sentence for each in one.findings() if each.warning]
-    assert warning.startswith('Of 1 given, 1 can tell methods apart, and two are needed')
-    # A text without tokens counts for nothing.
-    test = dataclasses.replace(
-        whole.test, comprehensiveness=whole.test.comprehensiveness.copy(),
-        tokens=np.append(whole.test.tokens[:-1], 0),
-    )  # fmt: skip
-    test.comprehensiveness[..., -1] = np.nan
+    falls = whole.test.comprehensiveness.copy()
+    falls[..., -1] = np.nan
+    tokens = np.append(whole.test.tokens[:-1], 0)
+    test = dataclasses.replace(whole.test, comprehensiveness=falls, tokens=tokens)
     empty = dataclasses.replace(whole, test=test)
     curves = empty.frames()['curves']
     assert curves['mean'].notna().all()

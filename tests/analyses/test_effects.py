@@ -3,10 +3,11 @@
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.effects import LEVEL
+from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.model.attention import BASELINES
 from tests.analyses.conftest import with_outliers
+from tests.conftest import killed_after_a_part
 
 SETTINGS = {
     'ablation': {'masks': 'layers'},
@@ -16,6 +17,7 @@ SETTINGS = {
     'importance': {'methods': ['confidence']},
     'replacements': {'passes': 1},
     'outliers': {'draws': 19},
+    'pruning': {'shares': (0, 0.5), 'anew': False, 'methods': ['confidence'], 'draws': 1},
 }
 SAID = {
     'uniform': 'attends to all tokens alike',
@@ -24,6 +26,8 @@ SAID = {
     'resample': 'puts out its output on another of these texts, of like length,',
 }
 ONE = [bs.Example('the cat ran .', label=0)]
+# The name of the further texts that an analysis needs.
+OTHERS = {'replacements': 'fit_on', 'pruning': 'measured_on'}
 UNLABELLED = [bs.Example('the cat ran .'), bs.Example('a dog slept')]
 
 
@@ -34,8 +38,8 @@ def analyse(masked_lm, tuned, texts):
 
     def run(name, texts=texts, *, of=None, **options):
         how = SETTINGS[name] | {'compute': bs.Compute(max_length=32)}
-        if name == 'replacements':
-            how['fit_on'] = texts
+        if name in OTHERS:
+            how[OTHERS[name]] = texts
         model = models.get(name, tuned) if of is None else of
         return getattr(bs.analyses, name)(model, texts, **how | options)
 
@@ -58,24 +62,17 @@ def test_each_way_of_disabling_says_what_it_is(analyse, name, baseline, tmp_path
     'name',
     [
         'ablation_over_seeds',
-        'masked_lm_ablation',
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ('importance', 'replacements')),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ('masked_lm_ablation', 'importance', 'replacements', 'pruning')
+        ),
     ],
 )
 def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypatch):
     how = {'max_length': 32, 'tokens_per_batch': 128}
     expected = analyse(name, texts[:8], compute=bs.Compute(**how))
-    write, written = resumable.write_arrays, []
     kept = bs.Compute(folder=tmp_path, **how)
-
-    def die(path, arrays):
-        if len(written) == 1:
-            raise KeyboardInterrupt
-        written.append(path)
-        write(path, arrays)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(resumable, 'write_arrays', die)
+    with killed_after_a_part(monkeypatch):
         analyse(name, texts[:8], compute=kept)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*.npz')}
     assert times
@@ -108,6 +105,9 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
             for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
         ),
         ('masked_lm_ablation', {'of': 'model'}, 'no head of a masked LM'),
+        *(('ablation', {'metrics': [name]}, 'choose among') for name in ('spearman', 'precision')),
+        ('ablation', {'metrics': 'f1'}, 'at least one name, such as'),
+        ('interactions', {'metric': 'pearson'}, "'pearson' is not for 2 classes"),
         ('ablation', {'corpus': ['a cat']}, "goes with baseline='mean', not with baseline='uni"),
         ('ablation', {'baseline': 'resample', 'corpus': ['a']}, "not with baseline='resample'"),
         ('ablation', {'baseline': 'resample', 'texts': ONE}, '1 in all: give at least two'),
@@ -126,7 +126,9 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
         ('outliers', {'of': 'bert'}, 'bs.from_pretrained'),
     ],
 )
-def test_what_is_refused(analyse, request, name, options, message, untyped):
+def test_what_is_refused(analyse, request, name, options, message, untyped, monkeypatch):
+    """Before anything is swept."""
+    monkeypatch.setattr(Descent, 'steps', None)
     models = {
         key: request.getfixturevalue(options[key]) for key in ('of', 'tuned') if key in options
     }

@@ -12,31 +12,28 @@ SUBJECT = bs.analyses.Subject('a model', 'some texts')
 EXAMPLES = 400
 
 
-def made(log_alpha, wrong, *, coefficients=None, seeds=None, labels=None, classes=2):
+def answers(count, labels):
+    """Logits that answer so many examples wrongly."""
+    right = np.arange(EXAMPLES) >= count
+    return np.eye(2, dtype=np.float32)[np.where(right, labels, 1 - labels)]
+
+
+def made(log_alpha, wrong=(), *, logits=None, intact=None, metric='accuracy', **changes):
     """Return a result of runs with these gates, of which each answers so many examples wrongly."""
     log_alpha = np.array(log_alpha, np.float32)
     runs = len(log_alpha)
-    labels = np.arange(EXAMPLES) % 2 if labels is None else labels
-
-    def answers(count):
-        right = np.arange(EXAMPLES) >= count
-        return np.eye(classes, dtype=np.float32)[np.where(right, labels, 1 - labels)]
-
-    logits = np.stack([answers(count) for count in wrong])
+    labels = changes.setdefault('labels', np.arange(EXAMPLES) % 2)
+    if logits is None:
+        logits, intact = np.stack([answers(each, labels) for each in wrong]), answers(20, labels)
+    given = {
+        'frozen': True, 'coefficients': np.geomspace(0.001, 1, runs), 'seeds': np.zeros(runs, int),
+    }  # fmt: skip
     gated = Gated(
-        frozen=True,
-        coefficients=np.geomspace(0.001, 1, runs) if coefficients is None else coefficients,
-        seeds=np.zeros(runs, int) if seeds is None else seeds,
-        log_alpha=log_alpha,
-        steps=np.array([5, 10]),
-        expected_open=np.ones((runs, 2), np.float32),
-        losses=np.ones((runs, 2), np.float32),
-        intact=answers(20),
-        gated=logits,
-        rounded=logits,
-        labels=labels,
-    )
-    return assess_gates(gated, ('accuracy',), seed=0, subject=SUBJECT)
+        log_alpha=log_alpha, steps=np.array([5, 10]), expected_open=np.ones((runs, 2), np.float32),
+        losses=np.ones((runs, 2), np.float32), intact=intact, gated=logits, rounded=logits,
+        **given | changes,
+    )  # fmt: skip
+    return assess_gates(gated, (metric,), seed=0, subject=SUBJECT)
 
 
 LOG_ALPHA = [
@@ -125,68 +122,35 @@ def test_seeds_are_averaged():
 
 
 @pytest.mark.parametrize(
-    ('level', 'beginning'),
+    ('levels', 'changes', 'beginning'),
     [
-        (OPEN, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1): raise lambda'),
-        (SHUT, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1): a head costs too'),
+        ((OPEN, OPEN), {}, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1)'),
+        ((SHUT, SHUT), {}, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1)'),
+        # Heads that close in as many runs have no order.
+        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs: give prices between'),
+        ((OPEN, HALF), {'labels': 1 * (np.arange(EXAMPLES) < 390)}, 'Not learnt: the intact model'),
     ],
 )
-def test_a_price_at_which_nothing_can_be_told(level, beginning):
-    result = made(np.full((2, 2, 3), level), (20, 20))
+def test_warnings_come_first(levels, changes, beginning):
+    result = made([np.full((2, 3), level) for level in levels], (20, 20), **changes)
     first = result.findings()[0]
     assert first.warning and first.sentence.startswith(beginning)
     assert 'heads that close last' not in [each.name for each in result.findings()]
     assert all(figure for figure in result.figures().values())
 
 
-def test_prices_between_which_all_heads_close():
-    """Heads that close in as many runs have no order: none closes first, and none stays longest."""
-    result = made([np.full((2, 3), OPEN), np.full((2, 3), SHUT)], (20, 20))
-    first = result.findings()[0]
-    assert first.warning and first.sentence.startswith(
-        'Each of 6 heads is open in 1 of 2 runs: give prices between'
-    )
-    assert 'heads that close last' not in [each.name for each in result.findings()]
-
-
-def test_a_model_that_learnt_nothing_is_said_first():
-    labels = (np.arange(EXAMPLES) < 390).astype(int)
-    first = made(LOG_ALPHA, (20, 20, 20), labels=labels).findings()[0]
-    assert first.warning and first.sentence.startswith('Not learnt: the intact model has accuracy')
-
-
 def test_constant_predictions_of_a_regression_have_no_score():
     labels = np.arange(EXAMPLES, dtype=np.float64)
     logits = np.stack([labels[:, None], np.zeros((EXAMPLES, 1))]).astype(np.float32)
-    gated = Gated(
+    result = made(
+        LOG_ALPHA[1:], logits=logits, intact=logits[0], metric='pearson', labels=labels,
         frozen=False,
-        coefficients=np.array([0.1, 0.2]),
-        seeds=np.zeros(2, int),
-        log_alpha=np.array(LOG_ALPHA[1:], np.float32),
-        steps=np.array([5]),
-        expected_open=np.ones((2, 1), np.float32),
-        losses=np.ones((2, 1), np.float32),
-        intact=logits[0],
-        gated=logits,
-        rounded=logits,
-        labels=labels,
-    )
-    result = assess_gates(gated, ('pearson',), seed=0, subject=SUBJECT)
+    )  # fmt: skip
     assert 'keeps 3 of 6 heads' in sentence(result, SPARSEST)
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
     assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
 
 
-def test_it_is_the_training_and_the_comparison(tuned, texts):
-    how = {
-        'coefficients': (0.05,), 'epochs': 1, 'batch_size': 8, 'max_length': 32,
-        'gate_learning_rate': 1.0,
-    }  # fmt: skip
-    found = bs.analyses.gates(tuned, texts, texts, metrics=('accuracy',), **how)
-    trained = bs.train_gates(tuned.models[0], texts, texts, **how)
-    np.testing.assert_array_equal(found.log_alpha, trained.log_alpha)
-    expected = trained.scores(('accuracy',))
-    assert found.rounded['accuracy'].value[0] == pytest.approx(expected['rounded'][0]['accuracy'])
-    assert found.gated['accuracy'].value[0] == pytest.approx(expected['gated'][0]['accuracy'])
+def test_metrics_are_checked_before_gates_are_trained(tuned, texts):
     with pytest.raises(ValueError, match="metric 'pearson' is not for 2 classes"):
-        bs.analyses.gates(tuned, texts, texts, metrics=('pearson',), **how)
+        bs.analyses.gates(tuned, texts, texts, metrics=('pearson',), max_length=32)

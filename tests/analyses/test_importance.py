@@ -100,21 +100,6 @@ def test_permutations_are_no_examples(tuned, texts):
     assert 'counts as a size' in found.notes()[-3]
 
 
-def test_the_head_that_matters_most_is_the_one_without_which_the_loss_is_highest(tuned, texts):
-    """Even if the loss falls further without another one."""
-    found = importance(tuned, texts, methods=['confidence'])
-    loss = found.effects.loss
-    difference = np.where(np.arange(12) == 5, 0.1, -0.2)
-    changed = dataclasses.replace(loss, difference=difference)
-    effects = dataclasses.replace(found.effects, loss=changed)
-    (worst,) = (
-        each
-        for each in dataclasses.replace(found, effects=effects).findings()
-        if each.name == 'heads: worst to lose'
-    )
-    assert (worst.where, worst.estimate, worst.unit) == ('L2-H2', 0.1, 'nats')
-
-
 @pytest.mark.parametrize(('reliable', 'said'), [(-0.5, False), (0.0, False), (1.0, True)])
 def test_a_ceiling_is_above_what_is_found(tuned, texts, reliable, said):
     found = importance(tuned, texts, methods=['confidence'])

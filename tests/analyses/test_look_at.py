@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.gradients import CLASSES, HIDDEN, REGRESSION, gradients_of
 from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, count_over_half
 from bert_secrets_jax.data.tasks import as_examples
@@ -26,30 +25,23 @@ def classifier_of(model, names):
     return bs.Pretrained(bert, random_params(bert), model.tokenizer)
 
 
-def test_the_numbers_are_those_of_each_text(looked, masked_lm, texts):
-    """Text by text; tests/measure/test_statistics.py has each statistic by hand."""
-    alone = [
-        batch for text in texts for batch in bs.encode(masked_lm.tokenizer, [text], max_length=32)
-    ]
-    means = {
-        name: table.mean for name, table in bs.collect(masked_lm, alone, list(STATISTICS)).items()
-    }
+def test_the_numbers_are_those_of_the_tables(looked):
+    """tests/measure/test_statistics.py has each statistic by hand."""
+    means = {name: looked.tables[name].mean for name in STATISTICS}
     heads = looked.frames()['heads'].set_index('statistic')
-    layers = looked.frames()['layers']
-    for name, mean in means.items():
-        np.testing.assert_allclose(looked.tables[name].mean, mean, atol=5e-6)
-        np.testing.assert_allclose(heads.loc[name, 'mean'], mean.ravel(), atol=5e-6)
-        np.testing.assert_allclose(layers[name], mean.mean(axis=1), atol=5e-6)
     counts = looked.frames()['counts'].set_index('attention to')
-    for name in COUNTED:
-        assert counts.loc[name, 'heads'] == (means[name] > 0.5).sum()
+    for name, mean in means.items():
+        np.testing.assert_allclose(heads.loc[name, 'mean'], mean.ravel())
+        np.testing.assert_allclose(looked.frames()['layers'][name], mean.mean(axis=1))
+    assert [counts.loc[name, 'heads'] for name in COUNTED] == [
+        (means[name] > 0.5).sum() for name in COUNTED
+    ]
     findings = {finding.name: finding for finding in looked.findings()}
     # The second of three layers is at the depth of layers 6 to 10 of 12.
     middle = means['all [SEP]'][1].mean()
-    assert findings['attention to [SEP]'].estimate == pytest.approx(middle, abs=5e-6)
-    assert 'layer 2' in findings['attention to [SEP]'].sentence
+    assert findings['attention to [SEP]'].estimate == pytest.approx(middle)
     last = means['entropy of [CLS] (nats)'][-1].mean()
-    assert findings['entropy of [CLS]'].estimate == pytest.approx(last, abs=5e-6)
+    assert findings['entropy of [CLS]'].estimate == pytest.approx(last)
 
 
 def test_gradients_are_of_the_masked_lm_where_there_is_one(looked):
@@ -72,28 +64,23 @@ def test_otherwise_they_are_of_the_task(model, texts, settings, names, loss):
     assert np.abs(other.tables['[SEP]'].mean / found.tables['[SEP]'].mean - 1).max() > 0.01
 
 
-def test_without_a_loss_the_result_says_why(model, texts, settings):
-    few = texts[:4]
-    plain = bs.analyses.look_at(model, few, settings=settings_of(settings, 4))
-    assert plain.gradients is None and 'gradients' not in plain.figures()
-    (note,) = [note for note in plain.notes() if 'no gradients' in note]
-    assert 'has no loss to take gradients of: give one with the head of a masked LM' in note
-    assert 'gradients' not in plain.frames()
-    with pytest.raises(ValueError, match='has no loss to take gradients of'):
-        bs.analyses.look_at(model, few, gradients=True, settings=settings_of(settings, 4))
-    without = [(example.text_a, example.text_b) for example in few]
-    with pytest.raises(ValueError, match='has no label'):
-        gradients_of(classifier_of(model, ('no', 'yes')), as_examples(without))
-
-
-def test_texts_with_nothing_to_hide_leave_the_gradients_out(masked_lm, texts, settings):
-    given = [*texts[:2], bs.Example('猫', '猫')]
-    plain = dataclasses.replace(settings, annotations=None)
-    found = bs.analyses.look_at(masked_lm, given, settings=plain)
-    assert found.tables['[CLS]'].count == 3 and found.gradients is None
-    assert any('has no wordpiece that can be hidden' in note for note in found.notes())
-    with pytest.raises(ValueError, match='has no wordpiece that can be hidden'):
-        bs.analyses.look_at(masked_lm, given, gradients=True, settings=plain)
+def test_without_a_loss_the_result_says_why(model, masked_lm, texts):
+    """Or, where gradients are asked for, an error."""
+    without = [(example.text_a, example.text_b) for example in texts[:4]]
+    classifier = classifier_of(model, ('no', 'yes'))
+    hidden = 'has no wordpiece that can be hidden'
+    for given, found_in, message in (
+        (model, texts[:4], 'has no loss to take gradients of: give one with the head of a masked'),
+        (masked_lm, [*texts[:2], bs.Example('猫', '猫')], hidden),
+        (classifier, as_examples(without), 'has no label'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bs.analyses.look_at(given, found_in, gradients=True)
+        if given is not classifier:
+            plain = bs.analyses.look_at(given, found_in)
+            assert plain.gradients is None and plain.tables['[CLS]'].count == len(found_in)
+            assert any(message in note for note in plain.notes())
+            assert 'gradients' not in plain.frames() and 'gradients' not in plain.figures()
 
 
 def settings_of(settings, count):
@@ -135,9 +122,6 @@ def test_what_no_text_has_is_left_out(looked):
     found = dataclasses.replace(looked, tables=without(looked.tables), gradients=gradients)
     assert 'period or comma' not in set(found.frames()['counts']['attention to'])
     assert 'period or comma' not in set(found.frames()['gradients']['type'])
-    for name in ('attention', 'gradients'):
-        (legend,) = found.figures()[name].legends
-        assert 'period or comma' not in {text.get_text() for text in legend.get_texts()}
     assert 'nan' not in str(found) and not [name for name in found.head_notes() if 'comma' in name]
 
 
@@ -158,27 +142,3 @@ def test_the_number_of_heads_over_half_is_in_its_interval():
         found = count_over_half(HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0))
         wrong += not found.low <= 20 <= found.high
     assert wrong <= 0.05 * 200 + 3 * np.sqrt(200 * 0.05 * 0.95)
-
-
-def test_claims_are_tested_where_it_was_measured(looked, results):
-    ours = bs.analyses.claims(looked)
-    found = {each.claim: each for each in ours.verdicts()}
-    tests = {
-        verdicts.SEP_HALF: verdicts.heads_look_at_sep(looked.tables['all [SEP]']),
-        verdicts.SEP_TO_SEP: verdicts.sep_looks_at_sep(looked.tables['[SEP] to [SEP]']),
-    }
-    for claim, expected in tests.items():
-        assert found[claim] == expected and claim.source.startswith('Clark et al. 2019')
-    assert HIDDEN in found[verdicts.SEP_NO_OP].unit
-    assert ours.findings()[0].source == 'Kovaleva et al. 2019, Clark et al. 2019'
-    without = dataclasses.replace(looked, gradients=None)
-    (no_op,) = [
-        each for each in bs.analyses.claims(without).verdicts() if each.claim == verdicts.SEP_NO_OP
-    ]
-    assert no_op.verdict == verdicts.NOT_MEASURED and 'gradients' in no_op.evidence
-    others = bs.analyses.claims(results['special_tokens'])
-    assert not {each.claim for each in others.verdicts()} & set(tests)
-    assert others.findings()[0].source == 'Kovaleva et al. 2019'
-    # Only some of all tasks have been looked at.
-    compared = results['comparison'].frames()['claims'].set_index('claim')
-    assert compared.loc[verdicts.SEP_HALF.text, 'own'] == verdicts.NOT_MEASURED

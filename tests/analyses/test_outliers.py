@@ -9,7 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.pruning.outliers import OutlierDimensions
+from bert_secrets_jax.pruning.outliers import logits_without, losses_without
 from tests.analyses.conftest import with_outliers
 
 
@@ -29,85 +29,38 @@ def found(planted, texts, tuned):
     return outliers(planted, texts, tuned=tuned, subject=subject)
 
 
-def test_losses_are_those_of_models_without_them(planted, texts, found):
-    masks = np.ones((1, 3, 4))
-
-    def loss(dimensions):
-        model = bs.without_dimensions(planted, dimensions)
-        losses = bs.masked_lm_losses(model, texts, masks)
-        return losses.means[0]
-
-    assert found.disabled == (5, 20) and found.names[0] == 'all together'
-    frame = found.frames()['loss'].set_index('disabled')
-    assert list(frame.index) == ['all together', 'dimension 5', 'dimension 20']
-    intact = loss([])
-    for name, dimensions in zip(frame.index, ([5, 20], [5], [20]), strict=True):
-        assert frame.loc[name, 'difference'] == pytest.approx(loss(dimensions) - intact, abs=1e-5)
-        assert frame.loc[name, 'loss'] == pytest.approx(loss(dimensions), abs=1e-5)
+def test_losses_and_scores_are_those_of_models_without_them(planted, texts, tuned, found):
+    """How they are computed is tested in tests/pruning; here, which of them are in the frames."""
+    sets = [[], [5, 20], [5], [20]]
+    compute = bs.Compute(max_length=32)
+    losses, hidden = losses_without(planted, texts, sets, masking=bs.Masking(), compute=compute)
+    losses = losses.sum(axis=1) / hidden.sum()
+    assert found.disabled == (5, 20)
+    frame = found.frames()['loss']
+    assert list(frame['disabled']) == ['all together', 'dimension 5', 'dimension 20']
+    np.testing.assert_allclose(frame['loss'], losses[1:], atol=1e-5)
+    np.testing.assert_allclose(frame['difference'], losses[1:] - losses[0], atol=1e-5)
     random = found.frames()['random']
     assert len(random) == 19 and not {'5', '20'} & set(' '.join(random['dimensions']).split())
-    expected = [
-        loss([int(each) for each in row.split()]) - intact for row in random['dimensions'][:3]
-    ]
-    np.testing.assert_allclose(random['loss (nats)'][:3], expected, atol=1e-5)
-    beyond = frame['difference'].iloc[0] - random['loss (nats)'].mean()
+    beyond = frame['difference'][0] - random['loss (nats)'].mean()
     assert found.loss.beyond.difference[0] == pytest.approx(beyond, abs=1e-5)
-    as_much = (random['loss (nats)'] >= frame['difference'].iloc[0]).sum()
-    assert frame['p_rank'].iloc[0] == pytest.approx((1 + as_much) / 20)
-
-
-def test_scores_are_those_of_the_fine_tuned_model_without_them(texts, tuned, found):
+    as_much = (random['loss (nats)'] >= frame['difference'][0]).sum()
+    assert frame['p_rank'][0] == pytest.approx((1 + as_much) / 20)
     labels = np.array([example.label for example in texts])
-    model = tuned.models[0]
-
-    def score(dimensions):
-        one = bs.without_dimensions(model, dimensions)
-        masks = np.ones((1, 3, 4))
-        logits = bs.sweep_examples(one, texts, masks).logits[0]
-        return metrics.evaluate(['f1', 'accuracy'], logits, labels)
-
-    intact = score([])
-    frame = found.frames()['scores'].set_index(['metric', 'disabled'])
-    assert set(found.scores) == {'f1', 'accuracy'} and found.examples == 24
-    for name, dimensions in zip(found.names, ([5, 20], [5], [20]), strict=True):
-        for metric, value in score(dimensions).items():
-            if metric != 'score':
-                row = frame.loc[(metric, name)]
-                assert row['score'] == pytest.approx(value)
-                assert row['difference'] == pytest.approx(value - intact[metric])
-    assert list(found.frames()['random'].columns) == ['dimensions', 'loss (nats)', 'f1', 'accuracy']
+    logits = logits_without(tuned.models[0], texts, sets, compute=compute)
+    scores = found.frames()['scores'].query('metric == "accuracy"')['score']
+    expected = [metrics.evaluate(['accuracy'], each, labels)['accuracy'] for each in logits[1:]]
+    assert set(found.scores) == {'f1', 'accuracy'} and scores.tolist() == pytest.approx(expected)
 
 
-def test_what_is_told(found):
-    text = str(found)
-    assert '2 of 24 dimensions stand out' in text and 'of 3 layers: 5, 20.' in text
-    assert 'Without dimensions 5, 20, loss changes by ' in text and ' by rank).' in text
-    assert 'Without dimensions 5, 20, F1 changes by ' in text
-    assert set(found.figures()) == {'parameters', 'loss', 'score'}
-    frame = found.frames()['dimensions']
-    assert frame.query('outlier')['dimension'].tolist() == [5, 20]
-    assert 'Dimensions count from zero' in found.notes()[0]
-    assert found.verdict.evidence in str(
-        bs.analyses.claims(found).frames()['claims']['evidence'][14]
-    )
-
-
-def test_a_model_without_any_head(planted, texts, model):
+def test_a_model_without_any_head(texts, model):
     """The outliers are there, and what was not measured is said."""
-    bare = with_outliers(model, [7])
-    result = outliers(bare, texts)
+    result = outliers(with_outliers(model, [7]), texts)
     assert result.disabled == (7,) and result.loss is None and not result.scores
     assert result.verdict is None and set(result.figures()) == {'parameters'}
-    assert set(result.frames()) == {'dimensions'}
-    assert not any('without' in each.name for each in result.findings())
     notes = ' '.join(result.notes())
     assert 'loss was not measured: the model has no head' in notes
     assert 'score was not measured: there is no fine-tuned model' in notes
-    (claim,) = [
-        each for each in bs.analyses.claims(result).verdicts()
-        if each.claim is bs.claims.OUTLIERS_NEEDED
-    ]  # fmt: skip
-    assert claim.verdict == bs.claims.NOT_MEASURED
 
 
 def test_no_outliers(masked_lm, texts):
@@ -121,31 +74,6 @@ def test_no_outliers(masked_lm, texts):
     assert named.names == ['dimension 3'] and named.loss is not None
     # Which is not about outliers.
     assert named.verdict is None and 'one outlier' not in str(named)
-    few = outliers(with_one_layer(masked_lm), texts)
-    assert 'too few different layers' in ' '.join(few.notes()) and 'the one layer' in str(few)
-
-
-def test_where_no_dimension_stands_out_none_is_named(masked_lm):
-    flat = np.zeros((3, 24))
-    found = OutlierDimensions(flat, flat, 3.0, 2, 0.0, np.zeros(0, int))
-    said = str(bs.analyses.Outliers(bs.analyses.Subject(), found, ()))
-    assert 'in at least 2 of 3 layers.' in said and 'dimension 0' not in said.lower()
-
-
-def with_one_layer(model):
-    """Return a model whose first layer serves for all."""
-    config = dataclasses.replace(
-        model.config,
-        model_type='albert',
-        embedding_size=24,
-        num_hidden_groups=1,
-        classifier_dropout=0.1,
-    )
-    norm = {name: np.asarray(each)[[0, 0, 0]].copy() for name, each in
-            model.params['layers']['output_norm'].items()}  # fmt: skip
-    norm['scale'][:, 4] = 9
-    layers = model.params['layers'] | {'output_norm': norm}
-    return bs.Pretrained(bs.Bert(config), model.params | {'layers': layers}, model.tokenizer)
 
 
 def test_published_dimensions_stand_beside(found):

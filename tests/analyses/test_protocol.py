@@ -58,23 +58,6 @@ def test_figures_are_drawn_when_asked_for(results, name, tmp_path):
         figures['none such']
 
 
-def test_captions_speak_of_figures_of_the_paper_where_the_texts_are_its_own(results):
-    """Other texts have no Figure 8, only something in its manner."""
-    said = 0
-    for name in ('special_tokens', 'ablation', 'patterns', 'attention_change', 'cls_tokens'):
-        ours = results[name]
-        other = dataclasses.replace(ours, subject=bs.analyses.Subject('tiny', 'mine'))
-        for title in ours.figures():
-            published, mine = (each.figures()[title].caption for each in (ours, other))
-            assert 'manner' not in published
-            if 'Figure' in published:
-                said += 1
-                assert re.search(r'in the manner of Figure \d', mine), title
-    assert said >= 7
-    frame = results['finetuning'].frames()['table1']
-    assert 'deviation over seeds; Table 1)' in frame.attrs['caption']
-
-
 def drawn(results, name):
     """The figures of a result as a page draws them, and the frames that they are of."""
     result, heads = results[name], ('', 3, 4)
@@ -239,6 +222,26 @@ def test_a_model_that_learnt_nothing_is_said_first(results):
     assert 'whose heads were disabled has not learnt its task' in str(alone)
 
 
+CLAIMS = {
+    'look_at': (claims.SEP_HALF, claims.SEP_TO_SEP, claims.SEP_NO_OP),
+    'contributions': (claims.SEP_MOVES_LITTLE,),
+    'outliers': (claims.OUTLIERS_NEEDED,),
+}
+
+
+@pytest.mark.parametrize('name', CLAIMS)
+def test_a_claim_is_tested_beside_its_result_alone(results, name):
+    """Links between words that are no dependencies say nothing of Clark et al.'s relations."""
+    found = {each.claim: each for each in bs.analyses.claims(results[name]).verdicts()}
+    assert all(found[claim].verdict != claims.NOT_MEASURED for claim in CLAIMS[name])
+    other = bs.analyses.claims(results['syntax_heads']).verdicts()
+    others = {each.claim: each.verdict for each in other}
+    assert all(others.get(claim) in (None, claims.NOT_MEASURED) for claim in CLAIMS[name])
+    assert others[claims.RELATION_HEADS] == claims.NOT_MEASURED
+    compared = results['comparison'].frames()['claims'].set_index('claim')
+    assert {compared.loc[claim.text, 'own'] for claim in CLAIMS[name]} == {claims.NOT_MEASURED}
+
+
 def test_a_task_without_published_numbers_runs_everywhere(model, tuned, texts, settings):
     """A task of one's own, by any name."""
     subject = bs.analyses.Subject('tiny', 'own texts', 'my-own-task')
@@ -264,19 +267,17 @@ def test_claims_about_several_tasks(results):
     (gains, heads) = claims_over_tasks(tasks)['tiny']
     assert gains.claim is claims.FINETUNING_GAINS and gains.sample == 2
     rows = tuned.starts['pretrained']
-    ours = [
-        after['accuracy'] - before['accuracy']
-        for before, after in zip(rows.before, rows.last, strict=True)
-    ]
-    assert gains.numbers['ours'] == pytest.approx(100 * np.mean(ours))
+    before, after = (
+        np.mean([row['accuracy'] for row in each]) for each in (rows.before, rows.last)
+    )
+    assert gains.numbers['ours'] == pytest.approx(100 * (after - before))
     assert gains.population == claims.THESE_MODELS
-    assert heads.claim is claims.SAME_HEADS
     # Both tasks have the same effects here, and so the same heads.
-    assert heads.numbers['shared'] == 2 and heads.verdict in (HOLDS, UNDECIDED)
+    assert heads.claim is claims.SAME_HEADS and heads.numbers['shared'] == 2
+    assert heads.verdict in (HOLDS, UNDECIDED)
     alone = claims_over_tasks({'rte': tasks['rte']})['tiny']
     assert [each.verdict for each in alone] == [claims.NOT_MEASURED] * 2
     # Models are told apart.
-    other = dataclasses.replace(
-        tuned, subject=dataclasses.replace(tuned.subject, task='rte', model='b')
-    )
+    subject = dataclasses.replace(tuned.subject, task='rte', model='b')
+    other = dataclasses.replace(tuned, subject=subject)
     assert set(claims_over_tasks({**tasks, 'b': [other]})) == {'tiny', 'b'}

@@ -18,11 +18,7 @@ from bert_secrets_jax.analyses.roles import (
 )
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.measure import statistics
-from bert_secrets_jax.measure.catalogue import (
-    CONFIDENCE,
-    GREATEST_AT_NEXT,
-    GREATEST_AT_PREVIOUS,
-)
+from bert_secrets_jax.measure.catalogue import CONFIDENCE, GREATEST_AT_NEXT, GREATEST_AT_PREVIOUS
 from bert_secrets_jax.measure.tables import HeadTable
 from tests.conftest import forward
 
@@ -82,20 +78,6 @@ def test_what_chance_does_is_no_role():
         uncertain = HeadTable(np.array(rarest), np.full((2, 3), spread), count)
         found = dataclasses.replace(few, tables={**few.tables, RAREST: uncertain})
         assert not found.of_heads['rare token'].any()
-
-
-def test_sentences_tell_which_model_was_pruned():
-    rng = np.random.default_rng(0)
-    found = dataclasses.replace(
-        roles_of(previous=[[0.95, 0.5, 0], [0.2, 0.9, 0]]),
-        stays={'gradient': rng.random((2, 3))}, heterogeneous=rng.random((2, 3)),
-        maps_of='fine-tuned',
-    )  # fmt: skip
-    assert 'in fine-tunings, heads with a role' in str(found)
-    (survivors,) = (each for each in found.findings() if each.name.startswith('survivors'))
-    assert survivors.numbers['maps_of'] == 'fine-tuned'
-    said = str(dataclasses.replace(found, pruned_finetuned=False))
-    assert 'gradient of the mask' in said and 'in fine-tunings' not in said
 
 
 def test_rare_words_of_texts(tokenizer):

@@ -10,8 +10,6 @@ from bert_secrets_jax.analyses.subnetworks import surviving_heads
 from bert_secrets_jax.pruning.subnetworks import subnetwork_masks, without_heads
 from tests.conftest import relative
 
-TRAINING = {'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}
-
 
 @pytest.fixture
 def found(results):
@@ -20,51 +18,32 @@ def found(results):
 
 def test_each_seed_is_trained_again(found, model, tuned, texts):
     assert found.seeds == (0, 1) and found.metric == tuned.metrics[0]
-    for place, (seed, each) in enumerate(zip(tuned.seeds, tuned.models, strict=True)):
-        good = surviving_heads(
-            each, texts[:12], found.metric, share=0.9, compute=bs.Compute(max_length=32)
-        )
-        masks = subnetwork_masks(good, seed=seed)
-        for kind, mask in masks.items():
-            np.testing.assert_array_equal(found.masks[kind][place], mask)
-        again = bs.finetune(
-            without_heads(model, masks['random']), texts, texts, seeds=(seed,), max_length=32,
-            metrics=tuned.metrics, **TRAINING,
-        )  # fmt: skip
-        assert found.retrained['random'][place] == pytest.approx(again.scores[0][found.metric])
-        assert found.full[place] == pytest.approx(tuned.scores[place][found.metric])
+    compute = bs.Compute(max_length=32)
+    good = surviving_heads(tuned.models[1], texts[:12], found.metric, share=0.9, compute=compute)
+    masks = subnetwork_masks(good, seed=1)
+    for kind, mask in masks.items():
+        np.testing.assert_array_equal(found.masks[kind][1], mask)
+    again = bs.finetune(
+        without_heads(model, masks['random']), texts, texts, seeds=(1,), max_length=32,
+        metrics=tuned.metrics, epochs=1, batch_size=8, learning_rate=1e-3,
+    )  # fmt: skip
+    assert found.retrained['random'][1] == pytest.approx(again.scores[0][found.metric])
+    assert found.full[1] == pytest.approx(tuned.scores[1][found.metric])
 
 
-def test_what_it_says(found):
-    sentences = str(found)
-    assert sentences.startswith(
-        'Subnetworks, trained again\nNot learnt: with seed 0, the full model'
-    )
+def test_equal_seeds_have_no_interval(found):
     frame = found.frames()['scores'].set_index('subnetwork')
     assert list(frame.index) == ['full model', 'good', 'random', 'bad']
     assert frame.loc['full model', 'difference_points'] == 0
     lead = 100 * (found.retrained['good'] - found.retrained['bad']).mean()
-    (beside,) = [each for each in found.findings() if each.name == 'good less bad, trained again']
-    assert beside.estimate == pytest.approx(lead)
-
-
-def test_equal_seeds_and_a_single_one_have_no_interval(found):
     same = {kind: np.full(2, 0.5) for kind in found.retrained}
-    equal = dataclasses.replace(found, retrained=same, full=np.full(2, 0.5)).findings()
-    (bad,) = [each for each in equal if each.name.startswith('good less bad')]
+    equal = dataclasses.replace(found, retrained=same, full=np.full(2, 0.5))
+    ours, bad = (
+        next(each for each in result.findings() if each.name.startswith('good less bad'))
+        for result in (found, equal)
+    )
+    assert ours.estimate == pytest.approx(lead)
     assert bad.estimate == 0 and np.isnan([bad.p, bad.low, bad.high]).all()
-    (one,) = [
-        dataclasses.replace(
-            found, seeds=(0,), full=found.full[:1], learnt=found.learnt[:1],
-            **{
-                name: {kind: each[:1] for kind, each in getattr(found, name).items()}
-                for name in ('pruned', 'retrained', 'masks')
-            },
-        )
-    ]  # fmt: skip
-    # More than the share, mostly: the size is one of ten.
-    assert ' heads, at least 90 % of the full score is left where' in str(one)
-    assert '1 seeds' not in str(one) and 'over' not in one.figures()['subnetworks'].caption
 
 
 def test_survivors_keep_the_share_of_the_score(tuned, texts):
@@ -74,17 +53,23 @@ def test_survivors_keep_the_share_of_the_score(tuned, texts):
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 
-def test_models_are_refused_before_they_are_pruned(model, tuned, texts):
-    shared = relative(model.config, 'albert')
-    albert = dataclasses.replace(model, bert=bs.Bert(shared))
-    with pytest.raises(ValueError, match='uses the same layer several times'):
-        bs.analyses.subnetworks(albert, tuned, texts, texts)
-    cut = bs.remove_heads(model, np.eye(3, 4))
-    with pytest.raises(ValueError, match='Heads were removed from this model'):
-        bs.analyses.subnetworks(cut, tuned, texts, texts)
-
-
-@pytest.mark.parametrize('share', [0.0, 1.0, 1.5])
-def test_shares_that_are_refused(model, tuned, texts, share):
-    with pytest.raises(ValueError, match='must be above 0 and below 1'):
-        bs.analyses.subnetworks(model, tuned, texts, texts, share=share)
+@pytest.mark.parametrize(
+    ('change', 'options', 'message'),
+    [
+        (
+            lambda model: dataclasses.replace(
+                model, bert=bs.Bert(relative(model.config, 'albert'))
+            ),
+            {},
+            'uses the same layer several times',
+        ),
+        (lambda model: bs.remove_heads(model, np.eye(3, 4)), {}, 'Heads were removed from this m'),
+        *(
+            (lambda model: model, {'share': share}, 'must be above 0 and below 1')
+            for share in (0.0, 1.0, 1.5)
+        ),
+    ],
+)
+def test_what_is_refused_before_anything_is_pruned(model, tuned, texts, change, options, message):
+    with pytest.raises(ValueError, match=message):
+        bs.analyses.subnetworks(change(model), tuned, texts, texts, **options)

@@ -26,13 +26,7 @@ from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A way to draw the data of a claim.
-
-    Attributes:
-      draw: A function of a generator and a margin that returns the verdict.
-      clear: The margin at which the claim is clearly true, and, negative, clearly false.
-      draws: The number of draws just beside the bound.
-    """
+    """Draws the verdict of a claim, clearly true at a margin and clearly false at its negative."""
 
     draw: Callable[[np.random.Generator, float], claims.Verdict]
     clear: float
@@ -156,23 +150,19 @@ def last_cls(rng, margin):
     )
 
 
-def few_heterogeneous(rng, margin):
-    """Maps of a class or not, on each example."""
-    shares = {'block': 0.06, 'heterogeneous': claims.MOST - margin - 0.06}
-    return claims.few_are_heterogeneous(
-        {
-            name: table((rng.random((200, 2, 3)) < share).astype(np.float64))
-            for name, share in shares.items()
-        }
-    )
+def few_heterogeneous(rng, margin, seeds=1):
+    """Maps of a class or not, on each example; fine-tunings differ."""
 
+    def classes():
+        other = 0.05 * rng.normal() * (seeds > 1)
+        shares = {'block': 0.06, 'heterogeneous': claims.MOST - margin - 0.06 + other}
+        maps = {name: rng.random((200, 2, 3)) < share for name, share in shares.items()}
+        return {name: table(each.astype(np.float64)) for name, each in maps.items()}
 
-def few_heterogeneous_of_seeds(rng, margin):
-    def seed():
-        share = claims.MOST - margin + 0.05 * rng.normal()
-        return table((rng.random((200, 2, 3)) < share).astype(np.float64))
-
-    return claims.few_are_heterogeneous({'heterogeneous': [seed() for _ in range(4)]})
+    if seeds == 1:
+        return claims.few_are_heterogeneous(classes())
+    runs = [classes() for _ in range(seeds)]
+    return claims.few_are_heterogeneous({name: [run[name] for run in runs] for name in runs[0]})
 
 
 def few_heterogeneous_mistaken(rng, margin):
@@ -233,10 +223,7 @@ def gains(rng, margin, seeds):
 
 
 def answered(rng, gains, losses, examples) -> claims.Effects:
-    """Effects of masks [M] that mend and spoil these shares of all answers, on accuracy.
-
-    What `significance.assess` computes: exact p-values and score intervals.
-    """
+    """Effects on accuracy of masks [M] that mend and spoil these shares, as `assess` has them."""
     gained, lost = (rng.binomial(examples, np.asarray(each)) for each in (gains, losses))
     difference, changed = (gained - lost) / examples, gained + lost
     counts = np.stack([0 * gained, gained, lost, examples - changed], axis=1).astype(float)
@@ -435,7 +422,7 @@ WORLDS = {
     'features': World(features, 0.08),
     'last [CLS]': World(last_cls, 0.1),
     'few heterogeneous': World(few_heterogeneous, 0.3),
-    'few heterogeneous, seeds': World(few_heterogeneous_of_seeds, 0.3),
+    'few heterogeneous, seeds': World(partial(few_heterogeneous, seeds=4), 0.3),
     'few heterogeneous, mistaken': World(few_heterogeneous_mistaken, 0.3, draws=100),
     'frames': World(frames, 0.05),
     'position': World(position, 0.05),

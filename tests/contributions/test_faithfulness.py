@@ -43,10 +43,7 @@ def tested(model, scores, tmp_path_factory):
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
     folder = tmp_path_factory.mktemp('unfinished')
     return faithfulness(
-        model,
-        encoded,
-        scores,
-        compute=bs.Compute(max_length=24, folder=folder),
+        model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder)
     ), folder
 
 
@@ -120,12 +117,7 @@ def test_gradients_are_those_of_the_model(model):
 @pytest.mark.slow
 def test_devices_share_the_examples(model, scores):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ('data',))
-    shared = token_scores(
-        model,
-        TEXTS,
-        compute=bs.Compute(max_length=24, mesh=mesh),
-        seed=3,
-    )
+    shared = token_scores(model, TEXTS, compute=bs.Compute(max_length=24, mesh=mesh), seed=3)
     for method, mine in scores.scores.items():
         for each, other in zip(mine, shared.scores[method], strict=True):
             np.testing.assert_allclose(each, other, atol=1e-5)
@@ -150,17 +142,12 @@ def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
     method = METHODS.index('gradient x input')
     for text in (0, 4):
         length = encoded.lengths[text]
-        ids, types = (each[text, :length] for each in (encoded.input_ids, encoded.token_type_ids))
+        given = [each[text, :length] for each in (encoded.input_ids, encoded.token_type_ids)]
         places = np.flatnonzero(~encoded.special[text, :length])
-        whole = run(model, ids, types)
+        without = lambda lost, given=given: run(model, *(np.delete(each, lost) for each in given))
+        whole = without([])
         top = whole.argmax()
-        effects = np.array(
-            [
-                margin(whole, top)
-                - margin(run(model, np.delete(ids, place), np.delete(types, place)), top)
-                for place in places
-            ]
-        )
+        effects = np.array([margin(whole, top) - margin(without(each), top) for each in places])
         np.testing.assert_allclose(found.effects[text][places], effects, atol=1e-4)
         assert not found.effects[text][encoded.special[text, :length]].any()
         score = scores.scores['gradient x input'][text][places]
@@ -171,19 +158,16 @@ def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
                 (found.comprehensiveness, best),
                 (found.sufficiency, np.setdiff1d(places, best)),
             ):
-                left = run(model, np.delete(ids, lost), np.delete(types, lost))
-                fall = scipy.special.softmax(whole)[top] - scipy.special.softmax(left)[top]
-                np.testing.assert_allclose(measure[method, column, text], fall, atol=2e-5)
+                before, after = (
+                    scipy.special.softmax(each)[top] for each in (whole, without(lost))
+                )
+                fall = measure[method, column, text]
+                np.testing.assert_allclose(fall, before - after, atol=2e-5)
         if len(places) >= 3:
-            spearman = scipy.stats.spearmanr
-            np.testing.assert_allclose(
-                found.rank[method, text],
-                spearman(np.abs(score), np.abs(effects)).statistic,
-                atol=1e-9,
-            )
-            np.testing.assert_allclose(
-                found.signed[method, text], spearman(score, effects).statistic, atol=1e-9
-            )
+            rank = lambda *given: scipy.stats.spearmanr(*given).statistic
+            absolute = rank(np.abs(score), np.abs(effects))
+            np.testing.assert_allclose(found.rank[method, text], absolute, atol=1e-9)
+            np.testing.assert_allclose(found.signed[method, text], rank(score, effects), atol=1e-9)
     assert np.isnan(found.rank[:, 4]).all() and found.tokens.tolist()[3:] == [3, 2]
     unsigned = [row for row, name in enumerate(METHODS) if name not in SIGNED]
     assert np.isnan(found.signed[unsigned]).all()
@@ -193,12 +177,7 @@ def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
     found, folder = tested
     monkeypatch.setattr(module.Descent, 'steps', None)
     encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
-    again = faithfulness(
-        model,
-        encoded,
-        scores,
-        compute=bs.Compute(max_length=24, folder=folder),
-    )
+    again = faithfulness(model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder))
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
 
 
@@ -215,36 +194,33 @@ def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
         )
 
 
-def test_regressions_and_models_without_classifier(model, untyped):
-    value = prediction_weights(jnp.ones((2, 1)))
-    np.testing.assert_array_equal(value, np.ones((2, 1)))
-    bare = dataclasses.replace(model.config, label_names=())
-    with pytest.raises(ValueError, match='this model has none'):
-        token_scores(dataclasses.replace(model, bert=bs.Bert(bare)), ['the cat'])
-    with pytest.raises(ValueError, match="Methods are a list of 'random'"):
-        token_scores(model, ['the cat'], methods=['saliency'])
-    with pytest.raises(ValueError, match="not 'rollout'"):
-        token_scores(model, ['the cat'], methods='rollout')
-    with pytest.raises(ValueError, match="Did you mean 'ALTI'"):
-        token_scores(model, ['the cat'], methods=['alti'])
-
-
 @pytest.mark.parametrize(
-    'shares', [(), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None]
+    ('call', 'message'),
+    [
+        (lambda model: token_scores(model, ['a'], methods=['saliency']), "list of 'random'"),
+        (lambda model: token_scores(model, ['a'], methods='rollout'), "not 'rollout'"),
+        (lambda model: token_scores(model, ['a'], methods=['alti']), "Did you mean 'ALTI'"),
+        (lambda model: token_scores(without_classifier(model), ['a']), 'this model has none'),
+        (lambda model: bs.analyses.attribution(model, ['a'], shares=(1.0,)), 'Shares are a list'),
+        (lambda model: bs.analyses.attribution(model, ['a'], shown=-1), 'shown is the number of t'),
+        *(
+            (lambda model, shares=shares: module.check_shares(shares), 'numbers between 0 and 1')
+            for shares in ((), (0.5, 0.1, 0.1), (0.0, 0.5), (1.0,), 0.5, '0.5', ('a',), None)
+        ),
+    ],
 )
-def test_shares_are_a_list_of_numbers(shares):
-    with pytest.raises(ValueError, match='Shares are a list of numbers between 0 and 1'):
-        module.check_shares(shares)
+def test_what_does_not_fit_is_named(model, untyped, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model)
 
 
-def test_arguments_are_checked_before_anything_is_computed(model, scores):
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
-    with pytest.raises(ValueError, match='Shares are a list'):
-        faithfulness(model, encoded, scores, shares=(1.0,))
-    with pytest.raises(ValueError, match='Shares are a list'):
-        bs.analyses.attribution(model, ['the cat'], shares=(1.0,))
-    with pytest.raises(ValueError, match='shown is the number of texts'):
-        bs.analyses.attribution(model, ['the cat'], shown=-1)
+def without_classifier(model):
+    config = dataclasses.replace(model.config, label_names=())
+    return dataclasses.replace(model, bert=bs.Bert(config))
+
+
+def test_a_regression_has_its_value():
+    np.testing.assert_array_equal(prediction_weights(jnp.ones((2, 1))), np.ones((2, 1)))
 
 
 def test_what_is_the_same_in_all_texts_is_not_told_apart():

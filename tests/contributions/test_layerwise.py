@@ -1,7 +1,4 @@
-"""Contributions within layers and to logits, beside NumPy in float64 with all vectors written out.
-
-One compiled function of each model gives them all.
-"""
+"""Contributions within layers and to logits, beside NumPy with all vectors written out."""
 
 import dataclasses
 import functools

@@ -56,16 +56,6 @@ def test_flow_is_the_least_cut(read):
     assert np.ptp(found) > 0.05
 
 
-def test_flow_is_that_of_another_library():
-    networkx = pytest.importorskip('networkx')
-    matrices = random_graph(4, 7, seed=2)
-    graph = networkx.DiGraph()
-    for layer, above, below in np.ndindex(matrices.shape):
-        graph.add_edge((layer + 1, above), (layer, below), capacity=matrices[layer, above, below])
-    expected = [networkx.maximum_flow_value(graph, (4, 0), (0, sink)) for sink in range(7)]
-    np.testing.assert_allclose(flow(matrices, np.eye(7)[0]), expected, atol=1e-7)
-
-
 def test_flow_through_whole_pipes_is_exact():
     """The greatest capacities that there are: nothing overflows."""
     matrices = np.broadcast_to(np.eye(5), (3, 5, 5))

@@ -37,11 +37,7 @@ def run(program, *arguments, ok=True, package='experiments', **environment):
 
 @pytest.fixture
 def run_here(monkeypatch):
-    """Return `run` within this process, for tests of what programs compute.
-
-    What it compiles is shared with other tests, and figures are empty. As a user starts them,
-    programs are run by the other tests.
-    """
+    """Return `run` within this process, which shares what is compiled; figures are empty."""
     empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
     monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
     monkeypatch.setattr(conversation, 'enable_cache', str)
@@ -126,13 +122,7 @@ def read(path) -> list[dict]:
 
 
 def check_lines(names, lines, workdir):
-    """Run what a page shows of Python, and hold each result against the CSV files of the run.
-
-    Args:
-      names: The statements at the end of the page.
-      lines: The line of each section, by its name.
-      workdir: The folder of the run.
-    """
+    """Run the names and lines of Python that a page shows; each result is that of the CSV files."""
     space = {}
     exec(names, space)
     for section in SECTIONS:

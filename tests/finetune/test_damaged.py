@@ -93,7 +93,8 @@ def test_damaged_files_are_named_and_computed_again(pretrained, finished, folder
 @pytest.mark.parametrize(
     ('damage', 'file'),
     [
-        *((each, checkpoint) for each in DAMAGES),
+        (truncated, checkpoint),
+        (flipped, checkpoint),
         (emptied, lambda folder: folder / 'checkpoint.json'),
     ],
 )
@@ -120,9 +121,8 @@ def test_killed_while_the_checkpoint_before_is_removed(pretrained, finished, fol
     assert [path.name for path in (folder / 'checkpoints').iterdir()] == [latest.name]
 
 
-@pytest.mark.parametrize('damage', DAMAGES)
-def test_nobody_goes_on_with_a_folder_of_unknown_inputs(pretrained, finished, folder, damage):
-    damage(folder / 'inputs.json')
+def test_nobody_goes_on_with_a_folder_of_unknown_inputs(pretrained, finished, folder):
+    truncated(folder / 'inputs.json')
     with pytest.raises(ValueError, match=r'inputs\.json is damaged .* choose another folder'):
         finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
     # The programs, whose folder it is, compute it again.

@@ -21,7 +21,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     with_classifier,
 )
-from tests.conftest import WORDS, relative
+from tests.conftest import WORDS, rarely, relative
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
 SETTINGS = {
@@ -103,41 +103,37 @@ def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):
             with_classifier(pretrained, names)
 
 
-@pytest.mark.parametrize('start', ['pretrained', 'random'])
+@pytest.mark.parametrize('start', rarely(['pretrained', 'random'], often=['pretrained']))
 def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     """As a program would do it by hand from a folder, with the same bits."""
     save_pretrained(pretrained, tmp_path)
     seeds = (5, 3)
-    loaded = [
-        from_pretrained(tmp_path, label_names=('LABEL_0', 'LABEL_1'), seed=seed) for seed in seeds
-    ]
+    names = ('LABEL_0', 'LABEL_1')
+    loaded = [from_pretrained(tmp_path, label_names=names, seed=seed) for seed in seeds]
     bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
     params = [each.params for each in loaded]
     if start == 'random':
         params = [init_params(bert, seed) for seed in seeds]
+    labels = [np.array([example.label for example in examples]) for examples in (TRAIN, DEV)]
+    train_ids = [example.id for example in TRAIN]
+    encoded = tokenize(tokenizer, TRAIN, max_length=16), encode(tokenizer, DEV, max_length=16)
     data = Data(
-        train=tokenize(tokenizer, TRAIN, max_length=16),
-        train_labels=np.array([example.label for example in TRAIN]),
-        train_ids=[example.id for example in TRAIN],
-        dev=encode(tokenizer, DEV, max_length=16),
-        dev_labels=np.array([example.label for example in DEV]),
-        metrics=('f1', 'accuracy'),
-    )
-    last = {}
+        train=encoded[0], train_labels=labels[0], train_ids=train_ids, dev=encoded[1],
+        dev_labels=labels[1], metrics=('f1', 'accuracy'),
+    )  # fmt: skip
+    saved = {}
 
     def save(seed, which, params):
-        if which == 'last':
-            last[seed] = params
+        saved[seed, which] = params
 
     config = FinetuneConfig(**SETTINGS | {'seeds': seeds})
     history = train_runs(bert, params, data, config, save=save)
     found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
-    assert found.start == start and found.seeds == seeds
-    assert found.history == history
+    assert (found.start, found.seeds, found.history) == (start, seeds, history)
     for rows in (found.first_scores, found.scores, found.best_scores):
         assert tuple(row['seed'] for row in rows) == seeds
     for seed, model in zip(seeds, found.models, strict=True):
-        assert_same(model, Pretrained(bert, last[seed], tokenizer))
+        assert_same(model, Pretrained(bert, saved[seed, 'last'], tokenizer))
 
 
 def test_what_it_returns(tuned):
@@ -212,27 +208,16 @@ def test_every_seed_must_have_learnt(tuned):
     assert dataclasses.replace(both, seeds=(0,), history=rows[:1]).learnt
 
 
-@pytest.mark.slow
-def test_an_accuracy_is_there_whatever_the_metrics_are(pretrained):
-    settings = SETTINGS | {'epochs': 1}
-    found = finetune(pretrained, TRAIN, DEV, metrics=('f1',), **settings)
-    assert found.metrics == ('f1',) and found.scores[0]['score'] == found.scores[0]['f1']
-    assert 0 <= found.scores[0]['accuracy'] <= 1
-    found = finetune(
-        pretrained, as_regression(TRAIN), as_regression(DEV), metrics=['spearman'], **settings
-    )
-    assert 'pearson' in found.scores[0]
-    assert found.scores[0]['score'] == found.scores[0]['spearman']
-
-
 def test_a_regression(pretrained):
     found = finetune(pretrained, as_regression(TRAIN), as_regression(TRAIN), **SETTINGS)
     assert found.label_names == ('score',) and found.metrics == ('pearson', 'spearman')
     assert np.isnan(found.larger_class)
     assert found.models[0].config.num_labels == 1
-    # Whole numbers are values too where there is one name.
-    found = finetune(pretrained, TRAIN, DEV, label_names=['score'], **SETTINGS)
-    assert found.metrics == ('pearson', 'spearman')
+    # Whole numbers are values too where there is one name; Pearson's r is there in any case.
+    options = SETTINGS | {'metrics': ['spearman']}
+    found = finetune(pretrained, TRAIN, DEV, label_names=['score'], **options)
+    assert found.metrics == ('spearman',) and 'pearson' in found.scores[0]
+    assert found.scores[0]['score'] == found.scores[0]['spearman']
 
 
 def test_an_existing_classifier_is_replaced(pretrained, tuned):
@@ -275,37 +260,32 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
 def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
     settings = SETTINGS | {'epochs': 1, 'folder': tmp_path}
     finetune(pretrained, TRAIN, DEV, **settings)
-    for changes, message in (
-        ({'learning_rate': 1e-3}, 'with learning_rate=0.005, not 0.001: choose another folder'),
-        ({'seeds': 1}, r'with seeds=\[0, 1\], not \[0\]'),
-        ({'start': 'random'}, "start='pretrained', not 'random'"),
-        ({'label_names': ('a', 'b')}, 'label_names='),
+    moved = jax.tree.map(lambda leaf: leaf + 1e-3, pretrained.params)
+    other = dataclasses.replace(pretrained, params=moved)
+    for model, train_on, dev, changes, message in (
+        (pretrained, TRAIN, DEV, {'learning_rate': 1e-3}, 'learning_rate=0.005, not 0.001: ch'),
+        (pretrained, TRAIN, DEV, {'seeds': 1}, r'with seeds=\[0, 1\], not \[0\]'),
+        (pretrained, TRAIN, DEV, {'start': 'random'}, "start='pretrained', not 'random'"),
+        (pretrained, TRAIN, DEV, {'label_names': ('a', 'b')}, 'label_names='),
+        (pretrained, TRAIN[1:], DEV, {}, 'another list of training examples'),
+        (pretrained, TRAIN, relabelled(DEV, 1 - DEV[0].label), {}, 'another list of dev examples'),
+        (other, TRAIN, DEV, {}, 'another model'),
     ):
         with pytest.raises(ValueError, match=message):
-            finetune(pretrained, TRAIN, DEV, **settings | changes)
-    with pytest.raises(ValueError, match='another list of training examples'):
-        finetune(pretrained, TRAIN[1:], DEV, **settings)
-    with pytest.raises(ValueError, match='another list of dev examples'):
-        finetune(pretrained, TRAIN, relabelled(DEV, 1 - DEV[0].label), **settings)
-    changed = jax.tree.map(lambda leaf: leaf + 1e-3, pretrained.params)
-    with pytest.raises(ValueError, match='another model'):
-        finetune(dataclasses.replace(pretrained, params=changed), TRAIN, DEV, **settings)
+            finetune(model, train_on, dev, **settings | changes)
     (tmp_path / 'inputs.json').unlink()
     with pytest.raises(ValueError, match='of another version'):
         finetune(pretrained, TRAIN, DEV, **settings)
-    (tmp_path / 'outcome.json').write_text('{}')
-    with pytest.raises(ValueError, match='outcome.json is damaged'):
-        Finetuned.load(tmp_path)
 
 
 def test_the_dev_examples_have_a_limit_of_their_own(pretrained):
-    settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4)}
+    settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4), 'metrics': ('f1',)}
     few = finetune(pretrained, TRAIN, DEV, max_dev_examples=6, **settings)
     assert few.dev_examples == 6 and few.train_examples == 30
     chosen = sorted(np.random.default_rng(3).permutation(16)[:6])
-    same = finetune(pretrained, TRAIN, [DEV[index] for index in chosen], **settings)
-    assert few == same
-    assert finetune(pretrained, TRAIN, DEV, max_dev_examples=99, **settings).dev_examples == 16
+    assert few == finetune(pretrained, TRAIN, [DEV[index] for index in chosen], **settings)
+    # An accuracy is there whatever the metrics are.
+    assert few.scores[0]['score'] == few.scores[0]['f1'] and 'accuracy' in few.scores[0]
 
 
 class NotTrained(Exception):
@@ -324,27 +304,20 @@ def placed(label):
         ({'start': 'scratch'}, "start='scratch' must be 'pretrained' or 'random'"),
         ({'max_dev_examples': -1}, 'max_dev_examples=-1 must be a whole number, 0 for all'),
         ({'metrics': ('f1', 'pearson')}, "metric 'pearson' is not for 2 classes; choose among"),
-        ({'metrics': ('rouge',)}, "metric 'rouge' is not for 2 classes"),
         ({'metrics': 'f1'}, "metrics='f1' must be a sequence"),
         ({'metrics': ()}, 'must be a sequence of at least one name'),
         ({'metrics': ('f1',), 'label_names': ('a', 'b', 'c')}, "'f1' is not for 3 classes"),
-        ({'label_names': ()}, 'label_names=.* must be a sequence of at least one name'),
         ({'max_length': 64}, 'padded to .* the model has 4 positions: give max_length=4, not 64'),
         ({'train': []}, 'Training examples: there are none'),
         ({'dev': []}, 'Dev examples: there are none'),
         ({'train': relabelled(TRAIN, 0, None)}, 'Training example train/1 has no label'),
         ({'dev': [Example('the cat', 'a dog')]}, 'Dev example text/0 has no label'),
         ({'train': relabelled(TRAIN, 'yes')}, "Training example train/0 has the label 'yes'"),
-        ({'train': relabelled(TRAIN, 0.5, float('nan'))}, 'train/1 has the label nan'),
-        ({'train': relabelled(TRAIN, -1)}, 'train/0 has the label -1, and the classes are 0 to 1'),
         ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
-        ({'dev': relabelled(DEV, 0.5)}, 'Dev example dev/0 has the label 0.5'),
         ({'train': relabelled(TRAIN, *[0] * 30)}, 'All training labels are 0: at least two'),
         # By file and line, where there are any.
-        ({'train': [*TRAIN[:-1], placed(-1)]}, r'Training example mine\.csv, line 31 has the'),
         ({'train': [*TRAIN[:-1], placed(10**9)]}, r'mine\.csv, line 31 .* are 0 to 999'),
         ({'dev': [placed(2), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
-        ({'dev': [placed(0.5), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),
         (
             {'dev': [dataclasses.replace(example, text_b=None) for example in DEV]},
             'both be single texts or both be pairs: train/0 and dev/0 differ',

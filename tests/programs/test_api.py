@@ -2,13 +2,25 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 
 TEXTS = ['the cat saw a dog .', 'she ran and he ran .', 'a big red house']
-SETTINGS = {'encoding.max_length': 24, 'linguistics.pipeline': ''}
+OWN = 'tests.programs.test_api:first_half'
+SETTINGS = {
+    'encoding.max_length': 24, 'linguistics.pipeline': '', 'statistics': ('[SEP]', OWN)
+}  # fmt: skip
+
+
+def first_half(attentions, marks):
+    """A statistic of one's own: attention to the first half of the tokens."""
+    tokens = marks['token']
+    first = tokens & (jnp.cumsum(tokens) <= tokens.sum() / 2)
+    received = (attentions * first[None, None, None]).sum(-1) * tokens[None, None]
+    return received.sum(-1) / tokens.sum(), jnp.ones(())
 
 
 @pytest.fixture(scope='module')
@@ -24,12 +36,15 @@ def test_texts_become_a_page(model, out):
     assert str(found.path) in found._repr_html_()
     assert list(found.results) == ['special_tokens', 'claims']
     batches = bs.encode(model.tokenizer, TEXTS, max_length=24)
-    expected = bs.collect(model, batches, ['[SEP]'])['[SEP]']
-    table = found.results['special_tokens'].tables['[SEP]']
-    np.testing.assert_allclose(table.mean, expected.mean, atol=2e-6)
-    assert table.count == 3
-    assert {'special_tokens_heads', 'claims'} <= set(bs.read_results(out))
-    assert 'Texts: texts.jsonl.' in found.path.read_text()
+    for name, expected in bs.collect(model, batches, ['[SEP]', OWN]).items():
+        table = found.results['special_tokens'].tables[name]
+        np.testing.assert_allclose(table.mean, expected.mean, atol=2e-6)
+        assert table.count == 3 and np.ptp(table.mean) > 0
+    frames = bs.read_results(out)
+    assert {'special_tokens_heads', 'claims'} <= set(frames)
+    assert frames['special_tokens_heads']['statistic'].unique().tolist() == ['[SEP]', OWN]
+    page = found.path.read_text()
+    assert 'Texts: texts.jsonl.' in page and '<td>first half, greatest</td>' in page
 
 
 def test_again_it_is_read(model, out):

@@ -1,9 +1,7 @@
 """Gates in a run: trained once, kept, and trained anew when what they depend on changes."""
 
-import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.programs import study as studies
 from bert_secrets_jax.programs.report import write_report
@@ -19,45 +17,27 @@ def small(small):
     return small
 
 
-@pytest.fixture
-def trained(monkeypatch):
-    """The coefficients of every training."""
-    calls, train = [], studies.train_gates
+@pytest.mark.slow
+def test_gates_are_trained_once(small, monkeypatch):
+    """Other metrics score the same models; another price is another training."""
+    trained, train = [], studies.train_gates
 
     def counted(*arguments, **settings):
-        calls.append(settings['coefficients'])
+        trained.append(settings['coefficients'])
         return train(*arguments, **settings)
 
     monkeypatch.setattr(studies, 'train_gates', counted)
-    return calls
-
-
-@pytest.mark.slow
-def test_gates_are_trained_once(small, trained):
     write_report([small], ['gates'])
-    assert trained == [(0.01, 0.1)]
-    for name in ('gates_runs.csv', 'gates_heads.csv', 'gates_values.csv', 'gates_course.csv'):
-        assert (small.folder / name).exists()
-    for name in ('gates_scores', 'gates_open', 'gates_course'):
-        assert (small.folder / 'figures' / f'{name}.pdf').exists()
     assert '<h2>Gates of heads</h2>' in (small.folder / 'report.html').read_text()
     # Unfinished work is removed.
     assert not list(small.folder.glob('unfinished/trained*'))
-    ours = SECTIONS['gates'].answer(Study(small.config, small.folder, read_only=True), {})
-    # The same as the library's.
-    theirs = bs.analyses.gates(
-        small.finetuned('pretrained'), small.train, small.dev, coefficients=(0.01, 0.1), epochs=1,
-        batch_size=8, max_length=24, subject=small.subject,
-    )  # fmt: skip
-    np.testing.assert_allclose(ours.log_alpha, theirs.log_alpha, atol=1e-4)
-    assert ours.metric == 'f1' and len(trained) == 1
-    # Other metrics score the same models; another price is another training.
-    small.config.data.metrics = 'accuracy'
-    assert SECTIONS['gates'].answer(Study(small.config, small.folder), {}).metric == 'accuracy'
-    small.config.gates.coefficients = '0.1'
-    small.config.data.metrics = ''
-    SECTIONS['gates'].answer(Study(small.config, small.folder), {})
-    assert trained[-1] == (0.1,)
+    for metrics, prices, metric in (
+        ('', '0.01, 0.1', 'f1'), ('accuracy', '0.01, 0.1', 'accuracy'), ('', '0.1', 'f1')
+    ):  # fmt: skip
+        small.config.data.metrics, small.config.gates.coefficients = metrics, prices
+        found = SECTIONS['gates'].answer(Study(small.config, small.folder), {})
+        assert found.metric == metric
+    assert trained == [(0.01, 0.1), (0.1,)]
 
 
 def test_they_are_no_part_of_a_report_unless_they_are_asked_for(small):

@@ -59,22 +59,29 @@ def test_all_that_is_wrong_is_named_at_once():
         assert name in str(refusal.value)
 
 
-def test_micro_batches_divide_the_batch():
+@pytest.mark.parametrize(
+    ('group', 'name', 'value', 'message'),
+    [
+        ('train', 'micro_batch', 5, r'train\.micro_batch=5 must divide train\.batch_size=32'),
+        *(
+            (
+                'importance',
+                'permutations',
+                wrong,
+                rf'^importance\.permutations={wrong} must be even',
+            )
+            for wrong in (1, 2, 3, 21)
+        ),
+    ],
+)
+def test_numbers_that_do_not_fit_are_named(group, name, value, message):
+    """That is told before models are fine-tuned."""
     config = base.get_config()
-    config.train.micro_batch = 5
-    with pytest.raises(ValueError, match=r'train\.micro_batch=5 must divide train\.batch_size=32'):
-        ranges.check(config)
-
-
-@pytest.mark.parametrize('wrong', [1, 2, 3, 21])
-def test_permutations_come_in_pairs(wrong):
-    """That is told before models are fine-tuned whose heads are to be scored."""
-    config = base.get_config()
-    config.importance.permutations = wrong
-    with pytest.raises(ValueError, match=rf'^importance\.permutations={wrong} must be even and at'):
-        ranges.check(config)
     config.importance.permutations = 4
     ranges.check(config)
+    config[group][name] = value
+    with pytest.raises(ValueError, match=message):
+        ranges.check(config)
 
 
 def test_a_program_ends_before_anything_is_written(tmp_path):

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from tests import conftest
 from tests.conftest import random_params
 
 PAIRS = [
-    ('the cat saw a dog , and it ran .', 'she liked the small bird .'),
-    ('he ran', 'the old teacher never slept'),
-    ('a red house .', 'the bird saw it , and he ran , too .'),
+    *conftest.PAIRS,
     ('she never liked it', 'the dog chased the cat .'),
     ('the old tree', 'he saw it .'),
 ]

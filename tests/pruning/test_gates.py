@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.special
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import loop
@@ -79,15 +77,6 @@ def test_settled_gates_are_those_of_the_published_code():
     assert ((found > 0) & (found < 1) == (np.abs(levels) < edge)).all()
 
 
-@settings(max_examples=50)
-@given(key=st.integers(0, 2**31), low=st.floats(-8, 8, width=32), by=st.floats(0, 4, width=32))
-def test_a_greater_log_alpha_opens_a_gate_whatever_the_noise(key, low, by):
-    draw = lambda level: float(sample_gates(jax.random.key(key), at(level))[0, 0])
-    assert 0 <= draw(low) <= draw(low + by) <= 1
-    assert probability_open(at(low))[0, 0] <= probability_open(at(low + by))[0, 0]
-    assert settled_gates(at(low))[0, 0] <= settled_gates(at(low + by))[0, 0]
-
-
 @pytest.fixture(scope='module')
 def world(config, tokenizer):
     """A model in which all heads but two put out nothing, and texts labelled by that model."""
@@ -121,18 +110,6 @@ def world(config, tokenizer):
 @pytest.fixture(scope='module')
 def gated(world):
     return train_gates(*world, coefficients=(0.0, 0.02, 50.0), seeds=2, **HOW | {'epochs': 12})
-
-
-def test_in_the_world_both_heads_matter(world):
-    model, _, dev = world
-    batches = bs.encode(model.tokenizer, dev, max_length=16)
-    masks = np.concatenate(
-        [np.ones((1, 3, 4)), bs.masks.disable(model.config, [[h] for h in ALIVE])]
-    )
-    swept = bs.sweep(model, batches, masks, baseline='zero')
-    labels = np.array([each.label for each in dev])
-    accuracy = (swept.predictions == labels).mean(axis=1)
-    assert accuracy[0] == 1 and (accuracy[1:] < 0.9).all()
 
 
 def test_heads_that_matter_stay_open_and_the_others_close(gated):
@@ -178,10 +155,8 @@ def together(world):
     return train_gates(*world, coefficients=(0.0, 0.02), seeds=(3, 4), **HOW)
 
 
-@pytest.mark.parametrize('seed', [3, 4])
-@pytest.mark.parametrize('coefficient', [0.0, 0.02])
-def test_runs_together_equal_each_alone(world, together, coefficient, seed):
-    row = [(0.0, 3), (0.0, 4), (0.02, 3), (0.02, 4)].index((coefficient, seed))
+@pytest.mark.parametrize(('row', 'coefficient', 'seed'), [(0, 0.0, 3), (3, 0.02, 4)])
+def test_runs_together_equal_each_alone(world, together, row, coefficient, seed):
     alone = train_gates(*world, coefficients=(coefficient,), seeds=(seed,), **HOW)
     np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[row], atol=2e-3)
     assert np.abs(together.log_alpha[0] - together.log_alpha[1]).max() > 1e-3
@@ -265,14 +240,8 @@ def test_a_folder_of_something_else_is_refused(world, tmp_path):
     ('changes', 'message'),
     [
         ({'coefficients': ()}, 'must be different numbers, each at least 0, at least one'),
-        ({'coefficients': (0.1, 0.1)}, 'must be different numbers'),
         ({'coefficients': (-0.1,)}, 'must be different numbers, each at least 0'),
-        ({'coefficients': (np.nan,)}, 'must be different numbers'),
-        (
-            {'gate_learning_rate': 0.0},
-            'gate_learning_rate=0.0 must be a number from 0 to .* but not 0',
-        ),
-        ({'initial': np.inf}, 'initial=inf must be a number from'),
+        ({'gate_learning_rate': 0.0}, 'gate_learning_rate=0.0 must be a number'),
         ({'epochs': 0}, 'epochs=0 must be a whole number'),
         ({'seeds': 0}, 'must be different numbers, at least one'),
     ],

@@ -165,12 +165,6 @@ def test_layers_that_do_not_end_with_layer_norm_are_refused(config, model_type):
             use(model)
 
 
-@pytest.mark.parametrize('sigma', [0, -1.0, math.inf, math.nan])
-def test_bounds_that_are_none(model_of, sigma):
-    with pytest.raises(ValueError, match='must be a number above 0'):
-        find_outliers(model_of(), sigma=sigma)
-
-
 def test_disabled_as_by_hand(model_of, inputs):
     """Hidden states and logits of a BERT written in NumPy, whose two parameters are set to 0."""
     model = model_of()
@@ -246,17 +240,29 @@ def test_sets_and_texts_at_once_change_nothing(model_of):
         np.testing.assert_array_equal(hidden, found[0][1])
 
 
-@pytest.mark.parametrize('wrong', [[24], [-1], [1.0], [True], [2, 2], ['1']])
-def test_dimensions_that_there_are_not(model_of, wrong, untyped):
-    with pytest.raises(ValueError, match='different whole numbers from 0 to 23, not'):
-        without_dimensions(model_of(), wrong)
+PLAIN = {'label_names': ()}
 
 
-def test_models_that_answer_nothing(model_of):
-    with pytest.raises(ValueError, match='no head of a masked LM'):
-        losses_without(model_of(), TEXTS, [[]])
-    with pytest.raises(ValueError, match='no classifier of whole texts'):
-        logits_without(model_of(label_names=()), TEXTS, [[]])
+@pytest.mark.parametrize(
+    ('call', 'changes', 'message'),
+    [
+        *(
+            (lambda model, sigma=sigma: find_outliers(model, sigma=sigma), {}, 'a number above 0')
+            for sigma in (0, -1.0, math.inf, math.nan)
+        ),
+        *(
+            (lambda model, wrong=wrong: without_dimensions(model, wrong), {}, 'from 0 to 23')
+            for wrong in ([24], [-1], [1.0], [True], [2, 2], ['1'])
+        ),
+        (lambda model: losses_without(model, TEXTS, [[]]), {}, 'no head of a masked LM'),
+        (lambda model: logits_without(model, TEXTS, [[]]), PLAIN, 'no classifier of whole texts'),
+        (lambda model: random_sets(5, [], draws=3), {}, 'there is no set of'),
+        (lambda model: random_sets(5, [0, 1, 2], draws=3), {}, 'there is no set of'),
+    ],
+)
+def test_what_does_not_fit_is_named(model_of, untyped, call, changes, message):
+    with pytest.raises(ValueError, match=message):
+        call(model_of(**changes))
 
 
 @given(st.integers(2, 30), st.integers(1, 4), st.integers(1, 60), st.integers(0, 99))
@@ -279,12 +285,6 @@ def test_each_dimension_is_drawn_as_often_as_any_other():
     assert (counts[:2] == 0).all()
     # A thousand of each, with a standard deviation below 30.
     assert np.abs(counts[2:] - 1000).max() < 120
-
-
-@pytest.mark.parametrize('dimensions', [[], [0, 1, 2]])
-def test_no_set_to_compare_with(dimensions):
-    with pytest.raises(ValueError, match='there is no set of'):
-        random_sets(5, dimensions, draws=3)
 
 
 def test_the_rank_among_random_sets():

@@ -4,12 +4,9 @@ import dataclasses
 import itertools
 import math
 
-import jax
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.pruning.shapley import (
@@ -75,36 +72,6 @@ def test_all_permutations_give_the_exact_values():
     assert np.abs(found.of_pairs - found.values).max() > 0.3
 
 
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10**6), layers=st.integers(1, 3), heads=st.integers(1, 2))
-def test_values_add_up_to_what_all_heads_have_over_none(seed, layers, heads):
-    count = layers * heads
-    game = random_game(count, 5, seed)
-    found = play(game, draw_permutations(count, 6, seed=seed), (layers, heads))
-    difference = game[frozenset(range(count))] - game[frozenset()]
-    np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
-    np.testing.assert_allclose(found.of_pairs.sum(axis=(1, 2)), difference.mean(), atol=1e-12)
-    np.testing.assert_allclose(found.of_examples.sum(axis=(1, 2)), difference, atol=1e-12)
-    np.testing.assert_allclose(found.of_examples.mean(axis=0), found.values, atol=1e-12)
-
-
-def test_of_independent_heads_each_pair_is_exact():
-    """Chance affects neither a head's own share nor, thanks to reversal, that of pairs of heads."""
-    rng = np.random.default_rng(1)
-    alone, together = rng.normal(size=6), rng.normal(size=(6, 6))
-    game = {
-        frozenset(members): np.array(
-            [alone[list(members)].sum() + together[np.ix_(members, members)].sum()]
-        )
-        for size in range(7)
-        for members in itertools.combinations(range(6), size)
-    }
-    found = play(game, draw_permutations(6, 4, seed=0), (2, 3))
-    expected = alone + (together + together.T).sum(axis=1) / 2
-    np.testing.assert_allclose(found.of_pairs.reshape(2, 6), [expected, expected], atol=1e-12)
-    np.testing.assert_allclose(found.errors, 0, atol=1e-12)
-
-
 def test_errors_cover_and_are_less_than_without_reverses():
     heads, pairs, rounds = 5, 20, 600
     # Up to three heads interact, of which the reverse takes no chance away.
@@ -165,43 +132,6 @@ def test_a_model_is_a_game(model, baseline, value, monkeypatch):
     np.testing.assert_allclose(found.of_examples, exact.T.reshape(5, 2, 2), atol=2e-5)
     np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
     assert np.ptp(exact) > 0.1
-
-
-def with_kernels(model, change):
-    """Return the model with another output projection [L, N, H, D], and what belongs to it."""
-    params = jax.tree.map(np.array, model.params)
-    change(params['layers']['attention'])
-    return bs.Pretrained(model.bert, params, model.tokenizer)
-
-
-def test_a_head_without_output_gets_nothing(model):
-    def cut(attention):
-        attention['output']['kernel'][0, 1] = 0
-
-    dummy = with_kernels(model, cut)
-    found = shapley_values(dummy, PAIRS, LABELS, permutations=10, compute=COMPUTE)
-    # Two models that are the same may be computed in another order.
-    np.testing.assert_allclose(found.of_examples[:, 0, 1], 0, atol=1e-6)
-    assert (np.abs(found.values[[0, 1, 1], [0, 0, 1]]) > 1e-3).all()
-    scored = shapley_values(dummy, PAIRS, LABELS, value=correct, permutations=10, compute=COMPUTE)
-    assert not scored.of_pairs[:, 0, 1].any() and scored.values.any()
-
-
-def test_heads_that_are_copies_get_the_same(model):
-    def copy(attention):
-        for name in ('query', 'key', 'value'):
-            attention[name]['kernel'][1, :, 1] = attention[name]['kernel'][1, :, 0]
-            attention[name]['bias'][1, 1] = attention[name]['bias'][1, 0]
-        attention['output']['kernel'][1, 1] = attention['output']['kernel'][1, 0]
-
-    twins = with_kernels(model, copy)
-    found = shapley_values(twins, PAIRS, LABELS, permutations=40, compute=COMPUTE)
-    first, second = found.values[1]
-    error = np.std(found.of_pairs[:, 1, 0] - found.of_pairs[:, 1, 1], ddof=1) / np.sqrt(20)
-    assert abs(first - second) < 4 * error + 1e-6
-    before, exact = enumerated(model, negative_loss), enumerated(twins, negative_loss)
-    np.testing.assert_allclose(exact[2], exact[3], atol=1e-5)
-    assert np.abs(before[2] - before[3]).max() > 1e-2
 
 
 def test_equal_models_are_run_once(model, tmp_path):

@@ -53,23 +53,20 @@ def test_they_never_learn(config, tokenizer, optimizer):
     assert (np.abs(others - before).max(axis=(1, 2)) > 1e-3).all()
 
 
-def test_layers_that_are_one_layer(config, tokenizer):
-    model = model_of(config, tokenizer, 'albert')
-    with pytest.raises(ValueError, match='uses the same layer several times'):
-        without_heads(model, MASK)
+@pytest.mark.parametrize(
+    ('family', 'mask', 'message'),
+    [
+        ('albert', MASK, 'uses the same layer several times'),
+        ('bert', np.ones((2, 4)), r'\[layers, heads\] = \[3, 4\] of 0 and 1'),
+        ('bert', np.full((3, 4), 0.5), r'\[layers, heads\] = \[3, 4\] of 0 and 1'),
+    ],
+)
+def test_what_is_refused(config, tokenizer, family, mask, message):
+    model = model_of(config, tokenizer, family)
+    with pytest.raises(ValueError, match=message):
+        without_heads(model, mask)
+    # Shared layers can lose the same heads.
     without_heads(model, np.tile(MASK[:1], (3, 1)))
-
-
-def test_of_a_cut_model_no_heads_are_left_out(config, tokenizer):
-    cut = bs.remove_heads(model_of(config, tokenizer, 'bert'), MASK)
-    with pytest.raises(ValueError, match='Heads were removed from this model'):
-        without_heads(cut, MASK)
-
-
-@pytest.mark.parametrize('mask', [np.ones((2, 4)), np.full((3, 4), 0.5)])
-def test_masks_that_are_refused(config, tokenizer, mask):
-    with pytest.raises(ValueError, match=r'\[layers, heads\] = \[3, 4\] of 0 and 1'):
-        without_heads(model_of(config, tokenizer, 'bert'), mask)
 
 
 @pytest.mark.parametrize('size', [3, 6, 9])

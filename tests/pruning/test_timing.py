@@ -105,10 +105,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     [
         ({'rounds': 0}, 'rounds=0 must be whole numbers, at least 1'),
         ({'batch_sizes': ()}, r'batch_sizes=\(\)'),
-        ({'batch_sizes': (4, 0)}, r'batch_sizes=\(4, 0\)'),
         ({'batch_sizes': 4}, 'batch_sizes=4 must be a sequence of whole numbers'),
-        ({'batch_sizes': (1.5,)}, r'batch_sizes=\(1.5,\) must be a sequence of whole numbers'),
-        ({'rounds': 2.5}, 'rounds=2.5 must be whole numbers'),
         ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
     ],
 )
