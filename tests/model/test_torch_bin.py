@@ -108,16 +108,6 @@ FOUR = np.arange(4, dtype=np.float32)
 DATA = {'0': FOUR.tobytes()}
 
 
-@pytest.mark.parametrize(
-    'name', ['builtins.eval', 'builtins.getattr', 'os.system', 'torch.load', 'subprocess.Popen']
-)
-def test_no_other_name_is_known(path, name):
-    module, attribute = name.rsplit('.', 1)
-    write_zip(path, f'c{module}\n{attribute}\n.'.encode())
-    with pytest.raises(ValueError, match=f'asks for {name}'):
-        torch_bin.load(path)
-
-
 def test_the_known_functions_cannot_be_changed(path):
     """BUILD sets attributes; here it tries to give our stand-in other defaults."""
     state = value((None, {'__defaults__': (1,)}))
@@ -152,22 +142,6 @@ def test_a_tensor_beyond_its_data_is_refused(path, offset, shape, strides):
     with pytest.raises(
         ValueError, match='weight (reaches beyond its data|has an impossible shape)'
     ):
-        torch_bin.load(path)
-
-
-def test_a_file_cut_off_and_a_file_of_something_else(path, new_format):
-    torch.save({'weight': torch.randn(100)}, path, _use_new_zipfile_serialization=new_format)
-    whole = path.read_bytes()
-    for data in (whole[: len(whole) // 2], b'', b'hello', pickle.dumps([1, 2])):
-        path.write_bytes(data)
-        with pytest.raises(ValueError, match='was not loaded'):
-            torch_bin.load(path)
-    path.unlink()
-    with pytest.raises(FileNotFoundError):
-        torch_bin.load(path)
-    mixed = {'epoch': 3, 'weight': torch.randn(3)}
-    torch.save(mixed, path, _use_new_zipfile_serialization=new_format)
-    with pytest.raises(ValueError, match='does not hold a state dict'):
         torch_bin.load(path)
 
 

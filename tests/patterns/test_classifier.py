@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.measure.catalogue import measure
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
@@ -76,7 +77,11 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
 
     statistics = {'logits': logits, 'pattern': bs.patterns.pattern(classifier)}
     pretrained = bs.Pretrained(bert, params, tokenizer)
-    found = bs.collect(pretrained, batches, statistics, mesh=mesh, keep_values=True)
+    # Described, in any choice and order: one network for all.
+    described = pattern_statistics(classifier)
+    found = measure(
+        pretrained, batches, described[::-2], also=statistics, mesh=mesh, keep_values=True
+    )
     for example, maps in zip(examples, bs.attention_maps(pretrained, examples), strict=True):
         heads = list(np.ndindex(maps.attentions.shape[:2]))
         first = list(maps.tokens).index(tokenizer.sep_token) + 1
@@ -90,13 +95,10 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
         found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
     )
     np.testing.assert_allclose(found['pattern'].mean.sum(axis=-1), 1, atol=1e-6)
-    # The same described, in any choice and order, one network for all.
-    described = pattern_statistics(classifier)
-    named = bs.collect(pretrained, batches, described[::-2], mesh=mesh)
-    assert list(named) == ['pattern: unlike', 'pattern: block', 'pattern: diagonal']
-    for name, table in list(named.items())[1:]:
+    assert list(found)[:3] == ['pattern: unlike', 'pattern: block', 'pattern: diagonal']
+    for name in list(found)[1:3]:
         place = CLASSES.index(name.removeprefix('pattern: '))
-        np.testing.assert_array_equal(table.mean, found['pattern'].mean[..., place])
+        np.testing.assert_array_equal(found[name].mean, found['pattern'].mean[..., place])
         assert described[place].classifier is classifier and described[place].limits == (0, 1)
 
 

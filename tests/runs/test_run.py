@@ -74,18 +74,6 @@ def test_only_what_is_missing_is_computed_together(tmp_path):
     assert run.used and all(name.startswith(('a-', 'bb-')) for name in run.used)
 
 
-@pytest.mark.parametrize('damage', [lambda data: data[: len(data) // 2], lambda data: b''])
-def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
-    calls = []
-    Run(tmp_path).keep('a', Numbers, {}, counted(calls, 1))
-    (file,) = (tmp_path / 'kept').glob('*.npz')
-    file.write_bytes(damage(file.read_bytes()))
-    logging.getLogger('absl').propagate = True
-    found = Run(tmp_path).keep('a', Numbers, {}, counted(calls, 2))
-    assert found.values.tolist() == [2] and calls == [1, 2]
-    assert 'Computing again' in caplog.text and 'damaged' in caplog.text
-
-
 def test_the_file_of_another_result_is_not_taken_for_it(tmp_path, caplog):
     run, calls = Run(tmp_path), []
     run.keep('a', Numbers, {'seed': 0}, counted(calls, 1))
