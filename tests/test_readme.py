@@ -112,6 +112,12 @@ def test_arguments_in_the_documents_exist():
 @pytest.mark.parametrize(
     ('wrong', 'message'),
     [
+        (
+            lambda model, maps: bs.sweep(
+                model, bs.encode(model.tokenizer, ['The cat']), np.ones((1, 2, 1))
+            ),
+            r'masks must be \[masks, layers, heads\] = \[M, 3, 4\]',
+        ),
         (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
         (
             lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),

@@ -32,7 +32,9 @@ def test_one_pair_by_hand(tokenizer):
     assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 7]
     assert np.flatnonzero(batch.marks['token'][0]).tolist() == list(range(8))
     assert batch.example.tolist() == [0] and batch.lengths.tolist() == [8] and batch.size == 1
+    # Truncation takes from the longer text.
     (batch,) = encode(tokenizer, [pair('the ' * 20, 'a dog')], max_length=10)
+    tokens = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
     assert tokens == ['[CLS]', *['the'] * 5, '[SEP]', 'a', 'dog', '[SEP]']
 
 

@@ -105,7 +105,7 @@ DRAWINGS = {
         some(3, 5), with_texts(some(2, 33), (GRID[0], GRID[0] / 2, GRID[0] * 2)), label='$z$'
     ),
     'head_scatter': call(
-        with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中', across_label='x'
+        with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中', across_label='$u$ 中'
     ),
     'pruning_curves': call(
         with_texts(some(3, 9), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
