@@ -214,19 +214,6 @@ def test_batches_have_the_rows_of_encode(tokenizer, monkeypatch, together, pairs
         assert not batch.attention_mask[empty].any() and (batch.marks['word'][empty] == -1).all()
 
 
-def test_few_texts_of_a_length_go_with_longer_ones(tokenizer):
-    texts = ['the'] * 5 + ['the cat saw a dog'] * 40
-    options = {'max_length': 16, 'buckets': (4, 8), 'tokens_per_batch': 64}
-    batches = list(bs.stream_batches(tokenizer, texts, **options))
-    assert {batch.input_ids.shape for batch in batches} == {(8, 8)}
-    batches = list(bs.stream_batches(tokenizer, texts, **options, fewest=5))
-    assert {batch.input_ids.shape for batch in batches} == {(16, 4), (8, 8)}
-    # None are longer than these, and nothing was compiled that they could go with.
-    assert [b.input_ids.shape for b in bs.stream_batches(tokenizer, ['the'], **options)] == [
-        (16, 4)
-    ]
-
-
 def test_each_iteration_begins_anew(tokenizer, tmp_path):
     batches = bs.stream_batches(
         tokenizer, bs.stream_texts(text_file(tmp_path / 'x.txt')), max_length=16

@@ -205,14 +205,6 @@ def test_a_file_without_a_header(tmp_path, name, separator):
         tables.read_table(path, text_a='s', columns='s')
 
 
-def test_examples_know_their_line(tmp_path):
-    path = write(tmp_path / 'x.csv', 's,y\n"two\nlines",1\n\nmore,0\n')
-    found = tables.read_table(path, text_a='s', label='y')
-    assert [example.place for example in found] == [f'{path}, line 2', f'{path}, line 5']
-    # It makes no difference between examples.
-    assert found[0] == Example('two\nlines', None, 1, 'x/0') and 'where' not in repr(found[0])
-
-
 @pytest.mark.parametrize(
     ('name', 'text', 'options', 'fault'),
     [

@@ -16,7 +16,7 @@ import pytest
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import Layer, LayerScope, _positions
+from bert_secrets_jax.model.encoder import Layer, LayerScope
 from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import forward, random_inputs, random_params, relative
@@ -368,13 +368,6 @@ def test_dropout_on_the_output_of_attention(config, model_type):
     train, _ = layer.apply({'params': params}, hidden, *rest, rngs={'dropout': jax.random.key(2)})
     evaluate, _ = Layer(config).apply({'params': params}, hidden, *rest)
     assert (np.abs(train - evaluate).max() > 1e-3) == (model_type == 'bert')
-
-
-def test_positions_of_roberta_by_hand(config):
-    """They begin after that of padding, and skip a "<pad>" that somebody wrote."""
-    config = relative(config, 'roberta')
-    positions = _positions(config, jnp.array([[0, 7, 1, 8, 2, 1, 1], [1] * 7]))
-    assert positions.tolist() == [[2, 3, 1, 4, 5, 1, 1], [1] * 7]
 
 
 def test_bfloat16_is_close_and_keeps_softmax_in_float32(config, inputs):

