@@ -1,6 +1,5 @@
 """Crash consistency: what is killed at any write goes on to the same bits."""
 
-import csv
 import dataclasses
 import os
 
@@ -11,29 +10,12 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.finetune.train import finetune
-from bert_secrets_jax.model.bert import Bert, init_params
-from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.run import Run
 from tests.faults import kill_at
 from tests.finetune.test_train import DEV, SETTINGS, TRAIN
 
 FEW = SETTINGS | {'seeds': 1, 'epochs': 1, 'checkpoint_every': 2}
 NEVER = 10**9
-
-
-@pytest.fixture(scope='module')
-def bare(config, tokenizer):
-    bert = Bert(dataclasses.replace(config, label_names=()))
-    return Pretrained(bert, init_params(bert, 7), tokenizer)
-
-
-def files_of(folder):
-    """The content of every file of a run, but for what has the time in it."""
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in sorted(folder.rglob('*'))
-        if path.is_file() and path.suffix not in ('.lock', '.damaged')
-    }
 
 
 def every_write(tmp_path, call, *, step=1):
@@ -57,9 +39,9 @@ STEP = 1 if 'BERT_SECRETS_EVERY_WRITE' in os.environ else 9
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_that_is_killed_at_a_write(tmp_path, bare):
+def test_a_fine_tuning_that_is_killed_at_a_write(tmp_path, model):
     def call(folder):
-        tuned = finetune(bare, TRAIN, DEV, folder=folder, **FEW)
+        tuned = finetune(model, TRAIN, DEV, folder=folder, **FEW)
         curve = [row['loss'] for row in tuned.history]
         return [tuned.models[0].params, curve, (folder / 'curve.csv').read_text()]
 
@@ -67,14 +49,13 @@ def test_a_fine_tuning_that_is_killed_at_a_write(tmp_path, bare):
     assert {'inputs.json', 'model.safetensors', 'checkpoint', 'outcome.json'} <= set(names)
 
 
-def test_a_sweep_that_is_killed_at_a_write(tmp_path, config, bert, params, tokenizer):
-    model = Pretrained(bert, params, tokenizer)
+def test_a_sweep_that_is_killed_at_a_write(tmp_path, config, pretrained):
     texts = ['the cat ran', 'a dog', 'the old friend saw the small house', 'a bird'] * 3
     masks = bs.masks.single_layers(config)
 
     def call(folder):
         return resumable.sweep_examples(
-            model,
+            pretrained,
             texts,
             masks,
             compute=bs.Compute(max_length=24, tokens_per_batch=64, folder=folder),
@@ -90,30 +71,17 @@ class Kept:
     table: np.ndarray
 
 
-def test_measured_tables_that_are_killed_at_a_write(tmp_path, bert, params, tokenizer):
-    model = Pretrained(bert, params, tokenizer)
-    batches = bs.encode(tokenizer, ['the cat ran', 'a dog saw the house'], max_length=16)
+def test_measured_tables_that_are_killed_at_a_write(tmp_path, pretrained):
+    batches = bs.encode(pretrained.tokenizer, ['the cat ran', 'a dog saw the house'], max_length=16)
 
     def call(folder):
         run, found = Run(folder), []
         for name in ('[SEP]', 'self', 'entropy (nats)'):
 
             def compute(name=name):
-                return Kept(bs.collect(model, batches, [name])[name].mean)
+                return Kept(bs.collect(pretrained, batches, [name])[name].mean)
 
             found.append(run.keep(name, Kept, {'statistic': name}, compute).table)
         return found
 
     assert len(every_write(tmp_path, call)) == 3
-
-
-def test_tables_that_are_killed_at_a_write_are_whole_or_not_there(tmp_path):
-    from bert_secrets_jax.files import write_csv
-
-    def call(folder):
-        for number in range(3):
-            write_csv(folder / 'a.csv', ('x',), [(number,)] * 100)
-        with (folder / 'a.csv').open() as file:
-            return [row['x'] for row in csv.DictReader(file)]
-
-    assert every_write(tmp_path, call) == ['a.csv'] * 3

@@ -8,7 +8,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
 from bert_secrets_jax.finetune import steps
 from tests.test_processes import checkpoint  # noqa: F401
-from tests.together import assert_same, measured, shares, swept, tuned
+from tests.together import assert_same, shares, swept, tuned
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,3 @@ def test_seeds_that_groups_cannot_share(model, tmp_path):
     mesh = make_mesh(parse_axes('data:2,seeds:3'), 'seeds')
     with pytest.raises(ValueError, match='2 seeds do not split over 3 groups of devices'):
         tuned(model, mesh, tmp_path)
-
-
-def test_examples_on_all_devices(model):
-    assert_same(measured(model, make_mesh({})), measured(model, None))

@@ -28,10 +28,6 @@ def test_short_work_has_a_first_and_a_last_line(caplog):
     assert end.startswith('Reading: 3/3 letters, ')
 
 
-def test_no_work_says_nothing(caplog):
-    assert lines(caplog, []) == []
-
-
 @pytest.mark.parametrize('compiles', [True, False])
 def test_a_bar_on_a_terminal(capsys, monkeypatch, compiles):
     monkeypatch.setattr('sys.stderr.isatty', lambda: True, raising=False)

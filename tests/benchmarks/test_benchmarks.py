@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import corpus, table
+from benchmarks import table
 from benchmarks.timing import PEAK, Question, Way, interleaved, measured
 from tests.conftest import ROOT
 
@@ -45,16 +45,6 @@ def test_all_benchmarks(tmp_path, glue_dir):
         assert len({len(way['seconds']) for way in each['ways']}) == 1
         assert (table.fastest_peer(each) is None) == (each['part'] == 'growth')
     assert str(glue_dir) not in json.dumps(results)
-
-
-@pytest.mark.slow
-def test_a_benchmark_without_pytorch(tmp_path):
-    (result,) = run(tmp_path, '--only=clusters', '--nopytorch')
-    ours, loop, product = result['ways']
-    assert (ours['name'], loop['name'], product['name']) == (
-        'ours', 'a loop over heads in NumPy', PEAK
-    )  # fmt: skip
-    assert ours['MiB'] > 0 and ours['first'] > 0
 
 
 def test_the_document_shows_the_results():
@@ -125,50 +115,3 @@ def test_numbers_of_a_table():
         '| cpu, 2026-01-01 | tiny | a pass; two texts | 1 examples/s | theirs '
         '| 2.00 (2.00 to 3.00) | their other 3.00 (0.50 to 9.00) | 12% | 3 / 3 |'
     )
-
-
-def test_growth_is_a_slope():
-    result = _result(**{'4': [2, 4], '8': [9, 15], '16': [48, 48], 'matrix_product': [1, 1]})
-    result['told'] = {'sizes': [4, 8, 16]}
-    for way, operations in zip(result['ways'], (1, 2, 4, 1), strict=True):
-        way['operations'] = operations
-    np.testing.assert_allclose(table.slopes(result), (2, 1))
-    assert '| 4, 8, 16 | 2.00 | 1.00 |' in table.as_markdown([result])
-
-
-def test_the_newest_result_is_shown(tmp_path):
-    for date, seconds in (('2026-01-02', 4), ('2026-01-01', 7)):
-        (tmp_path / f'{date}.json').write_text(
-            json.dumps([_result(ours=[seconds], matrix_product=[1]) | {'date': date}])
-        )
-    (result,) = table.newest(tmp_path.glob('*.json'))
-    assert result['date'] == '2026-01-02' and table.median_seconds(result, 'ours') == 4
-
-
-def test_a_result_takes_the_place_of_the_same_one(tmp_path):
-    first = _result(ours=[1], matrix_product=[1])
-    for result in (first, first | {'question': 'another'}, first | {'date': '2026-01-02'}):
-        table.keep(result | {'load': 0}, tmp_path)
-    table.keep(first, tmp_path)
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        'cpu-2026-01-01.json', 'cpu-2026-01-02.json'
-    ]  # fmt: skip
-    another, again = json.loads((tmp_path / 'cpu-2026-01-01.json').read_text())
-    assert (another['question'], another['load']) == ('another', 0)
-    assert (again['question'], again['load']) == ('a pass', 0.5)
-
-
-def test_a_document_without_markers_is_refused():
-    document = f'before\n{table.BEGIN}\nold\n{table.END}\nafter\n'
-    shown = table.inserted(document, [])
-    assert shown.startswith('before') and shown.endswith('after\n') and 'old' not in shown
-    with pytest.raises(ValueError, match='needs the lines'):
-        table.inserted('no table', [])
-
-
-def test_a_part_of_a_table_is_its_first_rows(tmp_path):
-    whole = 'a\tb\n' + ''.join(f'{row}\t"\n' for row in range(200))
-    (tmp_path / 'whole.tsv').write_text(whole)
-    for part, rows in ((0.01, 2), (1, 200)):
-        corpus.write_rows(tmp_path / 'part.tsv', tmp_path / 'whole.tsv', part)
-        assert (tmp_path / 'part.tsv').read_text().splitlines() == whole.splitlines()[: rows + 1]

@@ -10,7 +10,6 @@ from bert_secrets_jax.data.annotation import (
     Annotation,
     Link,
     Span,
-    align,
     read_annotations,
     write_annotations,
 )
@@ -68,80 +67,39 @@ def test_a_feature_marks_the_wordpieces_of_its_spans(tokenizer, texts, spans, pa
     assert [np.flatnonzero(marks['f']).tolist() for marks in found] == [paper, notebook]
 
 
-def test_pieces_cut_off_are_not_marked(tokenizer):
-    # [CLS] the cat ran [SEP]
-    annotation = Annotation({'f': (Span(4, 7), Span(12, 15))}, {})
-    for marks in marks_of(tokenizer, ['the cat ran dog .'], annotation, max_length=5):
-        assert np.flatnonzero(marks['f']).tolist() == [2]
-
-
-def test_notebook_never_finds_a_character_in_several_pieces():
-    # As tokenizers of bytes make of one emoji.
-    marks = align(
-        [Annotation({'f': (Span(0, 1),)}, {})],
-        input_ids=np.array([[7, 8, 7]]),
-        offsets=np.array([[[0, 1], [0, 1], [2, 3]]]),
-        text=np.zeros((1, 3)),
-        unknown=None,
-    )
-    assert marks['f'].tolist() == [[True, True, False]]
-    assert not marks['notebook']['f'].any()
-
-
 # The pairs of a relation in both readings: the paper's pairs all pieces of source and target, the
 # notebook's the first with the first, the second with the second.
 @pytest.mark.parametrize(
     ('texts', 'links', 'paper', 'notebook'),
     [
         # [CLS] the cat ##s chased un ##like ##ly dog ##s [SEP]
-        pytest.param(
+        (
             ['the cats chased unlikely dogs'],
             [([(4, 8)], [(16, 24)])],
             [[2, 5, 0], [2, 6, 0], [2, 7, 0], [3, 5, 0], [3, 6, 0], [3, 7, 0]],
             [[2, 5, 0], [3, 6, 0]],
-            id='all pieces',
         ),
         # [CLS] dog ##s saw cat ##s . [SEP]: the "##s" of "cats" is looked up, and found in "dogs".
-        pytest.param(
+        (
             ['dogs saw cats.'],
             [([(9, 13)], [(5, 8), (13, 14)])],
             [[4, 3, 0], [4, 6, 0], [5, 3, 0], [5, 6, 0]],
             [[4, 3, 0], [2, 6, 0]],
-            id='first place of each piece',
         ),
-        # [CLS] the cat [SEP] cat ran [SEP]
-        pytest.param(
-            ['the cat', 'cat ran'],
-            [([(0, 3, 1)], [(4, 7, 1)])],
-            [[4, 5, 0]],
-            [[2, 5, 0]],
-            id='words of the second text in the first',
-        ),
-        # [CLS] the [CLS] cat [SEP]
-        pytest.param(
-            ['the [CLS] cat'],
-            [([(4, 9)], [(10, 13)])],
-            [[2, 3, 0]],
-            [[2, 3, 0]],
-            id='nothing among the special tokens',
-        ),
-        # [CLS] the cat saw it [SEP]
-        pytest.param(
+        # [CLS] the cat [SEP] cat ran [SEP]: words of the second text in the first.
+        (['the cat', 'cat ran'], [([(0, 3, 1)], [(4, 7, 1)])], [[4, 5, 0]], [[2, 5, 0]]),
+        # [CLS] the [CLS] cat [SEP]: nothing among the special tokens.
+        (['the [CLS] cat'], [([(4, 9)], [(10, 13)])], [[2, 3, 0]], [[2, 3, 0]]),
+        # [CLS] the cat saw it [SEP]: several spans are one link.
+        (
             ['the cat saw it'],
             [([(0, 3), (8, 11)], [(12, 14)]), ([(4, 7)], [(0, 3)])],
             [[1, 4, 0], [3, 4, 0], [2, 1, 1]],
             [[1, 4, 0], [2, 1, 1]],
-            id='several spans are one link',
         ),
-        # [CLS] the cat [SEP] it ran [SEP]
-        pytest.param(
-            ['the cat', 'it ran'],
-            [([(0, 2, 1)], [(4, 7)])],
-            [[4, 2, 0]],
-            [[4, 2, 0]],
-            id='across the texts',
-        ),
-        pytest.param(['the cat'], [], [[0, 0, -1]], [[0, 0, -1]], id='no links'),
+        # [CLS] the cat [SEP] it ran [SEP]: across the texts.
+        (['the cat', 'it ran'], [([(0, 2, 1)], [(4, 7)])], [[4, 2, 0]], [[4, 2, 0]]),
+        (['the cat'], [], [[0, 0, -1]], [[0, 0, -1]]),
     ],
 )
 def test_a_link_pairs_pieces_of_source_and_target(tokenizer, texts, links, paper, notebook):
@@ -165,43 +123,19 @@ def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
     assert '1 of 3 links are left out' in caplog.text
 
 
-def test_links_are_filled_up_to_the_most_of_the_corpus(tokenizer):
-    link = Link((Span(0, 3),), (Span(4, 7),))
-    annotations = [Annotation({}, {'r': links}) for links in ((link,), (), (link, link))]
-    examples = [example('the cat', index=index) for index in range(3)]
-    pairs = mark(tokenize(tokenizer, examples), annotations).marks['r']
-    nothing = [0, 0, -1]
-    assert pairs.tolist() == [
-        [[1, 2, 0], nothing],
-        [nothing, nothing],
-        [[1, 2, 0], [1, 2, 1]],
-    ]
-
-
-def test_annotations_of_other_examples_are_an_error(tokenizer):
+def test_annotations_that_do_not_fit_are_an_error(tokenizer, tmp_path):
     with pytest.raises(ValueError, match='1 annotations for 2 examples'):
         encode(tokenizer, [example('a'), example('a')], annotations=[Annotation({}, {})])
     with pytest.raises(ValueError, match=r'test/0: span \[2, 9\] is not within text_a, .* 7'):
         encode(tokenizer, [example('the cat')], annotations=[Annotation({'f': (Span(2, 9),)}, {})])
-
-
-def test_unequal_names_are_an_error(tokenizer):
     encoded = tokenize(tokenizer, [example('a'), example('a')])
     with pytest.raises(ValueError, match=r"Annotation 1 has the features \[\], .* \['noun'\]"):
         mark(encoded, [Annotation({'noun': ()}, {}), Annotation({}, {})])
-
-
-@pytest.mark.parametrize(
-    'name', ['token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random']
-)
-def test_names_with_a_meaning_are_taken(name):
-    with pytest.raises(ValueError, match=f'{name}.* cannot name'):
-        Annotation({name: ()}, {})
-
-
-def test_any_other_name_is_free(tokenizer):
-    marks, _ = marks_of(tokenizer, ['the cat'], Annotation({'noun@mine': (Span(0, 3),)}, {}))
-    assert marks['noun@mine'][1]
+    with pytest.raises(ValueError, match=r'test/0: span \[0, 9\] is not within text_a'):
+        write_annotations(
+            tmp_path / 'a.jsonl', [example('the cat')], [Annotation({'f': (Span(0, 9),)}, {})]
+        )
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
@@ -288,28 +222,3 @@ def test_a_bad_line_is_named(tmp_path, line, fault):
     ):
         read_annotations(path)
     assert len(read_annotations(path, bad_rows='skip')[0]) == 1
-
-
-def test_all_bad_lines_are_counted(tmp_path):
-    path = tmp_path / 'bad.jsonl'
-    path.write_text('{}\n' * 7)
-    with pytest.raises(ValueError, match="line 1: no 'text_a'; line 2: .*; .* and 2 more"):
-        read_annotations(path)
-
-
-def test_files_without_text(tmp_path):
-    path = tmp_path / 'bad.jsonl'
-    path.write_bytes(b'{}\n"\xff"\n')
-    with pytest.raises(ValueError, match='not UTF-8 at line 2'):
-        read_annotations(path)
-    path.write_bytes(b'\n')
-    with pytest.raises(ValueError, match='has nothing to read'):
-        read_annotations(path)
-
-
-def test_what_could_not_be_read_again_is_not_written(tmp_path):
-    with pytest.raises(ValueError, match=r'test/0: span \[0, 9\] is not within text_a'):
-        write_annotations(
-            tmp_path / 'a.jsonl', [example('the cat')], [Annotation({'f': (Span(0, 9),)}, {})]
-        )
-    assert not list(tmp_path.iterdir())

@@ -9,7 +9,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
-from absl import logging
 
 from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
@@ -26,37 +25,14 @@ def pair(a, b=None, index=0):
 def test_one_pair_by_hand(tokenizer):
     (batch,) = encode(tokenizer, [pair('The cats .', 'dog')], max_length=10, buckets=())
     tokens = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    assert tokens == [
-        '[CLS]',
-        'the',
-        'cat',
-        '##s',
-        '.',
-        '[SEP]',
-        'dog',
-        '[SEP]',
-        '[PAD]',
-        '[PAD]',
-    ]
+    assert tokens == '[CLS] the cat ##s . [SEP] dog [SEP] [PAD] [PAD]'.split()
     assert batch.token_type_ids[0].tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 0, 0]
     assert batch.attention_mask[0].tolist() == [1] * 8 + [0] * 2
     assert np.flatnonzero(batch.marks['cls'][0]).tolist() == [0]
     assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 7]
     assert np.flatnonzero(batch.marks['token'][0]).tolist() == list(range(8))
     assert batch.example.tolist() == [0] and batch.lengths.tolist() == [8] and batch.size == 1
-
-
-def test_a_single_sentence_has_one_separator(tokenizer):
-    (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
-    assert batch.marks['sep'].sum() == 1 and batch.token_type_ids.sum() == 0
-
-
-def test_a_separator_written_in_a_text_is_not_marked(tokenizer):
-    (batch,) = encode(tokenizer, [pair('the [SEP] cat [CLS]')], max_length=12)
-    assert batch.marks['sep'].sum() == 1 and batch.marks['cls'].sum() == 1
-
-
-def test_truncation_takes_from_the_longer_text(tokenizer):
+    # Truncation takes from the longer text.
     (batch,) = encode(tokenizer, [pair('the ' * 20, 'a dog')], max_length=10)
     tokens = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
     assert tokens == ['[CLS]', *['the'] * 5, '[SEP]', 'a', 'dog', '[SEP]']
@@ -128,26 +104,28 @@ def test_chosen_lengths_cost_least(lengths, copies, max_length, passes):
     assert cost(set(edges[np.searchsorted(edges, lengths)])) == pytest.approx(best)
 
 
-def test_few_texts_are_padded_to_one_length_and_many_to_some_that_fit(tokenizer):
-    lengths = np.random.default_rng(0).integers(5, 60, 2000)
-    examples = [pair('cat ' * length, index=index) for index, length in enumerate(lengths)]
-    few = encode(tokenizer, examples[:12])
-    assert {batch.input_ids.shape[1] for batch in few} == {-(-(max(lengths[:12]) + 2) // 4) * 4}
-    once = encode(tokenizer, examples)
-    assert 2 <= len({batch.input_ids.shape for batch in once}) <= 4
-    # Many passes are worth more lengths.
-    many = encode(tokenizer, examples, passes=30.0)
-    assert 4 < len({batch.input_ids.shape for batch in many}) <= 12
-    fixed = encode(tokenizer, examples, buckets=encoding.BUCKETS)
-    tokens = [sum(batch.input_ids.size for batch in batches) for batches in (many, fixed)]
-    assert tokens[0] < 0.95 * tokens[1]
-
-
-def test_no_examples_and_mixed_examples_are_errors(tokenizer):
+def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
     with pytest.raises(ValueError, match='no examples'):
         encode(tokenizer, [])
     with pytest.raises(ValueError, match='the first such is test/1'):
         encode(tokenizer, [pair('a', 'b'), pair('a', index=1)])
+    other = copy.deepcopy(byte_tokenizer)
+    other.sep_token = None
+    with pytest.raises(ValueError, match='The tokenizer has no sep_token'):
+        encode(other, [pair('the cat')])
+    for of, least in ((tokenizer, 5), (byte_tokenizer, 6)):
+        assert encode(of, [pair('the', 'a')], max_length=least)
+        with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
+            encode(of, [pair('the', 'a')], max_length=least - 1)
+    for wrong in (encode, tokenize):
+        with pytest.raises(TypeError, match='this is a single str: give a list'):
+            wrong(tokenizer, 'the cat')
+    for wrong in (tokenize(tokenizer, ['the cat']), 'the cat'):
+        with pytest.raises(TypeError, match='is no list of batches: bs.encode'):
+            listed(wrong)
+    (batch,) = encode(tokenizer, ['the cat'])
+    with pytest.raises(TypeError, match='Batches are several'):
+        listed(batch)
 
 
 def test_offsets_and_texts_of_a_pair_by_hand(tokenizer):
@@ -156,19 +134,6 @@ def test_offsets_and_texts_of_a_pair_by_hand(tokenizer):
     assert encoded.text.tolist() == [[-1, 0, 0, 0, -1, 1, -1], [-1, 0, -1, 1, -1, -1, -1]]
     assert encoded.offsets[0].tolist() == [[0, 0], [0, 3], [4, 7], [7, 8], [0, 0], [1, 4], [0, 0]]
     assert encoded.offsets.dtype == np.int32 and encoded.text.dtype == np.int8
-
-
-def test_texts_do_not_come_from_token_types(tokenizer):
-    # MPNet and RoBERTa have no second segment; the template of this one has none either.
-    other = copy.deepcopy(tokenizer)
-    other.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
-        single='[CLS] $A [SEP]',
-        pair='[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0',
-        special_tokens=[('[CLS]', 2), ('[SEP]', 3)],
-    )
-    encoded = tokenize(other, [pair('the cat', 'dog')])
-    assert encoded.token_type_ids.sum() == 0
-    assert encoded.text.tolist() == [[-1, 0, 0, -1, 1, -1]]
 
 
 def test_marks_follow_their_examples_into_batches(tokenizer):
@@ -207,24 +172,6 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
             zipped = batch.marks['notebook']['ran-cat'][row].tolist()
             assert zipped == [[n + 1, 1, 0]] and batch.marks['notebook']['last'][row, n + 1]
     assert sorted(seen) == list(range(5)) and any((batch.example < 0).any() for batch in batches)
-
-
-def test_without_annotations_there_are_the_usual_marks_only(tokenizer):
-    (batch,) = encode(tokenizer, [pair('the cat')], max_length=8)
-    assert batch.marks.keys() == {'token', 'cls', 'sep', 'word', 'period_comma'}
-
-
-def test_links_are_as_many_as_the_longest_example_of_a_bucket_has(tokenizer):
-    texts = ['the cat ran .', ' '.join(['the cat saw a dog'] * 5)]
-    examples = [Example(text, id=f'own/{row}') for row, text in enumerate(texts)]
-    span = lambda start: Span(start, start + 3)
-    few, many = Link((span(0),), (span(4),)), Link((span(0), span(4)), (span(18), span(22)))
-    annotations = [Annotation({}, {'r': (link,)}) for link in (few, many)]
-    short, long = encode(
-        tokenizer, examples, annotations=annotations, max_length=32, buckets=(8, 32), fewest=1
-    )
-    assert short.marks['r'].shape == (1, 1, 3) and long.marks['r'].shape[1] >= 4
-    assert short.marks['r'][0].tolist() == [[1, 2, 0]]
 
 
 # --- tokenizers of other models -----------------------------------------------------------
@@ -320,78 +267,11 @@ def test_spaces_of_sentencepiece():
     assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 6, 9]
 
 
-def test_a_tokenizer_without_special_tokens_is_named(tokenizer, byte_tokenizer):
-    other = copy.deepcopy(byte_tokenizer)
-    other.sep_token = None
-    with pytest.raises(ValueError, match='The tokenizer has no sep_token'):
-        encode(other, [pair('the cat')])
-    for of, least in ((tokenizer, 5), (byte_tokenizer, 6)):
-        assert encode(of, [pair('the', 'a')], max_length=least)
-        with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
-            encode(of, [pair('the', 'a')], max_length=least - 1)
-
-
 # --- what texts may be ----------------------------------------------------------------------
 
 
-def test_strings_and_pairs_are_texts(tokenizer):
-    texts = ['the cat', 'a dog ran']
-    (plain,) = encode(tokenizer, texts, max_length=8)
-    (whole,) = encode(tokenizer, [pair(text) for text in texts], max_length=8)
-    np.testing.assert_array_equal(plain.input_ids, whole.input_ids)
-    two = tokenize(tokenizer, [('the cat', 'a dog'), ('he', 'she ran')])
-    assert two.text[0].tolist() == [-1, 0, 0, -1, 1, 1, -1]
-    assert not plain.marks.keys() - {'token', 'cls', 'sep', 'word', 'period_comma'}
-
-
-def test_made_up_ids_name_bad_annotations(tokenizer):
-    beyond = Annotation({'f': (Span(2, 9),)}, {})
-    with pytest.raises(ValueError, match=r'text/0: span \[2, 9\] is not within text_a'):
-        encode(tokenizer, ['the cat'], annotations=[beyond])
-
-
-def test_a_single_text_and_other_batches_are_refused(tokenizer, unchecked):
-    for wrong in (encode, tokenize):
-        with pytest.raises(TypeError, match='this is a single str: give a list'):
-            wrong(tokenizer, 'the cat')
-    for wrong in (tokenize(tokenizer, ['the cat']), 'the cat'):
-        with pytest.raises(TypeError, match='is no list of batches: bs.encode'):
-            listed(wrong)
-    (batch,) = encode(tokenizer, ['the cat'])
-    with pytest.raises(TypeError, match='Batches are several'):
-        listed(batch)
-
-
-def told(monkeypatch):
-    lines = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
-    return lines
-
-
-@pytest.mark.parametrize('nothing', ['\u200b\u200d', '\x00\x01', '\u202e\u2066', '\ufeff', ' '])
-def test_texts_that_become_nothing_are_told_with_their_line(tokenizer, monkeypatch, nothing):
-    lines = told(monkeypatch)
-    examples = [
-        Example('the cat', id='a/0', where='a.csv, line 2'),
-        Example(nothing, id='a/1', where='a.csv, line 3'),
-    ]
-    assert tokenize(tokenizer, examples).lengths.tolist() == [4, 2]
-    assert len(lines) == 1
-    assert '1 of 2 texts (text_a) have no wordpiece, the first one in a.csv, line 3' in lines[0]
-
-
-def test_texts_of_nothing_but_unknown_words_are_told(tokenizer, monkeypatch):
-    lines = told(monkeypatch)
-    tokenize(tokenizer, [('the cat', '\u4e2d \u6587'), ('the', 'dog')])
-    assert '1 of 2 texts (text_b) have no wordpiece but [UNK], the first one in text/0' in lines[0]
-    assert 'of the wordpieces (2 of 6) are [UNK]' in lines[1]
-    lines.clear()
-    tokenize(tokenizer, ['the cat', 'a dog'])
-    assert not lines
-
-
 @pytest.mark.parametrize(
-    'text', ['the cat ' * 100_000, ' ' * 300_000 + 'the cat saw', 'a' * 300_000, 'cat\n' * 50_000]
+    'text', ['the cat ' * 20_000, ' ' * 300_000 + 'the cat saw', 'a' * 300_000, 'cat\n' * 20_000]
 )
 def test_very_long_texts_have_the_tokens_that_they_have_as_a_whole(tokenizer, monkeypatch, text):
     found = tokenize(tokenizer, [(text, 'a dog'), ('the', text)], max_length=16)
@@ -402,13 +282,6 @@ def test_very_long_texts_have_the_tokens_that_they_have_as_a_whole(tokenizer, mo
 
 
 # --- full stops and commas ------------------------------------------------------------------
-
-
-def test_full_stops_and_commas_are_marked(tokenizer):
-    (batch,) = encode(tokenizer, [('the cat , a dog .', 'he ran , ?')], max_length=16)
-    marked = np.flatnonzero(batch.marks['period_comma'][0]).tolist()
-    pieces = tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
-    assert [pieces[place] for place in marked] == [',', '.', ',']
 
 
 @pytest.mark.parametrize('kind', ['tokenizer', 'byte_tokenizer'])

@@ -1,8 +1,6 @@
 """FrameNet: every filter of the paper on its own, a tiny FrameNet, the embedded sample."""
 
-import collections
 import dataclasses
-import inspect
 import itertools
 import json
 import logging
@@ -10,12 +8,11 @@ import pathlib
 import re
 import sys
 import tarfile
-from importlib import resources
 
 import pytest
 
 from bert_secrets_jax.data import framenet
-from bert_secrets_jax.data.annotation import Span, write_annotations
+from bert_secrets_jax.data.annotation import Span
 from bert_secrets_jax.data.framenet import RELATION, Exemplar
 from tests.conftest import REAL_DATA
 
@@ -39,31 +36,9 @@ def sample():
     return list(zip(*framenet.framenet_sample(), strict=True))
 
 
-@pytest.fixture(scope='module')
-def notes() -> list[dict]:
-    path = resources.files(framenet.__package__) / 'frames' / 'sentences.jsonl'
-    return [json.loads(line)['note'] for line in path.read_text('utf-8').splitlines()]
-
-
 def positions(text: str, span: Span) -> list[int]:
     found = [m.span() for m in TOKEN.finditer(text)]
     return [i for i, (start, end) in enumerate(found) if start < span.end and span.start < end]
-
-
-def test_there_are_enough_sentences_and_none_twice(sample):
-    texts = [example.text_a for example, _ in sample]
-    assert len(texts) == len(set(texts)) >= 120
-
-
-def test_no_two_sentences_are_one_template(sample):
-    """The text that is left without target and elements is distinct as well."""
-    frames = []
-    for example, annotation in sample:
-        spans = {span for link in links(annotation) for span in link}
-        kept = enumerate(example.text_a)
-        frames.append(''.join(c for i, c in kept if not any(s.start <= i < s.end for s in spans)))
-    repeated = [frame for frame, count in collections.Counter(frames).items() if count > 1]
-    assert not repeated
 
 
 def test_every_sentence_passes_the_filters_of_the_paper(sample):
@@ -78,27 +53,6 @@ def test_every_sentence_passes_the_filters_of_the_paper(sample):
             (at,) = positions(text, target)
             within = positions(text, element)
             assert len(within) <= 3 and min(abs(word - at) for word in within) > 2, example
-
-
-def test_sentences_vary(sample, notes):
-    first = [links(annotation)[-1] for _, annotation in sample]
-    assert sum(element.start < target.start for element, target in first) > 100
-    assert sum(element.start > target.start for element, target in first) > 50
-    assert sum(len(links(annotation)) == 2 for _, annotation in sample) > 50
-    assert len({note['frame'] for note in notes}) > 100
-    kinds = collections.Counter(note['lexical_unit'].split('.')[1] for note in notes)
-    assert min(kinds['v'], kinds['n'], kinds['a']) >= 15
-
-
-def test_notes_name_every_element(sample, notes):
-    assert [len(note['elements']) for note in notes] == [len(links(a)) for _, a in sample]
-
-
-def test_targets_are_forms_of_their_lexical_units(sample, notes):
-    """By the first letter, which irregular verbs keep."""
-    for (example, annotation), note in zip(sample, notes, strict=True):
-        for _, target in links(annotation):
-            assert cut(example.text_a, target)[0].lower() == note['lexical_unit'][0]
 
 
 # One sentence
@@ -163,16 +117,17 @@ def test_a_frame_element_that_is_the_target_drops_the_sentence(reading):
     assert dropped_by(sentence, reading) == NEAR
 
 
-def test_near_by_spelling_takes_the_first_token_spelled_as_the_target():
-    sentence = exemplar('He grinned , and [Agent the porter] <grinned> .', core_sets=['Agent'])
-    assert dropped_by(sentence, 'paper') == NEAR
-    assert dropped_by(sentence, 'notebook') is None
-
-
-def test_near_by_spelling_drops_a_far_element_with_a_near_word():
-    sentence = exemplar('[Agent the cat] and I <saw> the dog .', core_sets=['Agent'])
-    assert dropped_by(sentence, 'paper') is None
-    assert dropped_by(sentence, 'notebook') == NEAR
+@pytest.mark.parametrize(
+    ('marked', 'paper', 'notebook'),
+    [
+        # The notebook takes the first token that is spelled as the target, or as an element.
+        ('He grinned , and [Agent the porter] <grinned> .', NEAR, None),
+        ('[Agent the cat] and I <saw> the dog .', None, NEAR),
+    ],
+)
+def test_near_by_spelling(marked, paper, notebook):
+    sentence = exemplar(marked, core_sets=['Agent'])
+    assert [dropped_by(sentence, each) for each in ('paper', 'notebook')] == [paper, notebook]
 
 
 def test_core_is_the_core_type_for_the_paper_and_core_sets_for_the_notebook():
@@ -181,78 +136,66 @@ def test_core_is_the_core_type_for_the_paper_and_core_sets_for_the_notebook():
     assert dropped_by(sentence, 'notebook') == 'with a core frame element'
     assert framenet.linked(sentence, 'paper') == (Span(0, 7),)
     assert framenet.linked(sentence, 'notebook') == ()
-
-
-def test_only_core_elements_are_linked():
-    sentence = exemplar('[Agent The cat] sat there and <miaowed> at noon [Time today] .')
-    assert framenet.linked(sentence) == (Span(0, 7),)
+    two = exemplar('[Agent The cat] sat there and <miaowed> at noon [Time today] .')
+    assert framenet.linked(two) == (Span(0, 7),)
 
 
 # A tiny FrameNet
 
-NAMESPACE = 'xmlns="http://framenet.icsi.berkeley.edu"'
 UNITS = {
     7: [GOOD, GOOD.replace('cat', 'fox'), '[Agent She] <miaowed> .'],
     8: ['[Agent The owl] sat there and <hooted> at me [Time that night] .', 'Owls hoot .'],
 }
 
 
+def xml(tag, *inside, **attributes) -> str:
+    spelled = ' '.join(f'{name}="{value}"' for name, value in attributes.items())
+    return f'<{tag} {spelled}>{"".join(inside)}</{tag}>'
+
+
 def layer(name, labels) -> str:
-    labels = ''.join(
-        f'<label name="{label}" start="{span.start}" end="{span.end - 1}"/>'
-        for label, span in labels
-    )
-    return f'<layer rank="1" name="{name}">{labels}</layer>'
+    labels = [
+        xml('label', name=label, start=span.start, end=span.end - 1) for label, span in labels
+    ]
+    return xml('layer', *labels, rank=1, name=name)
 
 
 def sentence_xml(number: int, marked: str) -> str:
     sentence = exemplar(marked)
-    layers = ''
+    sets = [xml('annotationSet', status='UNANN', ID=f'{number}0')]
     if sentence.targets:
         layers = layer('Target', [('Target', span) for span in sentence.targets])
         layers += layer('FE', sentence.elements)
-        layers = f'<annotationSet status="MANUAL" ID="{number}1">{layers}</annotationSet>'
-    return (
-        f'<sentence ID="{number}"><text>{sentence.text} </text>'
-        f'<annotationSet status="UNANN" ID="{number}0"/>{layers}</sentence>'
-    )
+        sets.append(xml('annotationSet', layers, status='MANUAL', ID=f'{number}1'))
+    return xml('sentence', f'<text>{sentence.text} </text>', *sets, ID=number)
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A FrameNet of one frame and two lexical units."""
     pytest.importorskip('nltk')
-    entries = [
-        f'<lexUnit status="Created" POS="V" name="unit{unit}.v" ID="{unit}">'
-        '<definition>a cry</definition></lexUnit>'
-        for unit in UNITS
-    ]
-    elements = ''.join(
-        f'<FE name="{name}" ID="{number}" abbrev="" coreType="{kind}"><definition/></FE>'
+    top = {'xmlns': 'http://framenet.icsi.berkeley.edu'}
+    units = [{'status': 'Created', 'name': f'unit{unit}.v', 'ID': unit} for unit in UNITS]
+    elements = [
+        xml('FE', '<definition/>', name=name, ID=number, abbrev='', coreType=kind)
         for number, (name, kind) in enumerate([('Agent', 'Core'), ('Time', 'Peripheral')])
-    )
-    core_set = '<FEcoreSet><memberFE name="Agent" ID="0"/></FEcoreSet>'
+    ]
+    elements.append(xml('FEcoreSet', xml('memberFE', name='Agent', ID=0)))
+    entries = [xml('lexUnit', '<definition>a cry</definition>', **unit, POS='V') for unit in units]
+    index = [xml('lu', **unit, hasAnnotation='true', frameID=1, frameName='Cry') for unit in units]
+    frame = ['<definition>cries</definition>', *elements, *entries]
     files = {
-        'frameIndex.xml': f'<frameIndex {NAMESPACE}><frame ID="1" name="Cry"/></frameIndex>',
-        'frRelation.xml': f'<frameRelations {NAMESPACE}/>',
-        'semTypes.xml': f'<semTypes {NAMESPACE}/>',
-        'luIndex.xml': f'<luIndex {NAMESPACE}>'
-        + ''.join(
-            f'<lu hasAnnotation="true" frameID="1" frameName="Cry" status="Created" '
-            f'name="unit{unit}.v" ID="{unit}"/>'
-            for unit in UNITS
-        )
-        + '</luIndex>',
-        'frame/Cry.xml': f'<frame name="Cry" ID="1" {NAMESPACE}><definition>cries</definition>'
-        f'{elements}{core_set}{"".join(entries)}</frame>',
+        'frameIndex.xml': xml('frameIndex', xml('frame', ID=1, name='Cry'), **top),
+        'frRelation.xml': xml('frameRelations', **top),
+        'semTypes.xml': xml('semTypes', **top),
+        'luIndex.xml': xml('luIndex', *index, **top),
+        'frame/Cry.xml': xml('frame', *frame, name='Cry', ID=1, **top),
     }
-    for unit, sentences in UNITS.items():
-        inside = ''.join(sentence_xml(unit * 10 + i, text) for i, text in enumerate(sentences))
-        files[f'lu/lu{unit}.xml'] = (
-            f'<lexUnit status="Created" POS="V" name="unit{unit}.v" ID="{unit}" frame="Cry" '
-            f'frameID="1" totalAnnotated="1" {NAMESPACE}>'
-            f'<subCorpus name="all">{inside}</subCorpus></lexUnit>'
-        )
+    for unit, sentences in zip(units, UNITS.values(), strict=True):
+        inside = [sentence_xml(unit['ID'] * 10 + i, text) for i, text in enumerate(sentences)]
+        about = unit | {'POS': 'V', 'frame': 'Cry', 'frameID': 1, 'totalAnnotated': 1} | top
+        corpus = xml('subCorpus', *inside, name='all')
+        files[f'lu/lu{unit["ID"]}.xml'] = xml('lexUnit', corpus, **about)
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -261,7 +204,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_framenet_is_sampled(folder):
+def test_framenet_is_sampled_and_counted_after_each_filter(folder):
     sample = framenet.read_framenet(folder)
     assert [example.id for example in sample.examples] == ['unit7.v/70', 'unit7.v/71', 'unit8.v/80']
     example, annotation = sample.examples[2], sample.annotations[2]
@@ -269,9 +212,6 @@ def test_framenet_is_sampled(folder):
     ((element, target),) = links(annotation)
     assert cut(example.text_a, element) == 'The owl'
     assert cut(example.text_a, target) == 'hooted'
-
-
-def test_sentences_are_counted_after_each_filter(folder):
     assert list(framenet.read_framenet(folder).counts.items()) == [
         ('exemplar sentences', 5),
         ('at most 12 tokens', 5),
@@ -283,7 +223,7 @@ def test_sentences_are_counted_after_each_filter(folder):
     ]
 
 
-def test_per_unit_draws_with_the_seed(folder):
+def test_limits_draw_with_the_seed(folder):
     drawn = {
         seed: framenet.read_framenet(folder, per_unit=1, seed=seed).examples for seed in range(8)
     }
@@ -292,15 +232,6 @@ def test_per_unit_draws_with_the_seed(folder):
     again = framenet.read_framenet(folder, per_unit=1, seed=3)
     assert again.examples == drawn[3]
     assert list(again.counts.items())[-1] == ('at most 1 of a lexical unit', 2)
-
-
-@pytest.mark.parametrize('limit', ['per_unit', 'max_units'])
-def test_a_limit_below_1_is_refused(limit, folder):
-    with pytest.raises(ValueError, match=f'{limit}=0 leaves nothing'):
-        framenet.read_framenet(folder, **{limit: 0})
-
-
-def test_max_units_draws_with_the_seed(folder):
     read = [framenet.read_framenet(folder, max_units=1, seed=seed).examples for seed in range(8)]
     assert {len(examples) for examples in read} == {1, 2}
 
@@ -308,7 +239,7 @@ def test_max_units_draws_with_the_seed(folder):
 def test_a_unit_that_nltk_cannot_read_is_left_out_and_named(folder, caplog):
     """FrameNet 1.5 has such a one: a label that occurs twice."""
     path = folder / 'lu' / 'lu8.xml'
-    label = '<label name="Time" start="35" end="44"/>'
+    label = '<label name="Time" start="35" end="44"></label>'
     assert label in path.read_text()
     path.write_text(path.read_text().replace(label, label * 2))
     with caplog.at_level(logging.WARNING):
@@ -317,44 +248,31 @@ def test_a_unit_that_nltk_cannot_read_is_left_out_and_named(folder, caplog):
     assert 'cannot read unit8.v' in caplog.text
 
 
-def test_files_that_others_may_write_to_are_named_with_a_mend(folder):
+def test_what_is_missing_is_named_with_a_mend(folder, untyped, monkeypatch):
+    for limit in ('per_unit', 'max_units'):
+        with pytest.raises(ValueError, match=f'{limit}=0 leaves nothing'):
+            framenet.read_framenet(folder, **{limit: 0})
+    with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'prose'"):
+        framenet.filters('prose')
+    with pytest.raises(FileNotFoundError, match='has no luIndex.xml: it should be the folder'):
+        framenet.read_framenet(folder / 'lu')
     (folder / 'luIndex.xml').chmod(0o666)
     with pytest.raises(PermissionError, match=r'chmod -R go-w.*NLTK says: .*luIndex'):
         framenet.read_framenet(folder)
-
-
-def test_an_unknown_reading_is_refused():
-    with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'prose'"):
-        # Past the type annotation, which tests execute.
-        inspect.unwrap(framenet.filters)('prose')
-
-
-def test_another_folder_is_named(tmp_path):
-    pytest.importorskip('nltk')
-    with pytest.raises(FileNotFoundError, match='has no luIndex.xml: it should be the folder'):
-        framenet.read_framenet(tmp_path)
-
-
-def test_without_a_download_the_error_says_how_to_get_one(monkeypatch, tmp_path):
-    nltk = pytest.importorskip('nltk')
-    monkeypatch.setattr(nltk.data, 'path', [str(tmp_path)])
-    with pytest.raises(FileNotFoundError, match='python -m nltk.downloader framenet_v17'):
-        framenet.read_framenet()
+    monkeypatch.setitem(sys.modules, 'nltk', None)
+    with pytest.raises(ModuleNotFoundError, match='pip install nltk'):
+        framenet.read_framenet(folder)
 
 
 def test_a_download_is_found(folder, monkeypatch, tmp_path_factory):
     nltk = pytest.importorskip('nltk')
     root = tmp_path_factory.mktemp('nltk_data')
     (root / 'corpora').mkdir()
-    folder.rename(root / 'corpora' / 'framenet_v17')
     monkeypatch.setattr(nltk.data, 'path', [str(root)])
+    with pytest.raises(FileNotFoundError, match='python -m nltk.downloader framenet_v17'):
+        framenet.read_framenet()
+    folder.rename(root / 'corpora' / 'framenet_v17')
     assert len(framenet.read_framenet().examples) == 3
-
-
-def test_without_nltk_the_error_says_how_to_install_it(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, 'nltk', None)
-    with pytest.raises(ModuleNotFoundError, match='pip install nltk'):
-        framenet.read_framenet(tmp_path)
 
 
 # Prepared samples
@@ -378,14 +296,6 @@ def test_prepared_sentences(tmp_path):
         (PREPARED['sentence'], f'tiny/{i}') for i in (0, 1)
     ]
     assert links(annotations[0]) == [(Span(0, 2), Span(16, 24))]
-
-
-def test_the_documented_format(tmp_path):
-    examples, annotations = framenet.framenet_sample()
-    write_annotations(tmp_path / 'mine.jsonl', examples[:3], annotations[:3])
-    read, again = framenet.read_framenet_sample(tmp_path / 'mine.jsonl')
-    assert [e.text_a for e in read] == [e.text_a for e in examples[:3]]
-    assert again == annotations[:3]
 
 
 def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):

@@ -24,69 +24,65 @@ def read(tmp_path, text, tokenizer, **options):
     return read_segments(path, tokenizer, **({'max_length': 16, 'count': 0} | options))
 
 
-def test_sentences_go_on_as_long_as_they_fit(tmp_path, tokenizer):
-    # 4 + 6 + 4 + 3 wordpieces and 3 special tokens.
-    (one,) = read(tmp_path, ' '.join(SENTENCES), tokenizer, max_length=20)
-    # The second end, after 10 of 17, is the one that is nearest to the middle.
-    assert texts_of([one]) == [(' '.join(SENTENCES[:2]), ' '.join(SENTENCES[2:]))]
-    (one,) = read(tmp_path, ' '.join(SENTENCES), tokenizer, max_length=19)
-    assert texts_of([one]) == [(SENTENCES[0], ' '.join(SENTENCES[1:3]))]
+A, B, C, D = SENTENCES
+WORDS = ['the', 'cat', 'saw', 'a', 'big', 'dog'] * 4
+
+
+@pytest.mark.parametrize(
+    ('text', 'max_length', 'pairs'),
+    [
+        # 4 + 6 + 4 + 3 wordpieces and 3 special tokens; the second end, after 10 of 17, is nearest
+        # to the middle.
+        (' '.join(SENTENCES), 20, [(f'{A} {B}', f'{C} {D}')]),
+        (' '.join(SENTENCES), 19, [(A, f'{B} {C}')]),
+        # A long sentence is cut between words.
+        (
+            ' '.join(WORDS),
+            13,
+            [(' '.join(WORDS[at : at + 5]), ' '.join(WORDS[at + 5 : at + 10])) for at in (0, 10)],
+        ),
+        # A sentence ends where the next one begins.
+        (
+            'It is H. americanus here (or not.) The cat ran.',
+            32,
+            [('It is H. americanus here (or not.)', 'The cat ran.')],
+        ),
+        ('猫。狗跑。', 16, [('猫。', '狗跑。')]),
+        # Marks of WikiText.
+        (
+            'a red @-@ tipped cat , 1 @,@ 000 @.@ 7 big . It ran .',
+            32,
+            [('a red-tipped cat , 1,000.7 big .', 'It ran .')],
+        ),
+        # Whatever does not fit is left out.
+        (f'{A} {"x/" * 20} {C} {D}', 16, [(A.removesuffix(' ran .'), 'ran .'), (C, D)]),
+    ],
+)
+def test_sentences_become_pairs(tmp_path, tokenizer, text, max_length, pairs):
+    assert texts_of(read(tmp_path, text, tokenizer, max_length=max_length)) == pairs
 
 
 def test_documents_end_at_blank_lines_and_headings(tmp_path, tokenizer):
     text = f"""
  = Title =
 
-{SENTENCES[0]}
-{SENTENCES[2]}
+{A}
+{C}
  = = Part = =
-{SENTENCES[3]} {SENTENCES[2]}
+{D} {C}
 
 Alone it ran .
 """
     segments = read(tmp_path, text, tokenizer)
-    assert texts_of(segments) == [(SENTENCES[0], SENTENCES[2]), (SENTENCES[3], SENTENCES[2])]
+    assert texts_of(segments) == [(A, C), (D, C)]
     assert [segment.where.rpartition('line ')[2] for segment in segments] == ['4', '7']
     assert [segment.id for segment in segments] == ['own/0', 'own/1']
 
 
-def test_a_long_sentence_is_cut_between_words(tmp_path, tokenizer):
-    words = ['the', 'cat', 'saw', 'a', 'big', 'dog'] * 4
-    segments = read(tmp_path, ' '.join(words), tokenizer, max_length=13)
-    assert texts_of(segments) == [
-        (' '.join(words[start : start + 5]), ' '.join(words[start + 5 : start + 10]))
-        for start in (0, 10)
-    ]
-
-
-def test_a_sentence_ends_where_the_next_one_begins(tmp_path, tokenizer):
-    (one,) = read(
-        tmp_path, 'It is H. americanus here (or not.) The cat ran.', tokenizer, max_length=32
-    )
-    assert texts_of([one]) == [('It is H. americanus here (or not.)', 'The cat ran.')]
-    (one,) = read(tmp_path, '猫。狗跑。', tokenizer)
-    assert texts_of([one]) == [('猫。', '狗跑。')]
-
-
-def test_marks_of_wikitext(tmp_path, tokenizer):
-    text = 'a red @-@ tipped cat , 1 @,@ 000 @.@ 7 big . It ran .'
-    (one,) = read(tmp_path, text, tokenizer, max_length=32)
-    assert texts_of([one]) == [('a red-tipped cat , 1,000.7 big .', 'It ran .')]
-
-
 def test_what_is_left_out_is_told(tmp_path, tokenizer, caplog):
     with caplog.at_level(logging.INFO, logger='absl'):
-        read(tmp_path, f'{SENTENCES[0]} {SENTENCES[2]}\n\nIt ran .', tokenizer)
+        read(tmp_path, f'{A} {C}\n\nIt ran .', tokenizer)
     assert '1 segments' in caplog.text and '3 of 11 words' in caplog.text
-
-
-def test_what_does_not_fit_is_left_out(tmp_path, tokenizer):
-    address = 'x/' * 20
-    text = f'{SENTENCES[0]} {address} {SENTENCES[2]} {SENTENCES[3]}'
-    assert texts_of(read(tmp_path, text, tokenizer)) == [
-        (SENTENCES[0].removesuffix(' ran .'), 'ran .'),
-        (SENTENCES[2], SENTENCES[3]),
-    ]
 
 
 def test_a_draw_is_of_all_segments(tmp_path, tokenizer):
@@ -134,23 +130,15 @@ def test_segments_are_the_text_and_are_never_cut(tmp_path_factory, request, kind
     holds()
 
 
-@pytest.mark.parametrize(
-    ('text', 'fault'),
-    [
-        ('the cat ran .', r'own\.txt has no segment of two parts: it needs documents of at least'),
-        ('', 'no segment of two parts'),
-        (' = Title = \n', 'no segment of two parts'),
-    ],
-)
-def test_no_segment(tmp_path, tokenizer, text, fault):
-    with pytest.raises(ValueError, match=fault):
-        read(tmp_path, text, tokenizer)
-
-
 def test_other_faults(tmp_path, tokenizer, untyped):
     path = tmp_path / 'own.txt'
     with pytest.raises(FileNotFoundError):
         read_segments(path, tokenizer)
+    for text in ('the cat ran .', '', ' = Title = \n'):
+        with pytest.raises(
+            ValueError, match=r'own\.txt has no segment of two parts: it needs docu'
+        ):
+            read(tmp_path, text, tokenizer)
     path.write_bytes(b'the cat .\n\xff')
     with pytest.raises(ValueError, match=r'own\.txt: not UTF-8 at line 2'):
         read_segments(path, tokenizer)

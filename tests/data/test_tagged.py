@@ -45,33 +45,21 @@ def test_reads_each_column(conllu, column, tags):
     assert found[1].text == 'Yes' and 'sentence 2' in found[1].place
 
 
-def test_columns_that_are_none(conllu):
-    with pytest.raises(ValueError, match=r"column='feats' must be one of upos.*feats\.Number"):
-        tagged.read_conllu(conllu, column='feats')
-
-
-def test_a_word_without_a_tag_is_named_or_left_out(conllu):
-    conllu.write_text(CONLLU.replace('INTJ', '_'))
-    with pytest.raises(ValueError, match=r"sentence 2: 'Yes' has no upos.*bad_rows='skip'"):
-        tagged.read_conllu(conllu)
-    assert len(tagged.read_conllu(conllu, bad_rows='skip')) == 1
-
-
-def test_an_item_without_a_value_is_no_tag(conllu):
-    for item in ('NER', 'NER='):
-        conllu.write_text(CONLLU.replace('NER=B-LOC', item))
-        with pytest.raises(ValueError, match=r"sentence 1: 'le' has misc\.NER without a value"):
-            tagged.read_conllu(conllu, column='misc.NER')
-
-
-def test_names_of_tags(tmp_path):
-    path = write(tmp_path / 'e.jsonl', [{'tokens': ['A', 'B'], 'tags': ['B-X', 0]}])
-    assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X', 'O')
-    with pytest.raises(ValueError, match="the tag 'B-X' is not among the names O, I-X"):
-        tagged.read_tagged(path, names=('O', 'I-X'))
-    write(path, [{'tokens': ['A'], 'tags': [2]}])
-    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
-        tagged.read_tagged(path, names=('a', 'b'))
+@pytest.mark.parametrize(
+    ('old', 'new', 'column', 'fault'),
+    [
+        ('', '', 'feats', r"column='feats' must be one of upos.*feats\.Number"),
+        ('INTJ', '_', 'upos', r"sentence 2: 'Yes' has no upos.*bad_rows='skip'"),
+        ('NER=B-LOC', 'NER', 'misc.NER', r"sentence 1: 'le' has misc\.NER without a value"),
+        ('NER=B-LOC', 'NER=', 'misc.NER', r"sentence 1: 'le' has misc\.NER without a value"),
+    ],
+)
+def test_words_without_a_tag_are_named(conllu, old, new, column, fault):
+    conllu.write_text(CONLLU.replace(old, new))
+    with pytest.raises(ValueError, match=fault):
+        tagged.read_conllu(conllu, column=column)
+    if column != 'feats':
+        assert len(tagged.read_conllu(conllu, column=column, bad_rows='skip')) == 1
 
 
 def test_other_files_are_no_conllu(tmp_path):
@@ -101,6 +89,13 @@ def test_json_lines(tmp_path):
         write(tmp_path / 'b.jsonl', rows), words='words', tags='ner_tags', names=('O', 'B-PET')
     )
     assert found.tags == ('O', 'B-PET')
+    path = write(tmp_path / 'e.jsonl', [{'tokens': ['A', 'B'], 'tags': ['B-X', 0]}])
+    assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X', 'O')
+    with pytest.raises(ValueError, match="the tag 'B-X' is not among the names O, I-X"):
+        tagged.read_tagged(path, names=('O', 'I-X'))
+    write(path, [{'tokens': ['A'], 'tags': [2]}])
+    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
+        tagged.read_tagged(path, names=('a', 'b'))
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def treebank(tmp_path):
     return write
 
 
-def test_sentences_are_read_as_they_were_written(treebank):
+def test_sentences_are_read_as_they_were_written(treebank, tokenizer, caplog):
     first, second = read_treebank(treebank())
     assert first.example.text_a == '"Don\'t run".'
     written = [first.example.text_a[span.start : span.end] for span in first.words]
@@ -47,6 +47,18 @@ def test_sentences_are_read_as_they_were_written(treebank):
     # "du" is neither "dele" nor divided: both of its words are all of it.
     assert second.example.text_a == 'du cats' and second.forms == ('de', 'le', 'cats')
     assert [(span.start, span.end) for span in second.words] == [(0, 2), (0, 2), (3, 7)]
+    caplog.set_level('INFO')
+    encode_parses(tokenizer, read_treebank(treebank())[1:])
+    assert '1 of 3 words have no wordpiece of their own' in caplog.text
+    (parse,) = read_treebank(treebank(words(0, 1, 0)))
+    assert parse.heads == (-1, 0, -1)
+    eight = '\n'.join(line.rpartition('\t_\t_')[0] for line in words(0, 1).splitlines())
+    (parse,) = read_treebank(treebank(eight + '\n'))
+    assert parse.example.text_a == 'ran ran'
+    named = '# global.columns = ID FORM HEAD DEPREL UPOS\n'
+    rows = '1\tran\t0\troot\tVERB\n2\tit\t1\tobj\tPRON\n'
+    plus = read_treebank(treebank(f'{named}{rows}\n# text = again\n{rows}\n'))
+    assert [parse.classes for parse in plus] == [('VERB', 'PRON')] * 2
 
 
 def test_the_annotation_has_a_link_from_each_word_to_its_head(treebank):
@@ -79,12 +91,6 @@ def test_wordpieces_have_the_numbers_of_their_words(treebank, tokenizer):
     assert (words[2] == -1).all()
 
 
-def test_words_without_wordpieces_are_told(treebank, tokenizer, caplog):
-    caplog.set_level('INFO')
-    encode_parses(tokenizer, read_treebank(treebank())[1:])
-    assert '1 of 3 words have no wordpiece of their own' in caplog.text
-
-
 def words(*heads):
     return ''.join(
         f'{number}\tran\trun\tVERB\t_\t_\t{head}\tdep\t_\t_\n'
@@ -113,37 +119,12 @@ def test_a_sentence_without_a_tree_is_named_and_can_be_left_out(treebank, lines,
     assert len(read_treebank(treebank(f'{lines}\n{SENTENCES}'), bad_rows='skip')) == 2
 
 
-def test_several_roots_hang_on_the_same_root(treebank):
-    (parse,) = read_treebank(treebank(words(0, 1, 0)))
-    assert parse.heads == (-1, 0, -1)
-
-
-def test_columns_that_are_not_read_may_be_missing(treebank):
-    eight = '\n'.join(line.rpartition('\t_\t_')[0] for line in words(0, 1).splitlines())
-    (parse,) = read_treebank(treebank(eight + '\n'))
-    assert parse.example.text_a == 'ran ran'
-    named = '# global.columns = ID FORM HEAD DEPREL UPOS\n'
-    rows = '1\tran\t0\troot\tVERB\n2\tit\t1\tobj\tPRON\n'
-    plus = read_treebank(treebank(f'{named}{rows}\n# text = again\n{rows}\n'))
-    assert [parse.classes for parse in plus] == [('VERB', 'PRON')] * 2
-
-
-def test_the_embedded_treebank_has_whole_trees():
-    """Each sentence has one root from which all its words hang, and none is in both splits."""
-    texts = []
-    for split, count in (('train', 100), ('dev', 80)):
-        parses = treebank_sample(split)
-        assert len(parses) == count
-        for parse in parses:
-            assert parse.heads.count(-1) == 1
-            for word in range(len(parse.words)):
-                path = [word]
-                while parse.heads[path[-1]] >= 0:
-                    path.append(parse.heads[path[-1]])
-                    assert len(path) <= len(parse.words)
-            assert (parse.relations[parse.heads.index(-1)]) == 'root'
-            texts.append(parse.example.text_a)
-    assert len(set(texts)) == 180
+def test_the_embedded_treebank_has_two_splits():
+    """Each sentence has one root, and none is in both."""
+    train, dev = map(treebank_sample, ('train', 'dev'))
+    assert (len(train), len(dev)) == (100, 80)
+    assert all(parse.heads.count(-1) == 1 for parse in train + dev)
+    assert len({parse.example.text_a for parse in train + dev}) == 180
     with pytest.raises(ValueError, match="'train' and 'dev', not 'test'"):
         treebank_sample('test')
 

@@ -1,8 +1,7 @@
-"""Checkpoints in Hugging Face's layout, and the classifier: files that are broken or hostile."""
+"""Checkpoints in Hugging Face's layout: files that are broken or hostile."""
 
-import hashlib
+import functools
 import json
-import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +17,9 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model import weights
+from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.config_json import write_config
+from tests.conftest import WORDS
 from tests.fuzz.broken import (
     MARKER,
     Format,
@@ -25,7 +27,6 @@ from tests.fuzz.broken import (
     number,
     plain_json,
     require,
-    sample,
     visible,
 )
 from tests.fuzz.damage import (
@@ -48,57 +49,30 @@ SENTENCES = (
     'Small TREE: old "new" friend-teacher\u00a0never',
     'the small cats and a zebra',
 )
-_WORDS = """the a cat dog bird saw chased liked big small red house tree and not he she it
-ran sleep ##s ##ed ##ing un ##like ##ly . , ? ! ' " old new friend teacher never : -""".split()
-VOCABULARY = (*SPECIAL, *_WORDS)
+VOCABULARY = (*SPECIAL, *WORDS, ':', '-')
+BERT = bs.Bert(
+    bs.BertConfig(
+        vocab_size=len(VOCABULARY), hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=12, max_position_embeddings=24, attention_probs_dropout_prob=0.2,
+        label_names=('no', 'yes', 'perhaps'),
+    )
+)  # fmt: skip
 SETTINGS = {
-    'architectures': ['BertForSequenceClassification'],
-    'model_type': 'bert',
-    'vocab_size': len(VOCABULARY),
-    'hidden_size': 8,
-    'num_hidden_layers': 2,
-    'num_attention_heads': 2,
-    'intermediate_size': 12,
-    'hidden_act': 'gelu',
-    'hidden_dropout_prob': 0.1,
-    'attention_probs_dropout_prob': 0.2,
-    'classifier_dropout': None,
-    'max_position_embeddings': 24,
-    'type_vocab_size': 2,
-    'layer_norm_eps': 1e-12,
-    'initializer_range': 0.02,
-    'pad_token_id': 0,
-    'position_embedding_type': 'absolute',
-    'id2label': {'0': 'no', '1': 'yes', '2': 'perhaps'},
-    'label2id': {'no': 0, 'yes': 1, 'perhaps': 2},
-    'problem_type': 'single_label_classification',
+    name: value
+    for name, value in write_config(BERT.config).items()
+    if name not in ('dtype', 'tie_word_embeddings')
 }
 _EVIL = f"import os\nos.system('touch {MARKER}')\nclass Evil:\n  from_pretrained = None\n"
 
 
+@functools.cache
 def state_dict() -> dict[str, np.ndarray]:
     """Return the tensors of a tiny BERT with a classifier of three classes, as they are named."""
     rng = np.random.default_rng(0)
-    wide, inner = SETTINGS['hidden_size'], SETTINGS['intermediate_size']
-    shapes = {
-        'bert.embeddings.word_embeddings.weight': (len(VOCABULARY), wide),
-        'bert.embeddings.position_embeddings.weight': (24, wide),
-        'bert.embeddings.token_type_embeddings.weight': (2, wide),
+    return {
+        name: rng.normal(0, 0.5, tensor.shape).astype(np.float32)
+        for name, tensor in weights.tensors_from_params(BERT.config, init_params(BERT, 0)).items()
     }
-    dense = {'bert.pooler.dense': (wide, wide), 'classifier': (3, wide)}
-    norms = ['bert.embeddings.LayerNorm']
-    for layer in range(SETTINGS['num_hidden_layers']):
-        prefix = f'bert.encoder.layer.{layer}'
-        square = 'self.query', 'self.key', 'self.value', 'output.dense'
-        dense |= {f'{prefix}.attention.{name}': (wide, wide) for name in square}
-        dense |= {f'{prefix}.intermediate.dense': (inner, wide)}
-        dense |= {f'{prefix}.output.dense': (wide, inner)}
-        norms += [f'{prefix}.attention.output.LayerNorm', f'{prefix}.output.LayerNorm']
-    for name, shape in dense.items():
-        shapes |= {f'{name}.weight': shape, f'{name}.bias': shape[:1]}
-    for name in norms:
-        shapes |= {f'{name}.weight': (wide,), f'{name}.bias': (wide,)}
-    return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 _CODES = {
@@ -437,70 +411,3 @@ def special_tokens(**values: Any) -> dict[str, bytes]:
 @example(with_code(tokenizer_class='BertTokenizer'))
 def test_tokenizer(changed):
     TOKENIZER.check(changed)
-
-
-def make_classifier(folder: pathlib.Path) -> None:
-    bs.patterns.save_classifier(folder / 'classifier.safetensors', bs.patterns.load_classifier())
-
-
-def read_classifier(folder: pathlib.Path) -> Any:
-    found = bs.patterns.load_classifier(folder / 'classifier.safetensors')
-    arrays = {name: getattr(found, name) for name in ('center', 'scale', 'known', 'weights')}
-    numbers = found.width, found.temperature, found.far
-    return arrays, *numbers, np.asarray(found.confusions, int)
-
-
-def _plain_classifier(folder: pathlib.Path) -> Any:
-    tensors, metadata = unpack((folder / 'classifier.safetensors').read_bytes())
-    for name, tensor in tensors.items():
-        require(tensor.dtype == np.float32 and np.isfinite(tensor).all(), name)
-    noted = metadata.pop('sha256', None)
-    content = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        content.update(f'{name} {tensor.dtype} {tensor.shape}'.encode() + tensor.tobytes())
-    require(noted in (None, content.hexdigest()), 'the checksum')
-    about = {name: plain_json(text) for name, text in metadata.items()}
-    confusions = about['confusions']
-    for confusion in confusions:
-        require(isinstance(confusion, list) and all(isinstance(row, list) for row in confusion))
-        require([len(row) for row in confusion] == [5] * 5)
-        require(all(integer(count) >= 0 for row in confusion for count in row))
-    return (
-        tensors,
-        *(number(about[name], 1e-300) for name in ('width', 'temperature')),
-        math.inf if about['far'] is None else number(about['far'], 1e-300),
-        np.array(confusions, int).reshape(-1, 5, 5),
-    )
-
-
-CLASSIFIER = Format(make_classifier, read_classifier, _plain_classifier)
-
-
-def changed_metadata(data: bytes) -> st.SearchStrategy[bytes]:
-    """A classifier without its checksum, of which one number or text is another."""
-    header, rest = unframe(data)
-    values = json.loads(header)
-    metadata = values['__metadata__']
-    del metadata['sha256']
-
-    def with_text(name):
-        return changed_value(json.loads(metadata[name])).map(
-            lambda text: frame(json.dumps(values | {'__metadata__': metadata | {name: text}}), rest)
-        )
-
-    return st.sampled_from(sorted(metadata)).flatmap(with_text)
-
-
-@broken(
-    changes(
-        CLASSIFIER, 'classifier.safetensors', changed_header, changed_weights, changed_metadata
-    ),
-    share=0.5,
-)
-def test_classifier(changed):
-    CLASSIFIER.check(changed)
-
-
-def test_a_flipped_bit_of_the_classifier():
-    *data, last = sample(make_classifier)['classifier.safetensors']
-    CLASSIFIER.check({'classifier.safetensors': bytes([*data, last ^ 1])})

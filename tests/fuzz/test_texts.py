@@ -1,4 +1,4 @@
-"""Tables of sentences, annotations, and prepared frames, of any text and any bytes."""
+"""Tables of sentences and annotations, of any text and any bytes."""
 
 import csv
 import functools
@@ -212,11 +212,6 @@ _ANNOTATED = (
     },
     {'text_a': 'Nothing is here.'},
 )
-_FRAMES = (
-    {'sentence': 'He was agitated .', 'target_span': [7, 15], 'link_spans': [[0, 2]]},
-    {'sentence': 'Über allem lag Ruh', 'target_span': [11, 14], 'link_spans': [[0, 4], [15, 18]]},
-    {'sentence': 'a dog barks', 'target_span': [6, 11], 'link_spans': [[0, 5]], 'frame': 'Sounds'},
-)
 
 
 def _facts(examples, annotations) -> list:
@@ -294,25 +289,6 @@ def _plain_annotations(folder: pathlib.Path) -> list:
     ]
 
 
-def _plain_frames(folder: pathlib.Path) -> list:
-    records = _lines(folder / FILE)
-    if 'sentence' not in records[0]:
-        read = _plain_annotations(folder)
-        require(any(links for _, _, relations in read for links in relations.values()))
-        return read
-    read = []
-    for row, record in enumerate(records):
-        texts = [filled(record['sentence'])]
-        target = _span(record['target_span'], texts)
-        elements = _spans(record['link_spans'], texts)
-        require(all(len(value) == 2 for value in [record['target_span'], *record['link_spans']]))
-        links = [([element], [target]) for element in elements]
-        name = 'frame element-target'
-        read.append(((*texts, None, None, f'lines/{row}'), {}, {name: links}))
-    require(any(relations[name] for _, _, relations in read))
-    return read
-
-
 def _make(folder: pathlib.Path, records) -> None:
     lines = [json.dumps(each, ensure_ascii=False) + '\n' for each in records]
     (folder / FILE).write_text(''.join(lines), encoding='utf-8')
@@ -324,18 +300,16 @@ ANNOTATIONS = Format(
     lambda folder: _facts(*bs.read_annotations(folder / FILE)),
     _plain_annotations,
 )
-FRAMES = Format(
-    functools.partial(_make, records=_FRAMES),
-    lambda folder: _facts(*bs.read_framenet_sample(folder / FILE)),
-    _plain_frames,
-)
 
 
 def other_lines(data: bytes) -> st.SearchStrategy[bytes]:
     """Lines of another format, before, behind or in place of these; or as one value of JSON."""
     text = data.decode()
     whole = json.dumps([json.loads(line) for line in text.splitlines()], indent=1)
-    more = [json.dumps(record) + '\n' for record in (*_FRAMES, *_ANNOTATED)]
+    more = [
+        json.dumps(record) + '\n'
+        for record in ({'sentence': 'a dog barks', 'target_span': [6, 11]}, *_ANNOTATED)
+    ]
     found = [*(line + text for line in more), *(text + line for line in more), *more, whole]
     return st.sampled_from([encoded(each) for each in found]) | respelled(text)
 
@@ -343,11 +317,6 @@ def other_lines(data: bytes) -> st.SearchStrategy[bytes]:
 @broken(changes(ANNOTATIONS, FILE, other_lines, changed_line, changed_line), share=2)
 def test_annotations(changed):
     ANNOTATIONS.check(changed)
-
-
-@broken(changes(FRAMES, FILE, other_lines, changed_line, changed_line), share=2)
-def test_frames(changed):
-    FRAMES.check(changed)
 
 
 def test_split_csv():

@@ -134,17 +134,18 @@ def test_a_head_mask_changes_the_maps_behind_it(pretrained, tokenizer, examples)
     assert np.abs(masked[2] - plain[2]).max() > 1e-3
 
 
-def test_a_statistic_that_never_applies_is_nan(pretrained, tokenizer, examples):
+def test_statistics_that_do_not_fit(pretrained, tokenizer, examples):
     never = lambda attentions, marks: (attentions[:, :, 0, 0], jnp.float32(0))
     table = collect(pretrained, encode_all(tokenizer, examples), {'never': never})['never']
     assert table.count == 0 and np.isnan(table.mean).all() and np.isnan(table.variance).all()
-
-
-def test_a_statistic_of_the_wrong_shape_is_named(pretrained, tokenizer, examples):
     batches = encode_all(tokenizer, examples[:2])
     wrong = lambda attentions, marks: (attentions.mean(), jnp.float32(1))
     with pytest.raises(ValueError, match=r"'wrong' must return.*\[3, 4\].*got \[\] and \[\]"):
         collect(pretrained, batches, {'wrong': wrong})
+    batches = encode_all(tokenizer, examples[:2]) + encode_all(tokenizer, examples[2:4])
+    assert collect(pretrained, batches, STATISTICS)['cls'].count == 4
+    with pytest.raises(ValueError, match='An example occurs twice'):
+        collect(pretrained, batches, STATISTICS, keep_values=True)
 
 
 def greatest_of(maps, pairs, number):
@@ -192,13 +193,6 @@ def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
         assert (found[example][..., 3:] == 0).all()
 
 
-def test_values_of_two_encodings_are_not_mixed_up(pretrained, tokenizer, examples):
-    batches = encode_all(tokenizer, examples[:2]) + encode_all(tokenizer, examples[2:4])
-    assert collect(pretrained, batches, STATISTICS)['cls'].count == 4
-    with pytest.raises(ValueError, match='An example occurs twice'):
-        collect(pretrained, batches, STATISTICS, keep_values=True)
-
-
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
     """Each statistic carries three [L, N] arrays from batch to batch. A streamed run of many
     batches leaves no more arrays alive than a short one."""
@@ -234,19 +228,6 @@ def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
     assert stream._measured._cache_size() == before
 
 
-def test_names_of_the_catalogue_are_statistics(pretrained, tokenizer, examples):
-    batches = encode_all(tokenizer, examples)
-    names = ['[SEP]', 'entropy (nats)', 'tests.measure.test_collect:first_of_four']
-    found = collect(pretrained, batches, names)
-    functions = {
-        '[SEP]': statistics.to_sep,
-        'entropy (nats)': statistics.entropy,
-        names[2]: first_of_four,
-    }
-    assert list(found) == names
-    assert_same(found, collect(pretrained, batches, functions), atol=0)
-
-
 def test_names_compared(pretrained, tokenizer, examples):
     """As `measure_change` has them, whose numbers tests/measure/test_catalogue.py tests."""
     params = jax.tree.map(lambda leaf: leaf * 1.5, pretrained.params)
@@ -280,7 +261,7 @@ def test_names_compared(pretrained, tokenizer, examples):
         ({'baseline': 'mean'}, ValueError, "baseline='mean' replaces outputs, not maps"),
     ],
 )
-def test_mistakes_name_their_mend(pretrained, tokenizer, unchecked, wrong, error, message):
+def test_mistakes_name_their_mend(pretrained, tokenizer, untyped, wrong, error, message):
     (batch,) = encode(tokenizer, ['the cat'])
     stands_for = {'bert': pretrained.bert, 'one': batch}
     right = {'pretrained': pretrained, 'batches': [batch], 'statistics': ['[SEP]']}

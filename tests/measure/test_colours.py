@@ -23,12 +23,6 @@ def test_columns_are_tables_of_heads_if_they_are_declared():
     assert found['all heads: gate'].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_names_of_heads_are_places_in_any_order():
-    names = [f'L{layer}-H{head}' for layer, head in zip(LAYER, HEAD, strict=True)]
-    found = tables(['score'], 'metric', metric='f1', disabled=names[::-1], score=VALUES)
-    assert found['all heads: f1, score'].tolist() == [[5, 4, 3], [2, 1, 0]]
-
-
 def test_sets_are_told_apart_and_seeds_are_averaged():
     found = tables(
         ['mean'], 'seed', 'statistic',

@@ -160,7 +160,7 @@ def test_links_without_other_places_are_told_once_for_all_relations(tokenizer, c
     assert told == ['Random links (moved): 4 of 4 links have no other place, and are not compared.']
 
 
-def test_random_links_of_nothing_are_refused(encoded, unchecked):
+def test_random_links_of_nothing_are_refused(encoded, untyped):
     with pytest.raises(ValueError, match="no relation 'verb', but file, nothing-here: bs.mark"):
         with_random_links(encoded, ['verb'], draws=1, seed=0)
     with pytest.raises(ValueError, match="elsewhere, moved, positions, classes, not 'near'"):

@@ -248,18 +248,6 @@ def test_a_linear_step_hands_on_all_it_has(inputs, weights, alpha):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ('contributions', 'received'), [((3, 1, -2), (3, 1, 4)), ((3, 1, 0), (6, 2, 0))]
-)
-def test_shares_by_hand(contributions, received):
-    """Positive and negative contributions share 8 equally; without the latter, all is shared."""
-    _, back = jax.vjp(
-        lambda x: linear(PUBLISHED, 'I,IO->O', x, jnp.ones((3, 1))),
-        jnp.array(contributions, jnp.float32),
-    )
-    np.testing.assert_allclose(back(jnp.array([8.0]))[0], received, rtol=1e-4)
-
-
 def test_the_steps_written_again_are_the_model(model):
     (batch,) = batches_of(model.tokenizer)
     output = run(model, batch)
@@ -277,47 +265,7 @@ def test_the_steps_written_again_are_the_model(model):
     np.testing.assert_allclose(logits, output.logits, atol=2e-5)
 
 
-def test_every_layer_conserves_relevance(model):
-    """Token by token up to the heads, and over all tokens through their maps; padding gets none."""
-    (batch,) = batches_of(model.tokenizer)
-    output = run(model, batch)
-    real = np.asarray(batch.attention_mask, bool)
-    random = np.random.default_rng(0).random(output.hidden_states[:, 0].shape, np.float32)
-    relevance = jnp.asarray(random * real[..., None])
-    for params, hidden, contexts, maps, normed in layers_of(model, output):
-        after = functools.partial(module.after_attention, model.config, PUBLISHED, params)
-        residual, of_heads = jax.vjp(after, hidden, contexts)[1](relevance)
-        together = residual.sum(axis=-1) + of_heads.sum(axis=(-2, -1))
-        np.testing.assert_allclose(together, relevance.sum(axis=-1), rtol=1e-4)
-        assert residual.sum() > 0.05 * together.sum() < 20 * of_heads.sum()
-        below, same = module.through_layer(
-            model.config, PUBLISHED, relevance, params, hidden, contexts, maps, normed
-        )
-        np.testing.assert_array_equal(same, of_heads)
-        np.testing.assert_allclose(below.sum(axis=(1, 2)), relevance.sum(axis=(1, 2)), rtol=1e-4)
-        assert not below[~real].any() and (below >= 0).all()
-
-
-def test_the_classifier_conserves_relevance(model):
-    (batch,) = batches_of(model.tokenizer)
-    mask = batch.attention_mask
-    hidden = jnp.asarray(run(model, batch).hidden_states[:, -1])
-    logits, back = jax.vjp(
-        lambda hidden: module.classified(model.config, PUBLISHED, model.params, hidden, mask),
-        hidden,
-    )
-    (found,) = back(jnp.eye(3)[logits.argmax(axis=-1)])
-    np.testing.assert_allclose(found.sum(axis=(1, 2)), 1, rtol=1e-4)
-
-
-def test_heads_have_what_does_not_go_past_them(model):
-    found = head_relevance(model, batches_of(model.tokenizer), keep_values=True)
-    assert (found.values > 0).all()
-    of_layers = found.values.sum(axis=-1)
-    assert (of_layers > 0.05).all() and (of_layers < 0.95).all()
-
-
-def test_batches_and_padding_do_not_matter(config, tokenizer):
+def test_batches_padding_and_devices_do_not_matter(config, tokenizer, plain, mesh):
     mine = dataclasses.replace(relative(config, 'modernbert'), classifier_pooling='mean')
     model = random_model(mine, tokenizer)
     whole = batches_of(tokenizer)
@@ -327,9 +275,6 @@ def test_batches_and_padding_do_not_matter(config, tokenizer):
     for batches in (small, small[::-1]):
         again = head_relevance(model, batches, keep_values=True).values
         np.testing.assert_allclose(again, first, rtol=1e-4)
-
-
-def test_devices_do_not_matter(plain, mesh):
     first = head_relevance(plain, batches_of(plain.tokenizer)).mean
     spread = batches_of(plain.tokenizer, batch_multiple=8)
     np.testing.assert_allclose(head_relevance(plain, spread, mesh=mesh).mean, first, rtol=1e-4)

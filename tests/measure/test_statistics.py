@@ -60,46 +60,34 @@ def of_four(statistic):
     return value[0].tolist(), float(weight)
 
 
+NOTEBOOK = {'reading': 'notebook'}
+LINKS = statistics.attention_of_links
+
+
 @pytest.mark.parametrize(
     ('statistic', 'expected', 'weight'),
     [
         # Columns of x sum to 1.625 and 0.875, of y to 1.125 and 0.875: the greater over four rows.
         (statistics.attention_to('noun'), [0.40625, 0.21875], 1),
         (statistics.attention_to('verb'), [0.40625, 0.21875], 1),
-        (statistics.attention_to('verb', reading='notebook'), [0, 0], 0),
-        (statistics.attention_to('verb', reading='notebook', among='token'), [0, 0], 1),
-        (
-            statistics.attention_to('negation', reading='notebook', among='negation_substring'),
-            [0, 0],
-            1,
-        ),
+        (statistics.attention_to('verb', **NOTEBOOK), [0, 0], 0),
+        (statistics.attention_to('verb', **NOTEBOOK, among='token'), [0, 0], 1),
+        (statistics.attention_to('negation', **NOTEBOOK, among='negation_substring'), [0, 0], 1),
         (statistics.attention_to('noun', among='nowhere'), [0.40625, 0.21875], 0),
         (statistics.cls_to('noun'), [0.5, 0], 1),
         (statistics.cls_to('sep'), [0.125, 1], 1),
         (statistics.cls_to('cls'), [0.125, 0], 1),
-        (statistics.cls_to('verb', reading='notebook'), [0, 0], 0),
+        (statistics.cls_to('verb', **NOTEBOOK), [0, 0], 0),
         # (0.5 + max(0.75, 0.125)) / 2 and (0.25 + max(0.25, 0.25)) / 2.
-        (statistics.attention_of_links('link'), [0.625, 0.25], 1),
+        (LINKS('link'), [0.625, 0.25], 1),
         # (0.75 + max(0.5, 0.25)) / 2 and (0.25 + max(0.25, 0.375)) / 2.
-        (statistics.attention_of_links('link', reverse=True), [0.625, 0.3125], 1),
+        (LINKS('link', reverse=True), [0.625, 0.3125], 1),
         # (0.5 + 0.125) / 2 and (0.25 + 0.25) / 2.
-        (
-            statistics.attention_of_links('link', reading='notebook', among='token'),
-            [0.3125, 0.25],
-            1,
-        ),
-        (statistics.attention_of_links('absent'), [0, 0], 0),
-        (statistics.attention_of_links('absent', among='token'), [0, 0], 1),
-        (
-            statistics.attention_at_places(),
-            [[0.125, 0.25, 0.25], [0.25, 0.625, 0]],
-            1,
-        ),
-        (
-            statistics.attention_at_places(reverse=True),
-            [[0.25, 0.125, 0], [0.625, 0.25, 0.25]],
-            1,
-        ),
+        (LINKS('link', **NOTEBOOK, among='token'), [0.3125, 0.25], 1),
+        (LINKS('absent'), [0, 0], 0),
+        (LINKS('absent', among='token'), [0, 0], 1),
+        (statistics.attention_at_places(), [[0.125, 0.25, 0.25], [0.25, 0.625, 0]], 1),
+        (statistics.attention_at_places(reverse=True), [[0.25, 0.125, 0], [0.625, 0.25, 0.25]], 1),
     ],
     ids=lambda value: getattr(value, '__name__', ''),
 )
@@ -132,26 +120,10 @@ def test_links_equal_a_loop_over_pairs(reverse):
     assert weight.tolist() == [1, 1, 0, 1, 1, 1]
 
 
-@pytest.mark.parametrize('reverse', [False, True])
-def test_each_place_is_measured_as_a_link_is(reverse):
-    rng = np.random.default_rng(1)
-    maps = rng.dirichlet(np.ones(7), (2, 3, 7)).astype(np.float32)
-    places = rng.integers(0, 7, (6, 3))
-    places[:, 2] = [0, 1, 1, 3, -1, 3]
-    value, weight = statistics.attention_at_places(reverse=reverse)(
-        jnp.asarray(maps), {'random': jnp.asarray(places)}
-    )
-    assert value.shape == (2, 3, 6) and float(weight) == 1
-    for number in range(6):
-        alone = np.where((places[:, 2] == number)[:, None], places, -1)
-        expected = by_loop(maps, alone, reverse=reverse)
-        np.testing.assert_allclose(value[..., number], expected, atol=1e-7)
-
-
 @pytest.mark.parametrize(
     'factory', [statistics.attention_to, statistics.cls_to, statistics.attention_of_links]
 )
-def test_one_statistic_for_one_name_and_reading(factory, unchecked):
+def test_one_statistic_for_one_name_and_reading(factory, untyped):
     """jit compiles anew for another function, even if it does the same."""
     assert factory('noun') is factory('noun')
     assert factory('noun') is not factory('verb')
@@ -232,18 +204,7 @@ def test_formulas_written_out(statistic, expected):
     assert weight == 1
 
 
-def test_the_parts_of_attention_to_separators_make_the_whole():
-    maps, marks = jnp.asarray(pair_maps()), arrays(PAIR)
-    whole, of_sep, of_others = (
-        statistic(maps, marks)[0]
-        for statistic in (statistics.to_all_sep, statistics.sep_to_sep, statistics.others_to_sep)
-    )
-    np.testing.assert_allclose(whole, (2 * of_sep + 4 * of_others) / 6, rtol=1e-6)
-    # Attention to the greater of two separators is less than that to both.
-    assert (np.asarray(statistics.to_sep(maps, marks)[0]) < np.asarray(whole)).all()
-
-
-def test_smoothing_leaves_no_head_at_zero():
+def test_smoothing_leaves_no_head_at_zero_and_sums_of_nothing_do_not_apply():
     """Attention to one token leaves nothing but what is spread evenly."""
     maps, marks = jnp.asarray(np.eye(7, dtype=np.float32)[None, None]), arrays(PAIR)
     assert statistics.entropy(maps, marks)[0] == 0
@@ -251,9 +212,6 @@ def test_smoothing_leaves_no_head_at_zero():
     expected = -(row * np.log(row)).sum()
     for statistic in (statistics.smoothed_entropy, statistics.smoothed_entropy_of_cls):
         assert float(statistic(maps, marks)[0][0, 0]) == pytest.approx(expected, rel=1e-3)
-
-
-def test_without_tokens_of_the_type_a_sum_does_not_apply():
     maps, marks = jnp.asarray(pair_maps()), arrays(PAIR)
     without = marks | {'period_comma': marks['nowhere'], 'sep': marks['nowhere']}
     for statistic in (

@@ -30,10 +30,9 @@ def test_heads_survive_the_round_trip(tmp_path):
     assert second.startswith('[CLS],1,1,')
 
 
-def test_another_table_and_a_damaged_one_are_refused(tmp_path):
+def test_tables_that_are_refused(tmp_path, untyped):
     file = tmp_path / 'heads.csv'
-    table = HeadTable(mean=np.ones((2, 3)), variance=np.ones((2, 3)), count=7.0)
-    tables.write_heads(file, {'a': table, 'b': table})
+    tables.write_heads(file, {'a': table(0), 'b': table(1)})
     whole = file.read_text()
     rows = whole.splitlines(keepends=True)
     for text in ('a,b\n1,2\n', '', whole[:-8], ''.join(rows[:-1]), ''.join(rows[:7])):
@@ -43,6 +42,11 @@ def test_another_table_and_a_damaged_one_are_refused(tmp_path):
     file.write_text(whole)
     with pytest.raises(ValueError, match='is damaged or from another version'):
         tables.read_heads(file, ['a', 'c'])
+    with pytest.raises(ValueError, match="Values of 'a' have further axes, \\[2, 3, 4\\]"):
+        tables.to_frame({'a': table(0, (2, 3, 4))})
+    for wrong in ({'a': np.eye(2)}, [table(0)]):
+        with pytest.raises(TypeError, match='Tables come by name'):
+            tables.to_frame(wrong)
 
 
 def table(seed: int, shape=(2, 3)) -> HeadTable:
@@ -62,14 +66,6 @@ def test_a_frame_says_what_the_file_says(tmp_path):
     grid = frame.query('statistic == "b"').pivot(index='layer', columns='head', values='mean')
     np.testing.assert_array_equal(grid, found['b'].mean)
     assert grid.index.tolist() == [1, 2] and grid.columns.tolist() == [1, 2, 3]
-
-
-def test_other_tables_are_refused(unchecked):
-    with pytest.raises(ValueError, match="Values of 'a' have further axes, \\[2, 3, 4\\]"):
-        tables.to_frame({'a': table(0, (2, 3, 4))})
-    for wrong in ({'a': np.eye(2)}, [table(0)]):
-        with pytest.raises(TypeError, match='Tables come by name'):
-            tables.to_frame(wrong)
 
 
 def test_stacked_tables_come_apart():

@@ -37,25 +37,6 @@ def test_maps_are_the_model_s_without_padding(pretrained):
         assert maps.attentions.shape == (3, 4, len(maps.tokens), len(maps.tokens))
 
 
-def test_a_single_sentence_has_no_second(pretrained):
-    (maps,) = bs.attention_maps(pretrained, [example('the cat ran')])
-    assert maps.second is None and len(maps.tokens) == 5
-    (cut,) = bs.attention_maps(pretrained, [example('the cat ran and ran and ran')], max_length=6)
-    assert len(cut.tokens) == 6
-
-
-def test_strings_are_texts(pretrained, bert, unchecked):
-    (plain,) = bs.attention_maps(pretrained, ['the cat ran'])
-    (whole,) = bs.attention_maps(pretrained, [example('the cat ran')])
-    np.testing.assert_array_equal(plain.attentions, whole.attentions)
-    (two,) = bs.attention_maps(pretrained, [('the cat', 'a dog')])
-    assert two.second == 4
-    with pytest.raises(TypeError, match='this is a single str: give a list'):
-        bs.attention_maps(pretrained, 'the cat')
-    with pytest.raises(TypeError, match='Bert is not a model with weights and tokenizer'):
-        bs.attention_maps(bert, ['the cat'])
-
-
 def test_maps_between_words_have_them_as_they_are_written(pretrained):
     (maps,) = bs.attention_maps(pretrained, [example('the Unlike cat', 'a dog ran.')])
     whole = maps.of_words()
@@ -118,6 +99,11 @@ def test_what_a_model_cannot_show_is_named(pretrained):
         bs.attention_maps(without, ['the cat'], methods=['rollout'])
     (maps,) = example_maps(without, ['the cat ran']).first
     assert {*maps.further, 'weights'} == set(KINDS) and maps.scores == {}
+    with pytest.raises(ValueError, match='is not known: bs.attention_maps'):
+        bs.TokenMaps(['a', 'b'], np.ones((1, 1, 2, 2))).of_words()
+
+
+MAPS = (2, 3, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -126,36 +112,19 @@ def test_what_a_model_cannot_show_is_named(pretrained):
         ((1, 2, 3, 3), {}, r'must be \[layers, heads, 2, 2\], got \[1, 2, 3, 3\]'),
         ((1, 1, 2, 2, 2), {}, 'leave the batch and padding out'),
         (
-            (2, 3, 2, 2),
+            MAPS,
             {'further': {'norms': np.ones((2, 2, 2, 2))}},
             r"'norms' must be .* or with one head, got \[2, 2, 2, 2\]",
         ),
-        (
-            (2, 3, 2, 2),
-            {'scores': {'ALTI': np.zeros(3)}},
-            r"'ALTI' must be one for each of 2 tokens, got \[3\]",
-        ),
-        ((1, 1, 2, 2), {'word': np.array([0, 0])}, 'give word and words, or neither'),
-        (
-            (1, 1, 2, 2),
-            {'word': np.array([0]), 'words': ['ab']},
-            '2 tokens need as many numbers of the 1 words',
-        ),
-        (
-            (1, 1, 2, 2),
-            {'word': np.array([0, 1]), 'words': ['ab']},
-            '2 tokens need as many numbers of the 1 words',
-        ),
+        (MAPS, {'scores': {'ALTI': np.zeros(3)}}, r"'ALTI' must be one for each of 2 tokens, got"),
+        (MAPS, {'word': np.array([0, 0])}, 'give word and words, or neither'),
+        (MAPS, {'word': np.array([0]), 'words': ['ab']}, '2 tokens need as many numbers of the 1'),
+        (MAPS, {'word': np.array([0, 1]), 'words': ['ab']}, '2 tokens need as many numbers of the'),
     ],
 )
 def test_maps_of_other_tokens_are_refused(shape, further, message):
     with pytest.raises(ValueError, match=message):
         bs.TokenMaps(['a', 'b'], np.ones(shape), **further)
-
-
-def test_words_that_are_not_known_have_no_maps():
-    with pytest.raises(ValueError, match='is not known: bs.attention_maps'):
-        bs.TokenMaps(['a', 'b'], np.ones((1, 1, 2, 2))).of_words()
 
 
 def test_bertviz_gets_a_tensor_for_each_layer(pretrained):

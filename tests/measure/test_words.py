@@ -10,7 +10,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import catalogue
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.measure.catalogue import named, relation
-from tests.conftest import forward
 
 
 def by_hand(maps, words):
@@ -84,26 +83,14 @@ def test_a_word_without_wordpieces_has_no_letters(tokenizer, tmp_path):
 TEXTS = ['unlikely cats ran .', 'she liked it']
 
 
-def test_maps_of_a_model_between_words(pretrained):
-    encoded = bs.tokenize(pretrained.tokenizer, TEXTS)
-    (batch,) = bs.encode(pretrained.tokenizer, TEXTS, fewest=9)
-    output = forward(pretrained.bert, pretrained.params, batch.inputs)
-    for row, example in enumerate(batch.example):
-        if example >= 0:
-            length = batch.input_ids.shape[1]
-            words = np.full(length, -1)
-            of_example = encoded.marks['word'][example][:length]
-            words[: len(of_example)] = of_example
-            found = bs.word_maps(output.attentions[row], words)
-            assert found.shape[-1] == len(
-                bs.named_words(encoded, int(example), (TEXTS[example], None))
-            )
-            np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
-
-
-def test_what_does_not_fit_is_named(untyped):
+def test_what_does_not_fit_is_named_and_names_say_that_words_are_meant(untyped):
     with pytest.raises(ValueError, match=r'Maps must be \[\.\.\., 3, 3\].*got \[2, 4, 4\]'):
         bs.word_maps(np.zeros((2, 4, 4)), np.arange(3))
+    described = named('entropy (nats) (words)')
+    assert described.title == 'entropy of attention, between words'
+    assert named('noun (words)').features == ('noun',)
+    with pytest.raises(ValueError, match="no statistic 'nuon'"):
+        named('nuon (words)')
 
 
 def test_statistics_can_be_of_words(pretrained):
@@ -130,11 +117,3 @@ def test_statistics_can_be_of_words(pretrained):
         ]
     for table, expected in zip(found.values(), total, strict=True):
         np.testing.assert_allclose(table.mean, expected / len(TEXTS), atol=1e-5)
-
-
-def test_a_name_says_that_words_are_meant():
-    described = named('entropy (nats) (words)')
-    assert described.title == 'entropy of attention, between words'
-    assert named('noun (words)').features == ('noun',)
-    with pytest.raises(ValueError, match="no statistic 'nuon'"):
-        named('nuon (words)')

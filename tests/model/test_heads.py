@@ -13,8 +13,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import (
     ANSWER,
-    CLASSES,
-    HEADS,
     MASKED_LM,
     QUESTIONS,
     SEQUENCES,
@@ -194,29 +192,6 @@ def test_the_class_decides_between_heads_of_the_same_tensors(saved):
     set_json(directory / 'config.json', architectures=['BertForMultipleChoice'])
     with pytest.raises(ValueError, match='a classifier of BertForMultipleChoice'):
         from_pretrained(directory)
-
-
-@pytest.mark.parametrize(
-    ('settings', 'match'),
-    [
-        ({'head': 'tagger'}, "head='tagger' must be 'sequence_classification'"),
-        ({'head': MASKED_LM}, 'takes no label_names'),
-        ({'head': TOKENS, 'label_names': ()}, 'needs label_names'),
-        ({'head': QUESTIONS}, r"has label_names=\('start', 'end'\)"),
-        ({'head': TOKENS, 'multi_label': True}, 'multi_label=True needs'),
-    ],
-)
-def test_heads_that_do_not_fit(config, settings, match):
-    with pytest.raises(ValueError, match=match):
-        dataclasses.replace(config, **settings)
-
-
-@pytest.mark.parametrize('model_type', FAMILIES)
-def test_classes_have_the_names_of_transformers(config, model_type):
-    transformers = pytest.importorskip('transformers')
-    for head in HEADS:
-        if (model_type, head) != ('esm', QUESTIONS):
-            assert hasattr(transformers, FAMILIES[model_type].name + CLASSES[head])
 
 
 @pytest.mark.parametrize('head', [TOKENS, MASKED_LM, 'several labels'])

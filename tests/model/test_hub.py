@@ -53,10 +53,6 @@ def test_what_is_in_the_cache_needs_no_network(tmp_path):
     assert result.stdout.strip() == str(snapshot), result.stderr
 
 
-def test_a_directory_is_itself(tmp_path):
-    assert hub.locate(tmp_path) == tmp_path
-
-
 def test_an_impossible_name(tmp_path):
     with pytest.raises(FileNotFoundError, match='no possible name on the hub'):
         hub.locate(tmp_path / 'not' / 'there')

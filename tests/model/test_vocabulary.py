@@ -29,7 +29,7 @@ def pieces(tokenizer, *texts):
     return tokenizer.convert_ids_to_tokens(tokenizer(*texts)['input_ids'])
 
 
-def test_a_regular_expression_over_a_vocabulary():
+def test_a_regular_expression_over_a_vocabulary(tmp_path):
     tokenizer = bs.regex_tokenizer(CHEMISTRY, SMILES)
     assert pieces(tokenizer, 'CCl.c1c[nH]1>>ClC(=O)') == [
         '[CLS]', 'C', 'Cl', '.', 'c', '1', 'c', '[nH]', '1', '>>', 'Cl', 'C', '(', '=', 'O', ')',
@@ -41,13 +41,16 @@ def test_a_regular_expression_over_a_vocabulary():
         '[CLS]', 'C', '[UNK]', '[UNK]', 'N', '[SEP]',
     ]  # fmt: skip
     assert encoded.offsets[0].tolist() == [[0, 0], [0, 1], [2, 4], [5, 7], [8, 9], [0, 0]]
-
-
-def test_pairs_have_segments():
-    tokenizer = bs.regex_tokenizer(CHEMISTRY, SMILES)
-    encoded = bs.tokenize(tokenizer, [('CN', 'O')])
-    assert encoded.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1]
-    assert encoded.text[0].tolist() == [-1, 0, 0, -1, 1, -1]
+    pair = bs.tokenize(tokenizer, [('CN', 'O')])
+    assert pair.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1]
+    assert pair.text[0].tolist() == [-1, 0, 0, -1, 1, -1]
+    file = tmp_path / 'vocab.txt'
+    file.write_text('\n'.join(CHEMISTRY) + '\n')
+    for vocabulary in (file, CHEMISTRY, dict(zip(CHEMISTRY, range(99), strict=False))):
+        assert bs.regex_tokenizer(vocabulary, SMILES)('C')['input_ids'] == [2, 5, 3]
+    tokenizer = bs.function_tokenizer(CHEMISTRY, lambda text: ['O'])
+    with pytest.raises(Exception, match="'O', which does not stand in 'CC'"):
+        tokenizer('CC')
 
 
 def test_letters():
@@ -72,12 +75,6 @@ def test_a_function_does_what_the_expression_does(split):
         np.testing.assert_array_equal(first.offsets, second.offsets)
 
 
-def test_a_function_that_invents_is_refused():
-    tokenizer = bs.function_tokenizer(CHEMISTRY, lambda text: ['O'])
-    with pytest.raises(Exception, match="'O', which does not stand in 'CC'"):
-        tokenizer('CC')
-
-
 def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_path):
     tokenizer = bs.regex_tokenizer(SIXTY, SMILES)
     save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
@@ -86,13 +83,6 @@ def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_
     mine = bs.function_tokenizer(SIXTY, list)
     with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
         save_pretrained(bs.Pretrained(bert, params, mine), tmp_path / 'mine')
-
-
-def test_a_vocabulary_from_a_file(tmp_path):
-    file = tmp_path / 'vocab.txt'
-    file.write_text('\n'.join(CHEMISTRY) + '\n')
-    for vocabulary in (file, CHEMISTRY, dict(zip(CHEMISTRY, range(99), strict=False))):
-        assert bs.regex_tokenizer(vocabulary, SMILES)('C')['input_ids'] == [2, 5, 3]
 
 
 @pytest.mark.parametrize(

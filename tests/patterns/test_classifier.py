@@ -10,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.measure.catalogue import measure
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
@@ -21,7 +22,7 @@ from bert_secrets_jax.patterns.classifier import (
     save_classifier,
 )
 from bert_secrets_jax.patterns.features import NUMBER, features
-from bert_secrets_jax.patterns.fit import MapSample, predict
+from bert_secrets_jax.patterns.fit import MapSample, features_of, predict
 from tests.conftest import random_params, rarely, relative
 
 
@@ -76,7 +77,11 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
 
     statistics = {'logits': logits, 'pattern': bs.patterns.pattern(classifier)}
     pretrained = bs.Pretrained(bert, params, tokenizer)
-    found = bs.collect(pretrained, batches, statistics, mesh=mesh, keep_values=True)
+    # Described, in any choice and order: one network for all.
+    described = pattern_statistics(classifier)
+    found = measure(
+        pretrained, batches, described[::-2], also=statistics, mesh=mesh, keep_values=True
+    )
     for example, maps in zip(examples, bs.attention_maps(pretrained, examples), strict=True):
         heads = list(np.ndindex(maps.attentions.shape[:2]))
         first = list(maps.tokens).index(tokenizer.sep_token) + 1
@@ -90,13 +95,10 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
         found['pattern'].values, np.eye(len(CLASSES))[found['logits'].values.argmax(axis=-1)]
     )
     np.testing.assert_allclose(found['pattern'].mean.sum(axis=-1), 1, atol=1e-6)
-    # The same described, in any choice and order, one network for all.
-    described = pattern_statistics(classifier)
-    named = bs.collect(pretrained, batches, described[::-2], mesh=mesh)
-    assert list(named) == ['pattern: unlike', 'pattern: block', 'pattern: diagonal']
-    for name, table in list(named.items())[1:]:
+    assert list(found)[:3] == ['pattern: unlike', 'pattern: block', 'pattern: diagonal']
+    for name in list(found)[1:3]:
         place = CLASSES.index(name.removeprefix('pattern: '))
-        np.testing.assert_array_equal(table.mean, found['pattern'].mean[..., place])
+        np.testing.assert_array_equal(found[name].mean, found['pattern'].mean[..., place])
         assert described[place].classifier is classifier and described[place].limits == (0, 1)
 
 
@@ -123,30 +125,35 @@ def test_described_comparisons(config, tokenizer):
     np.testing.assert_array_equal(alone.mean, stacked.mean[..., -1])
 
 
-def test_change_of_class():
+@pytest.fixture(scope='module')
+def classified():
+    """What the random classifier says of maps, in one compiled program."""
     classifier = _random_classifier()
+    return jax.jit(lambda maps, marks: classify(classifier, maps, marks))
+
+
+def test_change_of_class(classified):
     rng = np.random.default_rng(4)
     before, after = (
         jnp.asarray(rng.dirichlet(np.ones(12) / 8, (2, 3, 12)), jnp.float32) for _ in range(2)
     )
     after = after.at[0].set(before[0])
     marks = _marks(12, 12, first=5)
-    value, weight = bs.patterns.pattern_change(classifier)(before, after, marks)
-    of = lambda maps: classify(classifier, maps, marks).argmax(axis=-1)
+    value, weight = jax.jit(bs.patterns.pattern_change(_random_classifier()))(before, after, marks)
+    of = lambda maps: classified(maps, marks).argmax(axis=-1)
     np.testing.assert_array_equal(value[..., :-1].argmax(axis=-1), of(after))
     np.testing.assert_array_equal(value[..., -1], of(before) != of(after))
     assert (value[0, :, -1] == 0).all()
     assert weight == 1
 
 
-def test_a_single_text_is_one_text():
+def test_a_single_text_is_one_text(classified):
     """Without a separator too, as in tokenizers that have none."""
-    classifier = _random_classifier()
-    maps = jnp.asarray(np.random.default_rng(5).dirichlet(np.ones(10), (2, 2, 10)), jnp.float32)
-    found = classify(classifier, maps, _marks(10, 10))
-    bare = _marks(10, 10) | {'sep': jnp.zeros(10, bool)}
-    np.testing.assert_array_equal(found, classify(classifier, maps, bare))
-    assert not np.array_equal(found, classify(classifier, maps, _marks(10, 10, first=4)))
+    maps = jnp.asarray(np.random.default_rng(5).dirichlet(np.ones(12), (2, 3, 12)), jnp.float32)
+    found = classified(maps, _marks(12, 12))
+    bare = _marks(12, 12) | {'sep': jnp.zeros(12, bool)}
+    np.testing.assert_array_equal(found, classified(maps, bare))
+    assert not np.array_equal(found, classified(maps, _marks(12, 12, first=4)))
 
 
 def _random_classifier(seed: int = 7) -> Classifier:
@@ -171,6 +178,10 @@ def test_a_classifier_is_read_back(tmp_path):
         read = load_classifier(path)
         for field in dataclasses.fields(Classifier):
             np.testing.assert_array_equal(getattr(read, field.name), getattr(wrote, field.name))
+    *data, last = path.read_bytes()
+    path.write_bytes(bytes([*data, last ^ 1]))
+    with pytest.raises(ValueError, match=r'classifier\.safetensors'):
+        load_classifier(path)
 
 
 def test_other_files_are_no_classifiers(tmp_path):
@@ -206,12 +217,12 @@ def test_other_files_are_no_classifiers(tmp_path):
     assert load_classifier(path).far == np.inf
 
 
-@pytest.mark.parametrize('length', [3, 9, 20])
-def test_an_even_map_has_no_pattern(length):
+def test_an_even_map_has_no_pattern():
     """Its features are sums that cancel: rounding must not become a column or a diagonal."""
-    seen = features(jnp.full((20, 20), 1 / 20), jnp.asarray(length), jnp.asarray(2))
+    even = [np.full((length, length), 1 / length, np.float32) for length in (3, 9, 20)]
+    seen = features_of(MapSample(even, np.full(3, 2), *[np.zeros(3, int)] * 5))
     # A deviation below a millionth counts as one, on each of three scales.
     assert np.isfinite(seen).all()
     number = (NUMBER - 61) // 3
     for scale in range(3):
-        np.testing.assert_allclose(np.exp(seen[scale * number + 1]), 1e-6, rtol=0.5)
+        np.testing.assert_allclose(np.exp(seen[:, scale * number + 1]), 1e-6, rtol=0.5)

@@ -49,163 +49,104 @@ def with_texts(texts, value):
     return dict.fromkeys(texts, value)
 
 
-# For each function, the figure and the texts that it was given.
+def call(*arguments, **named):
+    return arguments, named
+
+
+# The arguments of each function; all texts among them are shown.
 DRAWINGS = {
-    'head_grids': lambda: (
-        plots.head_grids(with_texts(some(2), GRID), label='$x$'), [*some(2), '$x$']
+    'head_grids': call(with_texts(some(2), GRID), label='$x$'),
+    'effect_grid': call(GRID, label='中', ylabel='\udc80'),
+    'effects_over_seeds': call(
+        GRID, with_texts(some(4, 28), (GRID[0], 0.1, 0.9)), label='$y$ 中'
     ),
-    'effect_grid': lambda: (
-        plots.effect_grid(GRID, label='中', ylabel='\udc80'), ['中', '\udc80']
+    'interaction_matrix': call(
+        with_texts(some(1, 2), SQUARE[:9, :9]), NASTY[9:18], label='a_b'
     ),
-    'effects_over_seeds': lambda: (
-        plots.effects_over_seeds(
-            GRID, with_texts(some(4, 28), (GRID[0], 0.1, 0.9)), label='$y$ 中'
-        ),
-        [*some(4, 28), '$y$ 中'],
+    'planes': call(
+        SQUARE[:6, :2].reshape(2, 3, 2), kinds=[*NASTY[:2]] * 3, order=[*NASTY[:2], 'none']
     ),
-    'interaction_matrix': lambda: (
-        plots.interaction_matrix(with_texts(some(1, 2), SQUARE[:9, :9]), NASTY[9:18], label='a_b'),
-        [*some(1, 2), *NASTY[9:18], 'a_b'],
+    'dimensions_by_layer': call(
+        with_texts(some(2, 5), GRID), with_texts(some(2, 34), 1), label='$z$', bound=0.5,
+        xlabel='中',
     ),
-    'planes': lambda: (
-        plots.planes(
-            SQUARE[:6, :2].reshape(2, 3, 2),
-            kinds=[NASTY[0], NASTY[1]] * 3,
-            order=[*NASTY[:2], 'none'],
-        ),
-        ['by layer', 'by what they mostly do', *(f'{each} (3)' for each in NASTY[:2])],
+    'beside_random': call(
+        GRID[0], with_texts(some(3, 11), (0.1, 0.0, 0.2)), label='a_b', random_name='_中'
     ),
-    'dimensions_by_layer': lambda: (
-        plots.dimensions_by_layer(
-            with_texts(some(2, 5), GRID), {each: 1 for each in some(2, 34)}, label='$z$',
-            bound=0.5, xlabel='中',
-        ),
-        [*some(2, 5), *some(2, 34), '$z$', '中'],
+    'feature_matrices': call(
+        with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x', layer=0
     ),
-    'beside_random': lambda: (
-        plots.beside_random(
-            GRID[0], with_texts(some(3, 11), (0.1, 0.0, 0.2)), label='a_b', random_name='_中'
-        ),
-        [*some(3, 11), 'a_b', '_中'],
+    'class_shares': call(with_texts(some(9, 40), SHARES[0, 0]), some(5, 7)),
+    'class_grids': call(with_texts(some(2, 12), SHARES), some(5, 14)),
+    'class_examples': call(
+        {title: [(some(1, 30)[0], SQUARE)] for title in some(5, 25)} | {'none': []}
     ),
-    'feature_matrices': lambda: (
-        plots.feature_matrices(
-            with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x', layer=0
-        ),
-        [*some(1, 3), *some(12, 30), 'שלום: x'],
+    'head_maps': call(
+        with_texts(some(1, -1), SQUARE), NASTY, sources=range(0, 48, 2), targets=[1, 3]
     ),
-    'class_shares': lambda: (
-        plots.class_shares(with_texts(some(9, 40), SHARES[0, 0]), some(5, 7)),
-        [*some(9, 40), *some(5, 7)],
+    'layer_profiles': call(
+        with_texts(some(3, 18), GRID), label=NASTY[20],
+        published=with_texts(some(3, 18), GRID), published_name='_paper\n$x$',
     ),
-    'class_grids': lambda: (
-        plots.class_grids(with_texts(some(2, 12), SHARES), some(5, 14)),
-        [*some(2, 12), *some(5, 14)],
+    'layer_curves': call(
+        with_texts(some(3, 31), (GRID[0], GRID[1], GRID[1])), label=NASTY[21],
+        limits=(0.0, 1.0), published=with_texts(some(2, 31), 0.5), published_name='_中',
     ),
-    'class_examples': lambda: (
-        plots.class_examples(
-            {title: [(some(1, 30)[0], SQUARE)] for title in some(5, 25)} | {'none': []}
-        ),
-        [*some(1, 30), *some(5, 25)],
+    'layer_effects': call(
+        GRID[0], GRID[0], GRID[0], label=NASTY[21], published=GRID[1], published_name='_中'
     ),
-    'head_maps': lambda: (
-        plots.head_maps(
-            with_texts(some(1, -1), SQUARE), NASTY, sources=range(0, 48, 2), targets=[1, 3]
-        ),
-        [*some(1, -1), *NASTY],
+    'learning_curves': call(with_texts(some(4, 24), POINTS), label='שלום'),
+    'head_points': call(
+        with_texts(some(2, 10), with_texts(some(2, 8), GRID)), label=NASTY[22],
+        levels=with_texts(some(1, 16), 0.5), published=with_texts(some(1, 8), GRID[:, 0]),
+        published_name='_中',
     ),
-    'layer_profiles': lambda: (
-        plots.layer_profiles(
-            with_texts(some(3, 18), GRID), label=NASTY[20],
-            published=with_texts(some(3, 18), GRID), published_name='_paper\n$x$',
-        ),
-        [*some(3, 18), NASTY[20], '_paper\n$x$'],
+    'points_by_row': call(
+        some(3, 5), with_texts(some(2, 33), (GRID[0], GRID[0] / 2, GRID[0] * 2)), label='$z$'
     ),
-    'layer_curves': lambda: (
-        plots.layer_curves(
-            with_texts(some(3, 31), (GRID[0], GRID[1], GRID[1])),
-            label=NASTY[21], limits=(0.0, 1.0),
-            published=with_texts(some(2, 31), 0.5), published_name='_中',
-        ),
-        [*some(3, 31), NASTY[21], '_中'],
+    'head_scatter': call(
+        with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中', across_label='$u$ 中'
     ),
-    'layer_effects': lambda: (
-        plots.layer_effects(
-            GRID[0], GRID[0], GRID[0], label=NASTY[21], published=GRID[1], published_name='_中'
-        ),
-        [NASTY[21], '_中'],
+    'pruning_curves': call(
+        with_texts(some(3, 9), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
+        np.array([1.0, 0.5, 0.2]), full=0.9, random=GRID, label='$v$ 中',
     ),
-    'learning_curves': lambda: (
-        plots.learning_curves(with_texts(some(4, 24), POINTS), label='שלום'),
-        ['שלום, x 100', *(f'from {name}' for name in some(4, 24))],
+    'scores_by_heads': call(
+        with_texts(some(2, 6), (np.arange(3), GRID[0], GRID[0] - 1, GRID[1] + 1)),
+        level=0.4, level_name='_中 $x$', most=12, label='שלום $y$',
     ),
-    'head_points': lambda: (
-        plots.head_points(
-            {title: with_texts(some(2, 8), GRID) for title in some(2, 10)}, label=NASTY[22],
-            levels=with_texts(some(1, 16), 0.5), published=with_texts(some(1, 8), GRID[:, 0]),
-            published_name='_中',
-        ),
-        [*some(2, 8), *some(2, 10), *some(1, 16), NASTY[22], '_中'],
+    'training_curves': call(
+        with_texts(some(3, 13), GRID), np.arange(3), xlabel='_x', label='שלום'
     ),
-    'points_by_row': lambda: (
-        plots.points_by_row(
-            some(3, 5), with_texts(some(2, 33), (GRID[0], GRID[0] / 2, GRID[0] * 2)), label='$z$'
-        ),
-        [*some(3, 5), *some(2, 33), '$z$'],
+    'share_curves': call(
+        with_texts(some(2, 8), with_texts(some(2, 3), GRID[0])),
+        np.array([0.1, 0.2, 0.5]), label='_u 中', grey=some(2, 3)[1],
     ),
-    'head_scatter': lambda: (
-        plots.head_scatter(
-            with_texts(some(3, 7), GRID), GRID - 0.5, label='$u$ 中', across_label='x'
-        ),
-        [*some(3, 7), '$u$ 中'],
+    'depth_profiles': call(with_texts(some(2, 21), with_texts(some(3, 15), GRID[0]))),
+    'interval_panels': call(
+        some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
+        filled=with_texts(some(2, 12), GRID[0] > 0.5),
     ),
-    'pruning_curves': lambda: (
-        plots.pruning_curves(
-            with_texts(some(3, 9), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
-            np.array([1.0, 0.5, 0.2]), full=0.9, random=GRID, label='$v$ 中',
-        ),
-        [*some(3, 9), '$v$ 中'],
-    ),
-    'scores_by_heads': lambda: (
-        plots.scores_by_heads(
-            with_texts(some(2, 6), (np.arange(3), GRID[0], GRID[0] - 1, GRID[1] + 1)),
-            level=0.4, level_name='_中 $x$', most=12, label='שלום $y$',
-        ),
-        [*some(2, 6), '_中 $x$', 'שלום $y$'],
-    ),
-    'training_curves': lambda: (
-        plots.training_curves(
-            with_texts(some(3, 13), GRID), np.arange(3), xlabel='_x', label='שלום'
-        ),
-        [*some(3, 13), '_x', 'שלום'],
-    ),
-    'share_curves': lambda: (
-        plots.share_curves(
-            {title: with_texts(some(2, 3), GRID[0]) for title in some(2, 8)},
-            np.array([0.1, 0.2, 0.5]), label='_u 中', grey=some(2, 3)[1],
-        ),
-        [*some(2, 3), *some(2, 8), '_u 中'],
-    ),
-    'depth_profiles': lambda: (
-        plots.depth_profiles(
-            {title: with_texts(some(3, 15), GRID[0]) for title in some(2, 21)},
-        ),
-        [*some(3, 15), *some(2, 21)],
-    ),
-    'interval_panels': lambda: (
-        plots.interval_panels(
-            some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
-            filled=with_texts(some(2, 12), GRID[0] > 0.5),
-        ),
-        [*some(3, 31), *some(2, 12)],
-    ),
-    'distance_histograms': lambda: (
-        plots.distance_histograms(
-            with_texts(some(4, 36), (np.array([-1, 2]), np.array([3, 4])))
-        ),
-        some(4, 36),
+    'distance_histograms': call(
+        with_texts(some(4, 36), (np.array([-1, 2]), np.array([3, 4])))
     ),
 }  # fmt: skip
+# Those that say more than they are given.
+SAID = {
+    'learning_curves': ['שלום, x 100', *(f'from {name}' for name in some(4, 24))],
+    'planes': ['by layer', 'by what they mostly do', *(f'{each} (3)' for each in NASTY[:2])],
+}
+
+
+def texts_in(value):
+    """Yield the texts among arguments, wherever they stand."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from [*value, *texts_in([*value.values()])]
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)
 
 
 def in_svg(text):
@@ -253,13 +194,15 @@ def test_all_functions_are_here():
 def test_any_text_is_drawn_as_it_is(function, tmp_path, caplog):
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter('error')
-        figure, given = DRAWINGS[function]()
+        arguments, named = DRAWINGS[function]
+        figure = getattr(plots, function)(*arguments, **named)
         before = written(figure)
         plots.save(figure, tmp_path, 'figure')
     assert caplog.messages == []
     assert written(figure) == before
     svg, pdf, png = ((tmp_path / f'figure.{kind}').read_bytes() for kind in ('svg', 'pdf', 'png'))
     found = in_svg(svg)
+    given = SAID.get(function, texts_in([arguments, *named.values()]))
     assert [text for text in given if not is_shown(text, found)] == []
     assert max(map(len, found)) <= texts.LONGEST
     assert pdf.startswith(b'%PDF') and pdf.rstrip().endswith(b'%%EOF')
@@ -271,7 +214,8 @@ def test_the_same_texts_give_the_same_files(tmp_path):
         figure = plots.head_maps(
             {'中 $x$': SQUARE[:5, :5]}, ['中', 'שלום', '\udc80', '$', 'x' * 99]
         )
-        plots.save(figure, tmp_path / folder, 'figure')
+        saved = plots.save(figure, tmp_path / folder, 'figure')
+        assert saved == tmp_path / folder / 'figure.svg'
     for suffix in ('svg', 'pdf', 'png'):
         one, two = ((tmp_path / name / f'figure.{suffix}').read_bytes() for name in ('one', 'two'))
         assert one == two
@@ -357,12 +301,6 @@ def test_settings_of_the_user_change_nothing():
         assert draw() == expected
         assert picture(figure).std() > 0
     assert {'$a$', '$b$'} <= set(in_svg(expected))
-
-
-def test_notebooks_draw_them_too():
-    figure = plots.head_maps({'$': SQUARE[:6, :6]}, ['中', '\udc80', 'x' * 999, '\x00', '$', 'מ'])
-    assert picture(figure, bbox_inches='tight').std() > 0
-    assert figure._repr_png_().startswith(b'\x89PNG')
 
 
 def test_formulas_stay_formulas_where_they_are_meant(tmp_path):

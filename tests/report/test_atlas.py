@@ -10,9 +10,9 @@ import pytest
 
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
-from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
-from tests.report.test_page import Shown, finding
+from tests.report.test_page import Shown, finding, written
 
 SHAPE = (2, 3)
 
@@ -70,7 +70,7 @@ def cells(fragment):
     return {address: (kinds.split(), html.unescape(label)) for kinds, address, label in found}
 
 
-def test_what_is_most_particular_colours_a_head(results):
+def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
     found = cells(atlas(results))
     assert list(found) == ['L1-H1', 'L1-H2', 'L1-H3', 'L2-H1', 'L2-H2', 'L2-H3']
     assert found['L1-H1'][1] == 'L1-H1, next token'
@@ -79,13 +79,6 @@ def test_what_is_most_particular_colours_a_head(results):
     assert found['L1-H3'] == (['head', 'ring0'], 'L1-H3, needed')
     assert found['L2-H2'] == (['head'], 'L2-H2')
     assert found['L2-H1'] == (['head', 'corner'], 'L2-H1, changed')
-
-
-def test_several_models_have_addresses_of_their_own(results):
-    assert next(iter(cells(atlas(results, prefix='mrpc-')))) == 'mrpc-L1-H1'
-
-
-def test_all_that_is_said_of_a_head_is_there(results):
     fragment = atlas(results)
     (title,) = re.findall(r'aria-label="L1-H2[^"]*" title="([^"]*)"', fragment)
     assert html.unescape(title) == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
@@ -218,24 +211,18 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     assert '"next"' not in fragments[0] and 'better' not in fragments[0]
 
 
-def test_nothing_is_made_of_results_without_marks():
-    assert atlas([Marked()]) == ''
-
-
-def test_models_of_other_shapes_are_refused(results):
+def test_what_does_not_fit_is_refused(results):
     other = HeadMarks(
         title='x', drawn='colour', marks=np.full((4, 4), 'a'), sentences=np.full((4, 4), 'b'),
         strength=np.ones((4, 4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
         atlas([*results, Marked(marks=(other,))])
-
-
-def test_marks_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match='drawn as one of colour, ring, corner'):
         marked('star')
     with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
         dataclasses.replace(marked(), strength=np.zeros(6))
+    assert atlas([Marked()]) == ''
 
 
 @pytest.fixture
@@ -243,9 +230,7 @@ def page(results, tmp_path, visit):
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((*SHAPE, 3, 3), 1 / 3))
     results = [*results, Marked(maps={'as it is': [maps]})]
     parts = [Part(str(number), result) for number, result in enumerate(results)]
-    file = tmp_path / 'written.html'
-    write_page(file, title='T', lead='L', parts=parts, details={})
-    return visit(file.read_text('utf-8'), viewport={'width': 390, 'height': 900})
+    return visit(written(tmp_path, parts), viewport={'width': 390, 'height': 900})
 
 
 def test_keyboard_and_mouse_tell_of_a_head(page):

@@ -11,7 +11,7 @@ import pytest
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
-from tests.plots.test_texts import HIDDEN, LONG, MARKUP, NASTY, SCRIPTS
+from tests.plots.test_texts import HIDDEN, LONG, MARKUP, SCRIPTS
 from tests.report.conftest import wait_until
 
 HOSTILE = ['[CLS]', '<s>', '</script>', '<img src=x onerror=alert(1)>', '&amp;', "it's", '[SEP]']
@@ -72,7 +72,7 @@ def pointed_at(tab, words, row, column, which=0):
     return line
 
 
-def test_a_byte_is_as_exact_as_it_is_said_to_be():
+def test_a_byte_is_as_exact_as_it_is_said_to_be_and_a_page_is_small():
     maps = random_maps(WORDS, HOSTILE, layers=3, heads=4)
     # Nothing but one weight, and all alike.
     maps[0].attentions[0, 0] = np.eye(6)
@@ -88,6 +88,17 @@ def test_a_byte_is_as_exact_as_it_is_said_to_be():
         assert (error <= greatest / 510 + 1e-6).all() and error.max() > 1e-5
         np.testing.assert_array_equal(read[error == 0], each.attentions[error == 0])
     np.testing.assert_allclose(read.sum(axis=-1), 1, atol=0.02)
+    tokens = [f'token{index}' for index in range(40)]
+    maps = random_maps(tokens, tokens, tokens, layers=12, heads=12)
+    assert len(Explorer({'a': maps, 'b': maps}).html()) < 2.1e6
+    # Norms are as large as weights; rollout is one map a layer.
+    every = [
+        dataclasses.replace(
+            each, further={'norms': each.attentions, 'rollout': each.attentions[:, :1]}
+        )
+        for each in maps
+    ]
+    assert len(Explorer({'a': every, 'b': every}).html()) < 4.3e6
 
 
 def test_a_small_difference_is_not_lost_in_rounding():
@@ -104,21 +115,12 @@ def test_a_small_difference_is_not_lost_in_rounding():
     assert (error <= greatest / 254 + 1e-6).all() and greatest.max() < 0.01
 
 
-def test_it_is_small():
-    tokens = [f'token{index}' for index in range(40)]
-    maps = random_maps(tokens, tokens, tokens, layers=12, heads=12)
-    assert len(Explorer({'a': maps, 'b': maps}).html()) < 2.1e6
-    # Norms are as large as weights; rollout is one map a layer.
-    every = [
-        dataclasses.replace(
-            each, further={'norms': each.attentions, 'rollout': each.attentions[:, :1]}
-        )
-        for each in maps
-    ]
-    assert len(Explorer({'a': every, 'b': every}).html()) < 4.3e6
-
-
 MAPS = random_maps(WORDS)
+
+
+def other(**change):
+    """What an explorer is given, of one model whose maps are changed."""
+    return [{'a': [dataclasses.replace(MAPS[0], **change)]}]
 
 
 @pytest.mark.parametrize(
@@ -130,27 +132,17 @@ MAPS = random_maps(WORDS)
         ([{'a': MAPS, 'b': random_maps(WORDS, layers=1)}], r'2 layers x 3 heads, b has \[1, 3\]'),
         (
             [{'a': MAPS}, {'entropy': np.zeros((3, 2))}],
-            r"'entropy' must be \[layers, heads\] = \[2, 3\]",
+            r"'entropy' must be \[layers, heads\] = \[2",
         ),
+        (other(attentions=9 * MAPS[0].attentions), 'from 0 to 1'),
+        (other(attentions=np.nan * MAPS[0].attentions), 'from 0 to 1'),
+        (other(further={'norms': 9 * MAPS[0].attentions}), 'from 0 to 1'),
+        (other(scores={'ALTI': np.full(6, np.nan)}), 'scores of a by ALTI are not finite'),
     ],
 )
 def test_what_does_not_fit_is_named(given, message):
     with pytest.raises(ValueError, match=message):
         Explorer(*given)
-
-
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ({'attentions': 9 * MAPS[0].attentions}, 'from 0 to 1'),
-        ({'attentions': np.nan * MAPS[0].attentions}, 'from 0 to 1'),
-        ({'further': {'norms': 9 * MAPS[0].attentions}}, 'from 0 to 1'),
-        ({'scores': {'ALTI': np.full(6, np.nan)}}, 'scores of a by ALTI are not finite'),
-    ],
-)
-def test_maps_that_are_none_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        Explorer({'a': [dataclasses.replace(MAPS[0], **change)]})
 
 
 def test_a_head_in_passing_is_shown_larger(visit, pair):
@@ -293,9 +285,13 @@ def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
 def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     tab = visit(page(pair), viewport={'width': 1300, 'height': 900})
     assert tab.locator('.head').count() == 6 and not tab.locator('.detail').is_visible()
+    # Without further maps or scores there is nothing to choose.
+    assert tab.get_by_role('radio').count() == 3 and tab.locator('.sentence').is_visible()
+    assert not tab.get_by_role('combobox', name='Scores of tokens').is_visible()
     tab.get_by_role('button', name='L2-H1').click()
     assert tab.locator('h3').inner_text() == 'L2-H1'
     assert not tab.locator('.grid').is_visible()
+    assert tab.locator('dd').all_inner_texts() == ['0.429', 'd']
     assert tab.locator('figcaption').all_inner_texts()[2].startswith('tuned less as it is')
     assert tab.locator('svg').count() == 3
     before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
@@ -381,13 +377,6 @@ def test_a_switch_between_weights_norms_and_rollout(visit):
     assert numbers(tab.locator('output').inner_text())[:2] == pytest.approx(expected, abs=0.009)
 
 
-def test_without_further_maps_or_scores_there_is_nothing_to_choose(visit, pair):
-    tab = visit(page(pair))
-    assert tab.get_by_role('radio').count() == 3
-    assert not tab.get_by_role('combobox', name='Scores of tokens').is_visible()
-    assert tab.locator('.sentence').is_visible() and not tab.locator('.scores').is_visible()
-
-
 def test_scores_of_tokens_stand_above_the_sentence(visit):
     maps = scored_maps()
     tab = visit(page(Explorer({'it': [maps]})))
@@ -437,20 +426,6 @@ def test_scores_and_kinds_by_keyboard(visit):
     assert tab.evaluate('document.activeElement.ariaLabel') == 'Scores of tokens'
     press('ArrowDown')
     assert tab.locator('.scores li').nth(1).text_content() == 'un 0.20'
-
-
-@pytest.mark.parametrize('scheme', ['light', 'dark'])
-def test_scores_can_be_read_on_their_colours(visit, scheme):
-    tokens = [f'w{index}' for index in range(60)]
-    (maps,) = random_maps(tokens, layers=1, heads=1)
-    scores = {'signed': np.linspace(-1, 1, 60), 'shares': np.linspace(0, 1, 60)}
-    explorer = Explorer({'it': [dataclasses.replace(maps, scores=scores)]})
-    tab = visit(page(explorer), color_scheme=scheme, viewport={'width': 390, 'height': 800})
-    for method in scores:
-        tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
-        found = tab.evaluate(CONTRAST)
-        assert len(found) > 120 and min(found) >= 4.5
-    assert tab.evaluate('document.documentElement.scrollWidth') <= 390
 
 
 def test_everything_is_done_by_keyboard(visit, pair):
@@ -516,42 +491,6 @@ def test_the_grid_draws_weights_and_differences(visit, pair):
     assert pixels()[largest][:3].tolist() in ([103, 0, 31], [5, 48, 97])
 
 
-def test_notes_are_those_of_the_head(visit, pair):
-    tab = visit(page(pair))
-    known = lambda: dict(
-        zip(tab.locator('dt').all_inner_texts(), tab.locator('dd').all_inner_texts(), strict=True)
-    )
-    tab.get_by_role('button', name='L2-H2').click()
-    assert known() == {'to [CLS]': '0.571', 'without <it>': 'e & f'}
-    tab.get_by_label('next head').click()
-    assert tab.locator('h3').inner_text() == 'L2-H3'
-    assert known() == {'to [CLS]': '0.714'}
-
-
-def test_tokens_are_text_and_nothing_else(visit, pair):
-    tab = visit(page(pair))
-    tab.get_by_label('Sentence').select_option(index=1)
-    assert tab.locator('.sentence').inner_text() == ' '.join(HOSTILE)
-    tab.get_by_role('button', name='L1-H1').click()
-    labels = tab.locator('svg').first.locator('.from').all_text_contents()
-    assert labels[:3] == HOSTILE[:3] and labels[3] == '<img src=x on…'
-    tab.keyboard.press('ArrowDown')
-    tab.keyboard.press('ArrowDown')
-    assert tab.locator('output').inner_text().startswith('</script> (3) → [CLS] (1): ')
-    assert tab.locator('img').count() == 0
-
-
-def test_any_text_is_data():
-    maps, model = random_maps(NASTY, layers=1, heads=1), 'gpj.\u202eexe </script><!-- \udc80 \u2028'
-    notes = {text: np.array([[text]], object) for text in NASTY}
-    explorer = Explorer({model: maps, LONG[0]: maps}, notes)
-    text, data = explorer.html(), stored(explorer)
-    assert visible(text, keep='\n') == text
-    assert [*data['sentences'][0]['tokens']] == list(map(visible, NASTY))
-    assert data['models'][0] == visible(model)
-    assert data['notes'] == [[visible(each), [visible(each)]] for each in NASTY]
-
-
 def test_any_text_is_shown_as_it_is(visit):
     tokens = [*MARKUP, *HIDDEN, *SCRIPTS, LONG[0]]
     maps, model = random_maps(tokens, layers=1, heads=1), 'gpj.\u202eexe</script>'
@@ -612,20 +551,6 @@ def test_a_wide_label_has_room(visit):
         assert label.bounding_box()['x'] >= edge - 1
 
 
-def test_two_on_a_page_leave_each_other_alone(visit, pair):
-    tab = visit(page(pair, Explorer({'alone': random_maps(WORDS)})))
-    first, second = tab.locator('.bs-explorer').all()
-    second.get_by_role('button', name='L1-H2').click()
-    assert first.locator('.grid').is_visible() and not second.locator('.grid').is_visible()
-    first.get_by_label('difference').check()
-    assert first.get_by_role('radio').count() == 3 and second.locator('svg').count() == 1
-    assert second.locator('fieldset:visible').count() == 0
-    tab.keyboard.press('Escape')
-    assert not second.locator('.grid').is_visible()
-    second.locator('.maps').press('Escape')
-    assert second.locator('.grid').is_visible()
-
-
 def test_a_notebook_may_run_its_cell_twice(visit, pair):
     tab = visit('<!doctype html><div id="cell1"></div><div id="cell2"></div>')
     for cell in ('cell1', 'cell2'):
@@ -644,9 +569,16 @@ def test_a_notebook_may_run_its_cell_twice(visit, pair):
             [cell, pair._repr_html_()],
         )
     assert tab.locator('.bs-explorer').count() == 2 and tab.locator('.head').count() == 12
-    tab.locator('#cell2').get_by_role('button', name='L2-H1').click()
-    assert tab.locator('#cell2 svg').count() == 3
-    assert tab.locator('#cell1 .grid').is_visible()
+    first, second = tab.locator('#cell1'), tab.locator('#cell2')
+    second.get_by_role('button', name='L2-H1').click()
+    assert second.locator('svg').count() == 3 and first.locator('.grid').is_visible()
+    # Each leaves the other alone.
+    first.get_by_label('difference').check()
+    assert not second.get_by_label('difference').is_checked()
+    tab.keyboard.press('Escape')
+    assert not second.locator('.grid').is_visible()
+    second.locator('.maps').press('Escape')
+    assert second.locator('.grid').is_visible()
 
 
 def test_one_head_and_a_long_sentence(visit):
@@ -683,6 +615,15 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize('scheme', ['light', 'dark'])
 def test_it_can_be_read_in_light_and_dark(visit, pair, scheme):
+    (maps,) = random_maps([f'w{index}' for index in range(60)], layers=1, heads=1)
+    scores = {'signed': np.linspace(-1, 1, 60), 'shares': np.linspace(0, 1, 60)}
+    scored = page(Explorer({'it': [dataclasses.replace(maps, scores=scores)]}))
+    tab = visit(scored, color_scheme=scheme, viewport={'width': 390, 'height': 800})
+    for method in scores:
+        tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
+        found = tab.evaluate(CONTRAST)
+        assert len(found) > 120 and min(found) >= 4.5
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 390
     tab = visit(page(pair), color_scheme=scheme)
     in_grid = tab.evaluate(CONTRAST)
     tab.get_by_role('button', name='L2-H2').click()
@@ -725,6 +666,17 @@ def test_heads_have_addresses(pair, browser, tmp_path):
         '[...document.querySelectorAll(".bs-explorer .detail")]'
         '.map(each => each.hidden ? "" : each.querySelector("h3").textContent)'
     )
+    tab.goto(address)
+    tab.locator('.bs-explorer button.head').first.click()
+    assert opened() == ['L1-H1', ''] and tab.url == f'{address}#L1-H1'
+    # Back leads to where the reader was.
+    tab.go_back()
+    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 0')
+    assert tab.url == address and tab.evaluate('document.activeElement.className') != 'head'
+    tab.go_forward()
+    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 1')
+    assert opened() == ['L1-H1', ''] and tab.url == f'{address}#L1-H1'
+    tab.goto('about:blank')
     tab.goto(f'{address}#L2-H1')
     assert opened() == ['L2-H1', '']
     tab.evaluate('location.hash = "#rte-L1-H3"')
@@ -735,7 +687,6 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.reload()
     assert opened() == ['', '']
     tab.locator('.bs-explorer button.head').first.click()
-    assert opened() == ['L1-H1', ''] and tab.url.endswith('#L1-H1')
     tab.locator('button[aria-label="next head"]').first.click()
     assert tab.url.endswith('#L1-H2')
     tab.keyboard.press('Escape')
@@ -744,17 +695,3 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 1')
     assert opened() == ['L1-H2', '']
     tab.close()
-
-
-def test_back_leaves_a_head_to_where_the_reader_was(visit, pair):
-    tab = visit(page(dataclasses.replace(pair, address='')))
-    address, opens = tab.url, 'document.querySelectorAll(".detail:not([hidden])").length === '
-    tab.locator('.bs-explorer button.head').first.click()
-    assert tab.url == f'{address}#L1-H1'
-    tab.go_back()
-    wait_until(tab, opens + '0')
-    assert tab.url == address
-    assert tab.evaluate('document.activeElement.className') != 'head'
-    tab.go_forward()
-    wait_until(tab, opens + '1')
-    assert tab.url == f'{address}#L1-H1' and tab.inner_text('.bs-explorer h3') == 'L1-H1'

@@ -12,13 +12,12 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
-from bert_secrets_jax.report.page import Part, Picture, write_page
-from bert_secrets_jax.report.templates import linked
+from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
 from tests.report.conftest import wait_until
 from tests.report.test_atlas import Marked, marked
-from tests.report.test_page import Shown, finding
+from tests.report.test_page import Shown, finding, written
 
 HEADS = ('', 2, 3)
 VALUES = np.array([0.123456, 0.5, np.nan, -0.25, 1e-7, 12.0])
@@ -82,15 +81,6 @@ def test_other_frames_are_left_to_their_files(frame):
     assert grids({'a': frame}, HEADS) == []
 
 
-def test_names_of_heads_lead_to_them():
-    text = 'L1-H2 & L2-H3, not L3-H1, L1-H4 or L0-H1.'
-    assert linked(text, ('mrpc-', 2, 3)) == (
-        '<a href="#mrpc-L1-H2">L1-H2</a> &amp; <a href="#mrpc-L2-H3">L2-H3</a>, '
-        'not L3-H1, L1-H4 or L0-H1.'
-    )
-    assert linked(text, None) == text.replace('&', '&amp;')
-
-
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10">'
     '<path d="M0 0H10V10H0z" style="fill: #ffffff"/></svg>'
@@ -121,11 +111,6 @@ def coloured_by(marks):
     return Part('atlas', Marked(marks=(HeadMarks(title='does', drawn='colour', rank=0, **about),)))
 
 
-def written(path, parts):
-    write_page(path / 'page.html', title='T', lead='L', parts=parts, details={})
-    return (path / 'page.html').read_text('utf-8')
-
-
 @pytest.fixture
 def open_page(visit, tmp_path):
     """Return what writes a page of some parts, and opens it in a tab."""
@@ -144,6 +129,11 @@ def test_a_page_says_where_its_files_are_and_what_made_them(tmp_path, parts):
     for suffix in ('pdf', 'svg', 'png'):
         assert f'href="mrpc/figures/curve.{suffix}"' in page
     assert 'href="ablation_heads.csv"' in page and 'bs.analyses.ablation(x)' in page
+    frame = pandas.DataFrame(
+        {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
+    )
+    page = written(tmp_path, [parts[0], Part('x', Shown({'t': frame}))])
+    assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
 
 
 def test_hovering_tells_the_numbers_of_the_file(open_page, parts):
@@ -153,9 +143,6 @@ def test_hovering_tells_the_numbers_of_the_file(open_page, parts):
     tab.hover('.heads a[href="#L1-H1"]')
     told = tab.inner_text('.bs-grids output')
     assert told == 'L1-H1: difference 0.12346, examples 7.'
-    frame = named()
-    number = float(re.search('difference ([^,]+),', told)[1])
-    assert number == pytest.approx(frame['difference'][0], rel=5e-5)
     # An unknown value is said to be so, and has no colour.
     tab.focus('.heads a[href="#L1-H1"]')
     tab.keyboard.press('ArrowRight')
@@ -315,7 +302,7 @@ def classed():
     }
 
 
-def test_numbers_of_every_layer_are_those_of_frames():
+def test_numbers_of_every_layer_are_those_of_frames_and_words_are_classes():
     (found,) = grids({'a': layered()}, HEADS)
     assert found['axis'] == 'layers'
     assert [each['of'] for each in found['sets']] == ['f1', 'accuracy']
@@ -325,9 +312,6 @@ def test_numbers_of_every_layer_are_those_of_frames():
     effects = plots.layer_effects(np.zeros(2), np.zeros(2), np.zeros(2), label='x')
     source = plots.Source('a', 'difference', 'accuracy')
     assert rows_of(effects, source, {'x_a': layered()}) == [('', [(0, 1, 0)])]
-
-
-def test_words_that_heads_share_are_classes():
     _, words = grids(classed(), HEADS)
     assert words['sets'][0]['classes'] == [('mostly', classed()['words']['mostly'].tolist())]
 
@@ -410,9 +394,6 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
         'L1-H1, before: vertical 0.6, standard error 0.01, examples 9, '
         'block 0.4, standard error 0.01, examples 9.'
     )
-    frame = classed()['shares']
-    share = frame[(frame['statistic'] == 'pattern: block') & (frame['layer'] == 1)]['mean'].iloc[0]
-    assert float(re.search('block ([^,]+),', told)[1]) == pytest.approx(share, rel=1e-4)
     # A class has one colour on both grids and a letter; what is rarer is paler.
     cells = figure.locator('.heads a')
     colours = cells.evaluate_all('all => all.map(each => each.style.backgroundColor)')
@@ -452,17 +433,12 @@ def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
     assert listed(figure, -1) == ['L2-H3', '0.7', '0.3']
 
 
-@pytest.mark.parametrize('width', [390, 1400])
-def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others, width):
-    tab = open_page(others, viewport={'width': width, 'height': 800})
-    unfold(tab)
-    figure = tab.locator('figure', has_text='Shows x_layers.')
+def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others):
+    tab = open_page(others, viewport={'width': 390, 'height': 800})
+    figure = shown_in(tab, 'x_layers')
     figure.locator('.layer').first.hover()
     told = figure.locator('output').inner_text()
     assert told == 'L1, Change (points): -25, interval -35 to -15, p value 0.04, paper -1.5.'
-    first = layered().iloc[0]
-    low, high = map(float, re.search('interval (.*) to (.*?),', told).groups())
-    assert (low, high) == pytest.approx((100 * first['low'], 100 * first['high']))
     # By the keyboard, too, where there is one stop of the tab key.
     assert figure.locator('.layer[tabindex="0"]').count() == 1
     tab.keyboard.press('Tab')
@@ -478,7 +454,7 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others, width
     figure.locator('select').select_option('as a list')
     figure.locator('th button', has_text='Change').click()
     assert figure.locator('tbody td:first-child').all_inner_texts() == ['L1', 'L2']
-    assert tab.evaluate('document.documentElement.scrollWidth') <= width
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 390
 
 
 @pytest.mark.parametrize('width', [390, 1400])
@@ -572,12 +548,6 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_pa
     tab.locator('.card td', has_text='column').wait_for()
 
 
-def test_without_scripts_a_figure_of_heads_is_its_image(open_page, figures):
-    tab = open_page(figures, javascript=False)
-    assert tab.locator('figure img').first.is_visible()
-    assert tab.locator('table.heads').count() == 0
-
-
 def test_figures_say_what_was_found(tmp_path, parts):
     said = tuple(
         dataclasses.replace(finding(f'{name} is so.'), name=name)
@@ -597,14 +567,6 @@ def test_figures_say_what_was_found(tmp_path, parts):
     assert 'alt="[CLS] is so."' in written(tmp_path, [part.with_pictures([titled])])
 
 
-def test_heads_of_a_published_model_have_no_links_in_tables(tmp_path, parts):
-    frame = pandas.DataFrame(
-        {'head': ['L1-H1'], 'published_head': ['L1-H2'], 'paper: BERT': ['L1-H3']}
-    )
-    page = written(tmp_path, [parts[0], Part('x', Shown({'t': frame}))])
-    assert '<td><a href="#L1-H1">L1-H1</a></td><td>L1-H2</td><td>L1-H3</td>' in page
-
-
 def test_the_name_of_a_head_opens_its_numbers(open_page, parts):
     tab = open_page(parts)
     tab.click('.part > p a[href="#L2-H2"]')
@@ -617,7 +579,7 @@ def test_the_name_of_a_head_opens_its_numbers(open_page, parts):
     wait_until(tab, "document.querySelector('.card h3').textContent.endsWith('L2-H2')")
 
 
-def test_with_maps_the_numbers_stand_below_them(open_page, parts):
+def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_page, parts):
     tab = open_page([*parts, MAPS])
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
@@ -626,10 +588,6 @@ def test_with_maps_the_numbers_stand_below_them(open_page, parts):
     assert tab.locator('.card').count() == 1
     tab.keyboard.press('Escape')
     tab.locator('.card').wait_for(state='detached')
-
-
-def test_the_numbers_of_the_page_colour_the_explorer(open_page, parts):
-    tab = open_page([*parts, MAPS])
     options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
     # The number of examples is the same for all heads.
     assert options == ['their maps', 'difference']
@@ -719,8 +677,13 @@ def test_on_a_telephone_the_page_is_the_atlas_and_a_list_of_sections(telephone):
     assert unfolded(telephone) == []
 
 
-def test_a_link_to_what_is_folded_opens_it(telephone):
+def test_a_link_to_what_is_folded_opens_it_and_search_finds_it(telephone):
     telephone = telephone()
+    telephone.fill('.search input', 'the most is in')
+    telephone.keyboard.press('Enter')
+    wait_until(telephone, "document.querySelectorAll('.part')[2].open")
+    assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
+    telephone.locator('.part > summary').nth(2).click()
     telephone.click('.bs-atlas a[href="#L1-H2"]')
     assert unfolded(telephone) == [3]
     assert telephone.locator('.bs-explorer .card').is_visible()
@@ -744,14 +707,6 @@ def test_what_an_address_names_is_open_from_the_beginning(telephone, address, op
     assert unfolded(telephone) == opened
     if opened:
         assert telephone.evaluate('scrollY') > 0
-
-
-def test_the_search_finds_what_is_folded(telephone):
-    telephone = telephone()
-    telephone.fill('.search input', 'the most is in')
-    telephone.keyboard.press('Enter')
-    wait_until(telephone, "document.querySelectorAll('.part')[2].open")
-    assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
 
 
 def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_path, parts):

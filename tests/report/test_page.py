@@ -15,7 +15,7 @@ from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
 from bert_secrets_jax.report.templates import linked
-from bert_secrets_jax.runs.result import Figures, Finding, Result
+from bert_secrets_jax.runs.result import Finding, Result
 from tests.plots.test_texts import NASTY
 
 
@@ -155,7 +155,7 @@ def test_warnings_stand_first_and_what_is_to_come_is_said(tmp_path):
     assert 'Still to come' not in written(tmp_path, [warned])
 
 
-def test_numbers_are_shown_with_three_digits(tmp_path):
+def test_tables_show_three_digits_and_what_has_a_value(tmp_path):
     columns = ('name', 'value')
     values = (
         ('count', 1020), ('whole', 1020.0), ('share', 0.12345), ('tiny', 0.00012345),
@@ -173,22 +173,16 @@ def test_numbers_are_shown_with_three_digits(tmp_path):
         'large': '1.23e+04', 'none': '–', 'missing': '–', 'zero': '0', 'negative': '-0.500',
         'numpy': '0.250',
     }  # fmt: skip
-
-
-def test_long_tables_are_files_and_hidden_columns_stay_in_them(tmp_path):
+    rows = [('a', math.nan, '', 0.0), ('b', math.nan, '–', math.nan)]
+    page = written(tmp_path, [Part('a', Shown({'t': framed(rows, ('x', 'none', 'no', 'some'))}))])
+    assert re.findall('<th scope="col">(.*?)</th>', page) == ['x', 'some']
+    assert '<tr><td>b</td><td>–</td></tr>' in page
     long = framed([(row, row) for row in range(33)], ('number', 'value'))
     short = framed([('a', 'b')], ('seen', 'only_in_the_file'), shown=['seen'])
     page = written(tmp_path, [Part('toy', Shown({'heads': long, 'toy_short': short}))])
     assert 'Numbers (rows): toy_heads.csv (33), toy_short.csv (1).' in Page(page).text
     assert 'only in the file' not in page and '<th scope="col">seen</th>' in page
     assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
-
-
-def test_columns_without_any_value_are_not_shown(tmp_path):
-    rows = [('a', math.nan, '', 0.0), ('b', math.nan, '–', math.nan)]
-    page = written(tmp_path, [Part('a', Shown({'t': framed(rows, ('x', 'none', 'no', 'some'))}))])
-    assert re.findall('<th scope="col">(.*?)</th>', page) == ['x', 'some']
-    assert '<tr><td>b</td><td>–</td></tr>' in page
 
 
 def test_the_explorer_knows_what_the_others_found_of_the_same_task(tmp_path):
@@ -260,16 +254,6 @@ def test_a_large_page_is_told(tmp_path, caplog):
         assert caplog.text.count('has 15 MB: fewer example sentences make it smaller') == told
 
 
-def test_figures_by_name_are_drawn_when_they_are_asked_for():
-    drawn = []
-    figures = Figures({'a': lambda: drawn.append(1), 'b': lambda: drawn.append(2)}, only_files='b')
-    assert list(figures) == ['a', 'b'] and figures.shown() == ['a'] and drawn == []
-    assert figures['b'] is None and drawn == [2]
-    assert repr(figures) == 'Figures(a, b)'
-    with pytest.raises(KeyError, match="There is no figure 'c'; there are: a, b"):
-        figures['c']
-
-
 def test_a_sentence_is_made_of_its_fields():
     found = Finding(
         name='x', estimate=0.5, unit='points', source='here', low=0.25, high=0.75, sample=3,
@@ -279,33 +263,29 @@ def test_a_sentence_is_made_of_its_fields():
     assert found.sentence == '0.5 points (0.25 to 0.75) in 3 examples, more.'
 
 
-@pytest.mark.parametrize(
-    ('column', 'order'), [(0, '3102'), (1, '1203'), (2, '1032'), (3, '2031'), (4, '0132'),
-                          (5, '1023'), (6, '2013')]
-)  # fmt: skip
-def test_tables_are_sorted_by_click_and_by_key(visit, report, column, order):
+def test_tables_are_sorted_by_click_and_by_key(visit, report):
     tab = visit(report)
     tab.evaluate('for (const part of document.querySelectorAll("details")) part.open = true')
     table = tab.locator('.table', has_text=ROWS[0][2])
-    heading = table.locator('th').nth(column)
     # Rows by what they were, as read off the first column.
     was = [row[0] for row in ROWS]
     shown = lambda: ''.join(
         str(was.index(cell)) for cell in table.locator('tbody td:first-child').all_inner_texts()
     )
-    assert shown() == '0123'
-    heading.locator('button').click()
-    assert shown() == order and heading.get_attribute('aria-sort') == 'ascending'
-    heading.locator('button').press('Enter')
-    # Cells that are no numbers stay last.
-    ranked = {2: '3012', 5: '0213', 6: '1023'}.get(column, order[::-1])
-    assert shown() == ranked and heading.get_attribute('aria-sort') == 'descending'
-    other = table.locator('th').nth((column + 1) % 5)
-    other.locator('button').press('Space')
-    assert heading.get_attribute('aria-sort') is None
-    for _ in range(3):
+    for column, order in enumerate(('3102', '1203', '1032', '2031', '0132', '1023', '2013')):
+        heading = table.locator('th').nth(column)
+        assert shown() == '0123'
         heading.locator('button').click()
-    assert shown() == '0123' and heading.get_attribute('aria-sort') == 'none'
+        assert shown() == order and heading.get_attribute('aria-sort') == 'ascending'
+        heading.locator('button').press('Enter')
+        # Cells that are no numbers stay last.
+        ranked = {2: '3012', 5: '0213', 6: '1023'}.get(column, order[::-1])
+        assert shown() == ranked and heading.get_attribute('aria-sort') == 'descending'
+        table.locator('th').nth((column + 1) % 5).locator('button').press('Space')
+        assert heading.get_attribute('aria-sort') is None
+        for _ in range(3):
+            heading.locator('button').click()
+        assert shown() == '0123' and heading.get_attribute('aria-sort') == 'none'
 
 
 def test_the_page_is_whole_without_scripts(visit, report):
@@ -332,11 +312,13 @@ def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, repo
 @pytest.mark.parametrize(
     ('sentence', 'ours'),
     [
-        ('L1-H2 attends most; L2-H1 least.', ['L1-H2', 'L2-H1']),
+        ('L1-H2 attends most; L2-H1 least, not L3-H1, L1-H4 or L0-H1.', ['L1-H2', 'L2-H1']),
         ('L1-H2 is best. In the paper it is L2-H1. Then comes L2-H2.', ['L1-H2', 'L2-H2']),
         ('The paper found 2 heads, L1-H2 and L2-H1, on 4 sentences.', []),
         ('L2-H1 does what the published head L1-H1 does.', ['L2-H1']),
     ],
 )
-def test_heads_of_the_paper_do_not_lead_to_heads_of_this_model(sentence, ours):
+def test_names_of_heads_lead_to_them_unless_they_are_the_papers(sentence, ours):
+    assert linked('L1-H2 & x', ('mrpc-', 2, 3)) == '<a href="#mrpc-L1-H2">L1-H2</a> &amp; x'
+    assert linked(f'{sentence} & x', None) == f'{sentence} &amp; x'
     assert re.findall(r'href="#(.*?)"', linked(sentence, ('', 2, 2))) == ours

@@ -88,10 +88,3 @@ def test_in_a_browser(served, browser):
     assert tab.inner_text('.bs-explorer h3') == 'L1-H1'
     tab.close()
     assert complaints == []
-
-
-def test_one_model_or_two(models):
-    with pytest.raises(ValueError, match='one model or two, got 0'):
-        serve({})
-    with pytest.raises(ValueError, match='cannot have the port -1'):
-        serve(models, port=-1)

@@ -10,15 +10,11 @@ from bert_secrets_jax.runs.folder import describe_versions, open_folder
 CONFIG = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
 
 
-def test_config_and_versions_are_kept(tmp_path):
+def test_config_and_versions_are_kept_and_settings_may_change(tmp_path):
     path = open_folder(tmp_path / 'run', CONFIG)
     assert json.loads((path / 'config.json').read_text())['model']['name'] == 'a'
     versions = json.loads((path / 'versions.json').read_text())
     assert versions['jax'][0].isdigit() and {'python', 'device', 'commit'} <= set(versions)
-
-
-def test_settings_may_change(tmp_path):
-    path = open_folder(tmp_path / 'run', CONFIG)
     (path / 'heads.csv').write_text('results')
     open_folder(path, CONFIG | {'seed': 1})
     assert json.loads((path / 'config.json').read_text())['seed'] == 1

@@ -15,27 +15,17 @@ import threading
 import time
 import urllib.request
 
-import numpy as np
 import pytest
 
 from bert_secrets_jax import files, local
-from bert_secrets_jax.patterns.fit import MapSample
+from tests.report.conftest import wait_until
 from tools.patterns import page
 from tools.patterns.sample import COLUMNS, read_labels
 
 
 @pytest.fixture
-def maps():
-    rng = np.random.default_rng(0)
-    return MapSample(
-        values=[rng.dirichlet(np.ones(length), length) for length in (5, 7, 6)],
-        first_text=np.array([5, 3, 4]),
-        source=np.array(['a, b'] * 3),
-        example=np.array(['own/0', 'own/1', 'own/2']),
-        layer=np.array([0, 1, 2]),
-        head=np.array([3, 0, 1]),
-        text=np.arange(3),
-    )
+def maps(maps):
+    return maps.take([0, 1, 2])
 
 
 @contextlib.contextmanager
@@ -135,46 +125,16 @@ def test_every_decision_is_a_row_at_once(maps, tmp_path):
         ]  # fmt: skip
 
 
-def test_undo_and_going_on_after_a_kill(maps, tmp_path):
-    path = tmp_path / 'labels.csv'
-    with served(maps, path) as url:
-        post(f'{url}/label', {'number': 0, 'class': 'diagonal'})
-        post(f'{url}/label', {'number': 1, 'class': 'block'})
-        assert post(f'{url}/undo', {})['next'] == 1
-    with served(maps, path) as url:
-        assert json.loads(get(f'{url}/state'))['last'] == [0, 'diagonal']
-        for number in (1, 2):
-            state = post(f'{url}/label', {'number': number, 'class': 'vertical'})
-        assert state['next'] is None and state['done'] == 3
-    assert read_labels(path, maps) == {0: 'diagonal', 1: 'vertical', 2: 'vertical'}
-
-
-def test_labels_of_other_maps_are_refused(maps, tmp_path):
-    path = tmp_path / 'labels.csv'
-    path.write_text(f'{",".join(COLUMNS)}\n1,"a, b",own/7,2,1,block\n')
-    with pytest.raises(ValueError, match='line 2: a label of another map'):
-        page.serve(maps, path)
-    path.write_text('number,class\n1,block\n')
-    with pytest.raises(ValueError, match='line 1: not the columns of decisions'):
-        page.serve(maps, path)
-
-
 @pytest.mark.parametrize(
     'body',
     [
-        b'', b'{', b'null', b'[]', b'1', b'"block"', b'\xff', b'\xef\xbb\xbf' + DECISION,
-        b'{"number": true, "class": "block"}', b'{"number": false, "class": "block"}',
-        b'{"number": 1.0, "class": "block"}', b'{"number": 1e0, "class": "block"}',
-        b'{"number": "1", "class": "block"}', b'{"number": null, "class": "block"}',
-        b'{"number": -1, "class": "block"}', b'{"number": 3, "class": "block"}',
-        b'{"number": NaN, "class": "block"}', b'{"number": Infinity, "class": "block"}',
-        b'{"number": %s, "class": "block"}' % (b'9' * 4000), b'{"number": [1], "class": "block"}',
-        b'{"number": 1, "class": "Block"}', b'{"number": 1, "class": "block "}',
-        b'{"number": 1, "class": null}', b'{"number": 1, "class": ["block"]}',
-        b'{"number": 1, "class": {}}', b'{"number": 1, "class": 0}',
-        '{"number": 1, "class": "块"}'.encode(), b'{"number": 1, "class": "\\ud800\\r\\nX: y"}',
-        b'{"number": 1}', b'{"class": "block"}', b'{}', b'{"number": 1, "class": "block", "x": 0}',
-        b'{"number": 1, "number": 1, "class": "block"}', b'[' * 4000, DECISION + b'x',
+        b'', b'null', b'\xff', b'\xef\xbb\xbf' + DECISION, b'[' * 4000, DECISION + b'x',
+        *[b'{"number": %s, "class": "block"}' % number
+          for number in (b'true', b'1.0', b'"1"', b'-1', b'3', b'NaN', b'9' * 4000, b'[1]')],
+        *[b'{"number": 1, "class": %s}' % name.encode()
+          for name in ('"Block"', 'null', '["block"]', '"块"', r'"\ud800\r\nX: y"')],
+        b'{"class": "block"}', b'{}', b'{"number": 1, "class": "block", "x": 0}',
+        b'{"number": 1, "number": 1, "class": "block"}',
     ],
     ids=lambda _: 'body',
 )  # fmt: skip
@@ -188,20 +148,16 @@ def test_a_body_that_is_no_decision_changes_nothing(labelled, body, capfd):
 
 
 def test_an_address_that_is_none_changes_nothing(labelled, capfd):
-    for path in ('/', '/labels', '/label/', '/label?x', '/Label', '/undo/', '/state', '/map/0', '*',
-                 '/nothing', f'{labelled}/label', '//elsewhere.org/label'):  # fmt: skip
-        for body in (DECISION, b'{}'):
-            assert raw(labelled, request(labelled, path=path, body=body))[0] == 404, path
-        if path not in ('/', '/state', '/map/0'):
-            assert raw(labelled, request(labelled, 'GET', path))[0] == 404, path
-    for method in ('PUT', 'DELETE', 'PATCH', 'OPTIONS', 'TRACE', 'CONNECT', 'label', 'HEAD'):
-        for path in ('/label', '/undo', '/nothing', '/'):
-            status, _, body = raw(labelled, request(labelled, method, path, DECISION))
-            assert status == 501, method
-            assert bool(body) == (method != 'HEAD') and b'<' not in body
-    for line in (b'', b'\r\n', b'POST\r\n\r\n', b'\xff\xfe\x00\r\n\r\n', b'A B C D\r\n\r\n',
-                 b'GET /state HTTP/9\r\n\r\n', b'POST /undo\r\n\r\n', b'GET /state\r\n\r\n',
-                 b'\x16\x03\x01\x02'):  # fmt: skip
+    for path in ('/', '/label/', '/label?x', '/Label', '/state', '/map/0', '*', '//a.org/label'):
+        assert raw(labelled, request(labelled, path=path, body=DECISION))[0] == 404, path
+    for path in ('/labels', '/map/3', '/map/-1', '/map/1_0', '/map/', '/map/\xb2'):
+        assert raw(labelled, request(labelled, 'GET', path))[0] == 404, path
+    for method in ('PUT', 'OPTIONS', 'TRACE', 'label', 'HEAD'):
+        status, _, body = raw(labelled, request(labelled, method, '/label', DECISION))
+        assert status == 501, method
+        assert bool(body) == (method != 'HEAD') and b'<' not in body
+    for line in (b'', b'POST\r\n\r\n', b'\xff\xfe\x00\r\n\r\n', b'A B C D\r\n\r\n',
+                 b'GET /state HTTP/9\r\n\r\n', b'\x16\x03\x01\x02'):  # fmt: skip
         status, _, body = raw(labelled, line)
         assert status in (None, 400, 505) and b'\n' not in body and b'{' not in body
     long = b'GET /%s HTTP/1.1\r\n\r\n' % (b'a' * 100_000)
@@ -217,15 +173,12 @@ def test_an_address_that_is_none_changes_nothing(labelled, capfd):
         ({'without': ['Content-Length']}, 411),
         ({'without': ['Content-Length'], 'Transfer_Encoding': 'chunked'}, 411),
         ({'Transfer_Encoding': 'chunked'}, 411),
-        *[({'Content_Length': text}, 400) for text in (
-            'x', '-1', '+31', '3 1', '3_1', '31, 31', '0x1f', '31.0', '\xb2', '1' + chr(0xb9), '',
-        )],
+        *[({'Content_Length': text}, 400) for text in ('x', '-1', '+31', '3_1', '31, 31', '\xb2')],
         ({'Content_Length': '31\r\nContent-Length: 31'}, 400),
-        ({'Content_Length': '31\r\nContent-Length: 30'}, 400),
-        ({'Content_Length': '4097'}, 413), ({'Content_Length': '9' * 5000}, 413),
+        ({'Content_Length': '9' * 5000}, 413),
         # Fewer bytes than it says.
         ({'Content_Length': '32'}, 400), ({'Content_Length': '30'}, 400),
-        ({'body': DECISION + b' ' * 4096}, 413), ({'body': DECISION + b' ' * 20_000_000}, 413),
+        ({'body': DECISION + b' ' * 4096}, 413),
     ],
     ids=lambda _: 'length',
 )  # fmt: skip
@@ -245,19 +198,16 @@ def test_the_longest_body(maps, tmp_path):
 def test_only_the_page_itself_is_answered(labelled):
     port = labelled.rpartition(':')[2]
     for method, path in (
-        ('POST', '/label'), ('POST', '/undo'), ('GET', '/'), ('GET', '/state'), ('GET', '/map/0'),
-        ('GET', '/nothing'), ('PUT', '/label'), ('HEAD', '/'), ('OPTIONS', '/undo'), ('ANY', '/'),
+        ('POST', '/undo'), ('GET', '/'), ('GET', '/map/0'), ('GET', '/nothing'), ('PUT', '/label'),
     ):  # fmt: skip
         for change in (
-            {'Host': 'elsewhere.org'}, {'Host': f'elsewhere.org:{port}'}, {'Host': '127.0.0.1'},
-            {'Host': 'localhost'}, {'Host': '127.0.0.1:1'}, {'Host': f'127.0.0.2:{port}'},
+            {'Host': f'elsewhere.org:{port}'}, {'Host': '127.0.0.1'}, {'Host': '127.0.0.1:1'},
             {'Host': f'localhost.elsewhere.org:{port}'}, {'Host': f'localhost:{port}@a.org'},
             {'Host': ''}, {'without': ['Host']}, {'Host': f'localhost:{port}\r\nHost: a.org'},
             {'Origin': 'http://elsewhere.org'}, {'Origin': 'null'}, {'Origin': ''},
             {'Origin': f'https://127.0.0.1:{port}'}, {'Origin': f'http://localhost:{port}'},
-            {'Origin': 'http://127.0.0.1:1'},
             {'Origin': f'http://127.0.0.1:{port}\r\nOrigin: http://elsewhere.org'},
-            {'Sec_Fetch_Site': 'cross-site'}, {'Sec_Fetch_Site': 'same-site'},
+            {'Sec_Fetch_Site': 'same-site'},
             {'Sec_Fetch_Site': 'cross-site', 'Sec_Fetch_Mode': 'no-cors'},
         ):  # fmt: skip
             found = raw(labelled, request(labelled, method, path, b'{}', **change))
@@ -300,14 +250,6 @@ def test_the_page_runs_its_own_script_alone(labelled):
         assert 'X-Content-Type-Options: nosniff' in raw(labelled, request(labelled, 'GET', path))[1]
 
 
-def test_numbers_of_maps(labelled, capfd):
-    for text in ('3', '-1', '+1', '1.0', '1_0', '1e0', '', '0x1', '9' * 10, '9' * 5000, '%31', '0/',
-                 '\xb2', '\xb9', *('²', '١', '１', '𝟏')):  # fmt: skip
-        text = text if len(text) == 1 and ord(text) < 256 else text.encode().decode('latin-1')
-        assert raw(labelled, request(labelled, 'GET', f'/map/{text}'))[0] == 404, text
-    assert capfd.readouterr().err == ''
-
-
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(local.Handler, 'timeout', 0.4)
@@ -321,16 +263,13 @@ def gone(threads, seconds=20):
     return threading.active_count() <= threads
 
 
-@pytest.mark.parametrize('sent', ['', 'POST /label HT', 'head', 'half'])
-@pytest.mark.parametrize('dripping', [False, True])
+@pytest.mark.parametrize(('sent', 'dripping'), [(0, False), (14, True), (-4005, True), (-9, False)])
 def test_a_slow_client_is_left(labelled, impatient, sent, dripping, capfd):
+    """After nothing, within a line, before or within the body."""
     whole = request(labelled, body=DECISION + b' ' * 4000)
-    head = whole.index(b'\r\n\r\n') + 4
-    ends = {'head': head, 'half': head + 5}
-    data = whole[: ends[sent]] if sent in ends else sent.encode()
     threads = threading.active_count()
     with connected(labelled) as connection:
-        connection.sendall(data)
+        connection.sendall(whole[:sent])
         start = time.monotonic()
         if dripping:
             # Faster than any timeout of a single byte.
@@ -341,7 +280,7 @@ def test_a_slow_client_is_left(labelled, impatient, sent, dripping, capfd):
                 raise AssertionError('still read')
         else:
             status = answer_of(connection)[0]
-            assert status == (408 if sent in ends else None)
+            assert status == (408 if sent else None)
         assert 0.3 < time.monotonic() - start < 8
         # Others are answered in the meantime, and the thread ends though the client stays.
         assert get(f'{labelled}/state')
@@ -387,70 +326,6 @@ def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
         assert get(f'{url}/state') and len(silent) == 5
         assert gone(threads)
     assert local.Server.daemon_threads
-
-
-STEPS = [
-    (0, 'diagonal'), (1, 'block'), None, (1, 'vertical'), (2, 'vertical_diagonal'), (0, 'vertical'),
-    None, (1, ''), (0, 'heterogeneous'), (1, 'block'), None, (1, 'diagonal'),
-]  # fmt: skip
-
-
-def play(labels, step):
-    return labels.take_back() if step is None else labels.decide(*step)
-
-
-@pytest.fixture
-def undisturbed(maps, tmp_path):
-    """The file and the labels after each of the steps."""
-    path = tmp_path / 'undisturbed' / 'labels.csv'
-    labels, files, found = page.Labels(maps, path), [None], [{}]
-    for step in STEPS:
-        play(labels, step)
-        files.append(path.read_bytes())
-        found.append(read_labels(path, maps))
-    assert len(set(files)) == len(STEPS) + 1
-    assert found[-1] == {2: 'vertical_diagonal', 0: 'heterogeneous', 1: 'diagonal'}
-    return files, found
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize('when', ['before', 'after'])
-@pytest.mark.parametrize('step', range(len(STEPS)))
-def test_a_session_that_is_killed_goes_on(maps, tmp_path, undisturbed, monkeypatch, step, when):
-    files, found = undisturbed
-    path = tmp_path / 'labels.csv'
-    replace, written = pathlib.Path.replace, []
-
-    def killed(self, target):
-        written.append(target)
-        if len(written) == step + 1:
-            if when == 'after':
-                replace(self, target)
-            raise Killed
-        return replace(self, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(pathlib.Path, 'replace', killed)
-        # The killed do not clean up.
-        patched.setattr(pathlib.Path, 'unlink', lambda *_, **__: None)
-        labels = page.Labels(maps, path)
-        with pytest.raises(Killed):
-            for each in STEPS:
-                play(labels, each)
-    assert len(list(tmp_path.glob('.labels.csv.*.partial'))) == (when == 'before')
-    # This process says what the file has.
-    done = step + (when == 'after')
-    assert (path.read_bytes() if path.exists() else None) == files[done]
-    assert labels.state() == page.Labels(maps, path).state()
-    assert read_labels(path, maps) == found[done]
-    again = page.Labels(maps, path)
-    for each in STEPS[done:]:
-        play(again, each)
-    assert path.read_bytes() == files[-1]
-    assert list(read_labels(path, maps).items()) == list(found[-1].items())
 
 
 @pytest.mark.parametrize(
@@ -558,38 +433,11 @@ def test_a_file_of_an_earlier_version_goes_on(maps, tmp_path, caplog):
     assert [each for each in caplog.messages if 'half' in each] == caplog.messages[:1]
 
 
-def test_what_a_spreadsheet_would_compute(maps, tmp_path):
-    """And other names that a cell cannot have as they are."""
-    path = tmp_path / 'labels.csv'
-    maps = MapSample(
-        maps.values, maps.first_text, np.array(['=1+1', '-a, "b"', '@\udc80\r\nx']),
-        np.array(['+1', '\t=2', 'a\0b\rc']), maps.layer, maps.head, maps.text,
-    )  # fmt: skip
-    earlier = '0,=1+1,+1,1,4,block\n'
-    path.write_text(f'{",".join(COLUMNS)}\n{earlier}')
-    with served(maps, path) as url:
-        for number in (1, 2):
-            assert post(f'{url}/label', {'number': number, 'class': 'block'})['done'] == number + 1
-    assert [(row['source'], row['example']) for row in rows(path)] == [
-        ("'=1+1", "'+1"), ("'-a, \"b\"", "'\t=2"), ("'@\\udc80  x", 'a b c'),
-    ]  # fmt: skip
-    assert read_labels(path, maps) == dict.fromkeys(range(3), 'block')
-
-
 def test_a_port_that_cannot_be_had(maps, tmp_path):
     with served(maps, tmp_path / 'labels.csv') as url:
         for port in (int(url.rpartition(':')[2]), -1, 65536):
             with pytest.raises(ValueError, match=f'cannot have the port {port} .*Choose another'):
                 page.serve(maps, tmp_path / 'labels.csv', port=port)
-
-
-def wait(tab, expression):
-    """Playwright's own waiting evaluates a string in the page, which its policy refuses."""
-    for _ in range(500):
-        if tab.evaluate(expression):
-            return
-        tab.wait_for_timeout(20)
-    raise AssertionError(expression)
 
 
 def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
@@ -601,7 +449,7 @@ def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
         waiting = []
         tab.route('**/map/1', lambda route: waiting.append(route))
         tab.goto(url)
-        press = lambda key: (wait(tab, 'shown === number'), tab.keyboard.press(key))
+        press = lambda key: (wait_until(tab, 'shown === number'), tab.keyboard.press(key))
         tab.wait_for_selector('text=Map 1')
         press('2')
         tab.wait_for_selector('text=Map 2')
@@ -612,7 +460,7 @@ def test_in_a_browser_by_keyboard(maps, tmp_path, browser):
         assert tab.inner_text('#count') == '1 of 3'
         waiting[0].continue_()
         tab.unroute('**/map/1')
-        wait(tab, 'shown === 1')
+        wait_until(tab, 'shown === 1')
         assert tab.evaluate('document.getElementById("map").naturalWidth') > 100
         tab.keyboard.press('u')
         tab.wait_for_selector('text=Map 1')

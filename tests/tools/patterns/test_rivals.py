@@ -3,8 +3,6 @@
 import dataclasses
 import pathlib
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -23,29 +21,21 @@ from bert_secrets_jax.patterns.fit import (
     features_of,
     fit,
     predict,
-    temperature,
     unlike,
 )
 from tools.patterns import rivals
-from tools.patterns.cnn import image
 from tools.patterns.sample import (
     ANNOTATED,
     COLUMNS,
     LABELS_FILE,
     MAPS_FILE,
     draw_maps,
-    origins,
     read_annotated,
     read_maps,
     row_of,
     shared_texts,
     write_maps,
 )
-
-SIDE = 32
-
-
-BLOCK = CLASSES.index('block')
 
 
 def _drawn(kind: str, length: int, first: int, rng) -> np.ndarray:
@@ -82,84 +72,9 @@ def drawn() -> tuple[MapSample, np.ndarray]:
     ), np.array([CLASSES.index(kind) for kind in kinds])  # fmt: skip
 
 
-@pytest.mark.parametrize('longest', [None, 40])
-def test_padding_does_not_change_an_image(longest):
-    values = np.random.default_rng(1).dirichlet(np.ones(9), 9).astype(np.float32)
-    # Values in the padding are no part of the map.
-    padded = np.full((24, 24), 7, np.float32)
-    padded[:9, :9] = values
-    nine, four = jnp.asarray(9), jnp.asarray(4)
-    convert = lambda array: image(jnp.asarray(array), nine, four, side=SIDE, longest=longest)
-    np.testing.assert_allclose(convert(padded), convert(values), atol=1e-6)
-
-
-def test_an_image_of_as_many_pixels_as_tokens_is_the_map():
-    values = np.random.default_rng(1).dirichlet(np.ones(SIDE), SIDE).astype(np.float32)
-    found = image(jnp.asarray(values), jnp.asarray(SIDE), jnp.asarray(5), side=SIDE)
-    np.testing.assert_allclose(found[..., 0], values / values.max(), atol=1e-5)
-    text = np.arange(SIDE) < 5
-    np.testing.assert_array_equal(found[..., 1], text[:, None] == text[None, :])
-    np.testing.assert_allclose(found[..., 2] ** 2, found[..., 0], atol=1e-6)
-
-
-def test_a_map_that_is_padded_keeps_its_size():
-    found = np.asarray(
-        image(jnp.ones((8, 8)), jnp.asarray(8), jnp.asarray(8), side=SIDE, longest=16)
-    )
-    # Half the image, and the edge of the filter.
-    np.testing.assert_allclose(found[:16, :16, 0], 1, atol=1e-6)
-    assert (found[18:] == 0).all()
-    assert (found[:, 18:] == 0).all()
-
-
-@pytest.mark.slow
-def test_it_learns_what_the_classes_look_like(drawn):
-    maps, labels = drawn
-    # A third of each class.
-    held_out = np.arange(len(maps)) % 9 < 3
-    known, other = maps.take(np.flatnonzero(~held_out)), maps.take(np.flatnonzero(held_out))
-    classifier = fit(known, labels[~held_out])
-    found = predict(classifier, other).argmax(axis=1)
-    assert (found == labels[held_out]).mean() > 0.9
-    network = rivals.fit_network(known, labels[~held_out], rivals.TrainConfig(epochs=12))
-    found = rivals.predict_network(network, other).argmax(axis=1)
-    assert (found == labels[held_out]).mean() > 0.9
-
-
-@pytest.mark.slow
-def test_same_seed_same_network(drawn):
-    fit = lambda seed: rivals.fit_network(*drawn, rivals.TrainConfig(epochs=1, seed=seed)).params
-    once, again, other = fit(0), fit(0), fit(1)
-    jax.tree.map(np.testing.assert_array_equal, once, again)
-    assert not np.array_equal(*(jax.tree.leaves(params)[1] for params in (once, other)))
-
-
 def test_images_too_small_for_the_network_are_refused(drawn):
     with pytest.raises(ValueError, match='side=28 pixels are too small: take 32 or more'):
         rivals.fit_network(*drawn, rivals.TrainConfig(epochs=1, side=28))
-
-
-def test_a_thinned_map_is_that_of_fewer_tokens(drawn):
-    maps, _ = drawn
-    thin = rivals.thinned(maps, 0.5, np.random.default_rng(6))
-    shorter = 0
-    for before, after, first in zip(maps.values, thin.values, thin.first_text, strict=True):
-        # Ends stay, and what stays is a part of the map in its order.
-        np.testing.assert_array_equal(after[[0, 0, -1, -1], [0, -1, 0, -1]],
-                                      before[[0, 0, -1, -1], [0, -1, 0, -1]])  # fmt: skip
-        rows = [np.flatnonzero(np.isin(before[:, 0], row[0]))[0] for row in after]
-        assert sorted(rows) == rows
-        np.testing.assert_array_equal(after, before[np.ix_(rows, rows)])
-        assert 1 < first < len(after)
-        shorter += len(after) < len(before)
-    assert shorter > len(maps) / 2
-    separators = [
-        values[0, first - 1] for values, first in zip(maps.values, maps.first_text, strict=True)
-    ]
-    kept = [
-        values[0, first - 1] for values, first in zip(thin.values, thin.first_text, strict=True)
-    ]
-    assert separators == kept
 
 
 @pytest.fixture(scope='module')
@@ -194,38 +109,6 @@ def test_what_is_left_out_is_on_one_side(inputs, drawn, leave_out):
         rivals.groups_of(inputs.maps, 'layer')
 
 
-@pytest.mark.parametrize('name', ['kernel', 'regression', 'head majority', 'majority'])
-def test_models_and_baselines(inputs, drawn, name):
-    labels = drawn[1]
-    found = rivals.cross_validate(
-        rivals.MODELS[name], inputs, labels, rivals.TrainConfig(), leave_out='model'
-    )
-    right = (found.argmax(axis=1) == labels).mean()
-    assert right > 0.9 if name in ('kernel', 'regression') else right <= 0.5
-
-
-def test_the_majority_of_a_head(inputs):
-    """It is what the head's other maps are; a head without others has the majority of all."""
-    labels = inputs.maps.head.copy()
-    found = rivals.cross_validate(
-        rivals.MODELS['head majority'], inputs, labels, rivals.TrainConfig()
-    )
-    np.testing.assert_array_equal(found.argmax(axis=1), labels)
-
-
-def test_origins():
-    sources = [
-        'a b, pre-trained, x',
-        'a b, fine-tuned, x',
-        'a, y',
-        'sapiens heavy, p',
-        'sapiens light, p',
-    ]
-    maps = MapSample([np.eye(2)] * 5, *[np.zeros(5, int)] * 6)
-    found = origins(dataclasses.replace(maps, source=np.array(sources)))
-    assert found.tolist() == ['a b', 'a b', 'a', 'sapiens', 'sapiens']
-
-
 def test_fewer_texts_than_folds_are_refused(inputs, drawn):
     few, labels = inputs.take(np.arange(4)), drawn[1][:4]
     majority = rivals.MODELS['majority']
@@ -236,24 +119,6 @@ def test_fewer_texts_than_folds_are_refused(inputs, drawn):
         rivals.cross_validate(
             majority, one, labels[[0, 3]], rivals.TrainConfig(), leave_out='model'
         )
-
-
-def test_temperature_and_calibration():
-    """Logits that are three times too sure of themselves are put right."""
-    rng = np.random.default_rng(8)
-    logits = rng.normal(size=(4000, 5)) * 1.5
-    odds = np.exp(logits)
-    labels = (odds.cumsum(axis=1) > rng.uniform(size=(4000, 1)) * odds.sum(axis=1)[:, None]).argmax(
-        axis=1
-    )
-    assert abs(temperature(3 * logits, labels) - 3) < 0.25
-    groups = np.arange(4000) % 7
-    calm = rivals.probabilities(3 * logits, labels, groups)
-    np.testing.assert_allclose(calm.sum(axis=1), 1)
-    sure = np.exp(3 * logits)
-    sure = sure / sure.sum(axis=1, keepdims=True)
-    assert rivals.calibration_error(calm, labels) < 0.03
-    assert rivals.calibration_error(sure, labels) > 0.15
 
 
 def test_scores_are_those_of_scikit_learn():
@@ -346,19 +211,6 @@ def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
     other = fit(maps.take(known), labels[known])
     assert unlike(other, some).mean() < 0.2
     assert (predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
-
-
-def test_annotated_maps_are_maps():
-    maps, labels = read_annotated()
-    assert len(maps) == len(labels) == 1546
-    assert len(set(origins(maps))) == 8
-    assert set(labels) == set(range(len(CLASSES)))
-    for values, first in zip(maps.values, maps.first_text, strict=True):
-        np.testing.assert_allclose(values.astype(np.float32).sum(axis=1), 1, atol=0.01)
-        assert 2 < first <= len(values)
-    # Blocks are of pairs, by the guideline.
-    lengths = np.array([len(values) for values in maps.values])
-    assert (maps.first_text[labels == BLOCK] < lengths[labels == BLOCK]).all()
 
 
 def test_labels_that_are_taken_back(tmp_path, drawn):

@@ -10,7 +10,7 @@ import pytest
 
 from bert_secrets_jax.files import write_arrays
 from bert_secrets_jax.patterns.classes import CLASSES
-from bert_secrets_jax.patterns.fit import MapSample
+from tests.tools.patterns.conftest import LENGTHS
 from tools.patterns.sample import (
     COLUMNS,
     labels_of,
@@ -21,23 +21,6 @@ from tools.patterns.sample import (
     row_of,
     write_maps,
 )
-
-LENGTHS = (5, 7, 6, 4)
-
-
-@pytest.fixture
-def maps():
-    rng = np.random.default_rng(0)
-    return MapSample(
-        values=[rng.dirichlet(np.ones(length), length) for length in LENGTHS],
-        first_text=np.array([5, 3, 4, 4]),
-        source=np.array(['a, b', 'a, b', 'é', 'c']),
-        example=np.array(['own/0', 'own/1', 'own/10', '=3']),
-        layer=np.array([0, 1, 2, 0]),
-        head=np.array([3, 0, 1, 11]),
-        text=np.arange(4),
-    )
-
 
 DECISIONS = [
     (0, 'vertical'), (1, 'vertical_diagonal'), (0, 'diagonal'), (2, 'heterogeneous'), (1, ''),
@@ -52,54 +35,36 @@ def table(maps, decisions=DECISIONS):
     return text.getvalue().encode()
 
 
-def test_a_table_that_is_cut_anywhere(maps, tmp_path, caplog):
+def test_a_table_that_is_cut_anywhere(maps, tmp_path):
     """A whole row that is left out was the last one; half of one is never another label."""
     path, whole = tmp_path / 'labels.csv', table(maps)
-    left_out = 0
-    for end in range(len(whole) + 1):
+    for end in range(len(','.join(COLUMNS)), len(whole) + 1):
         path.write_bytes(whole[:end])
-        caplog.clear()
-        if end < len(','.join(COLUMNS)):
-            with pytest.raises(ValueError) as error:
-                read_labels(path, maps)
-            assert str(path) in str(error.value)
-            continue
-        found = read_labels(path, maps)
         rows = max(whole[:end].count(b'\n') - 1, 0)
-        before, after = labels_of(DECISIONS[:rows]), labels_of(DECISIONS[: rows + 1])
-        assert all(name in (before.get(each), after.get(each)) for each, name in found.items())
-        # All but the map of the row that is cut have their labels.
-        if rows < len(DECISIONS):
-            for labels in (before, found):
-                labels.pop(DECISIONS[rows][0], None)
-        assert found == before
-        left_out += len(caplog.messages)
-        if caplog.messages:
-            assert f'{path}, line {rows + 2}: half of a decision' in caplog.text
-    assert left_out > 100
+        known = [labels_of(DECISIONS[: rows + more]) for more in (0, 1)]
+        # The map of the row that is cut may have none.
+        cut = {number for number, _ in DECISIONS[rows : rows + 1]}
+        known.append({number: name for number, name in known[0].items() if number not in cut})
+        assert read_labels(path, maps) in known
     # The newest label is whole without its line end only if it cannot be the half of another.
     path.write_bytes(table(maps, [(0, 'block'), (1, 'vertical')])[:-1])
     assert read_labels(path, maps) == {0: 'block'}
-    path.write_bytes(table(maps, [(0, 'block'), (1, 'diagonal')])[:-1])
-    assert read_labels(path, maps) == {0: 'block', 1: 'diagonal'}
 
 
 def test_a_table_with_a_wrong_byte(maps, tmp_path):
     path, whole = tmp_path / 'labels.csv', table(maps)
-    truth, without_last = labels_of(DECISIONS), labels_of(DECISIONS[:-1])
-    tried = refused = 0
-    for place, byte in itertools.product(range(len(whole)), b'\0\n\r",\xff1 _v'):
-        if whole[place] == byte:
-            continue
-        tried += 1
+    known = labels_of(DECISIONS), labels_of(DECISIONS[:-1])
+    refused = 0
+    places = [place for place in range(len(whole)) if whole[place] not in b'\n v1']
+    for place, byte in itertools.product(places, b'\0\n"1v'):
         path.write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
         try:
-            assert read_labels(path, maps) in (truth, without_last)
+            assert read_labels(path, maps) in known
         except ValueError as error:
             assert str(error).startswith(f'{path}, line ')
             refused += 1
-    # The rest have a line end for another, or for a space.
-    assert refused > 0.99 * tried > 2000
+    # The rest have a line end for a space.
+    assert refused > 0.99 * 5 * len(places)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +91,7 @@ def test_a_table_with_a_wrong_byte(maps, tmp_path):
         (b'{header}\n0,"a, b"x,own/0,1,4,block\n', 'line 2: not a row'),
         (b'{header}\n0,"%s",own/0,1,4,block\n' % (b'a' * 200_000), 'line 2: not a row'),
         *[(b'{header}\n%s,"a, b",own/0,1,4,block\n' % number, 'line 2: a label of another map')
-          for number in (b'', b'4', b'-0', b'+0', b'00', b' 0', b'0.0', b'True', b'9' * 5000,
-                         '²'.encode(), '٠'.encode())],
+          for number in (b'', b'4', b'-0', b'00', b' 0', b'9' * 5000, '²'.encode())],
         # Another head, layer, example or source.
         *[(b'{header}\n0,%s,block\n' % other, 'line 2: a label of another map')
           for other in (b'"a, b",own/0,1,5', b'"a, b",own/0,2,4', b'"a, b",own/1,1,4',
@@ -202,47 +166,24 @@ BAD_TEXT = np.frombuffer(np.full(4, 0x7FFFFFFF, np.uint32).tobytes(), '<U1')
 @pytest.mark.parametrize(
     ('name', 'change'),
     [
-        ('lengths', lambda lengths: with_value(lengths, -5)),
-        ('lengths', lambda lengths: with_value(lengths, 0)),
-        ('lengths', lambda lengths: with_value(lengths, 6)),
-        ('lengths', lambda lengths: lengths[:-1]),
-        ('lengths', lambda lengths: lengths[:0]),
-        ('lengths', lambda lengths: with_value(lengths, 2**40)),
         ('lengths', lambda lengths: with_value(lengths, 2**62)),
         # In 64 bits, its square is 0.
         ('lengths', lambda lengths: np.append(lengths, [2**32])),
         ('lengths', lambda lengths: with_value(lengths.astype(np.uint64), 2**64 - 5)),
         ('lengths', lambda lengths: lengths.astype(float)),
-        ('lengths', lambda lengths: with_value(lengths.astype(float), np.nan)),
-        ('lengths', lambda lengths: lengths.astype(str)),
-        ('lengths', lambda lengths: lengths.astype(bool)),
-        ('lengths', lambda lengths: lengths[:, None]),
-        ('lengths', lambda lengths: np.array(5)),
-        ('values', lambda values: with_value(values, np.nan)),
+        ('lengths', lambda lengths: lengths[:0]),
         ('values', lambda values: with_value(values, np.inf, -1)),
         ('values', lambda values: with_value(values, -0.1)),
         ('values', lambda values: with_value(values, 2)),
         ('values', lambda values: values[:-1]),
-        ('values', lambda values: values[:0]),
-        ('values', lambda values: np.append(values, values[:1])),
-        ('values', lambda values: values[None]),
         ('values', lambda values: values.astype(complex)),
-        ('values', lambda values: (values * 10).astype(int)),
-        ('values', lambda values: np.array(0.5)),
         ('first_text', lambda first: with_value(first, 6)),
-        ('first_text', lambda first: with_value(first, 0)),
         ('first_text', lambda first: first + 0.5),
-        ('layer', lambda layer: with_value(layer, -1)),
-        ('head', lambda head: head[:-1]),
         ('head', lambda head: head.astype('datetime64[s]')),
-        ('text', lambda text: text[:, None]),
         ('text', lambda text: np.array(0)),
-        ('source', lambda source: np.arange(len(source))),
-        ('source', lambda source: source[:1]),
         ('source', lambda source: BAD_TEXT),
         ('example', lambda example: np.char.encode(example)),
-        ('example', lambda example: example[0]),
-        ('lengths', None), ('values', None), ('text', None), ('first_text', None),
+        ('lengths', None),
     ],
     ids=lambda _: '',
 )  # fmt: skip
