@@ -1,6 +1,6 @@
 """The effect of disabling a random head: the mean over masks, with its error over examples.
 
-Axes: M masks, E examples, R resamples.
+Axes: M masks, E examples.
 """
 
 import dataclasses
@@ -23,8 +23,7 @@ class MeanEffect:
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
       error: Its standard error over examples (bootstrap).
-      low: The lower end of its 95 % bootstrap interval.
-      high: The upper end of this interval.
+      low, high: The ends of its 95 % bootstrap interval.
       changed: The number of examples on which some mask changes the prediction.
       examples: The number of examples.
     """
@@ -49,18 +48,8 @@ def mean_effect(
     """Compare the masks with the intact model on average: what losing a random head does.
 
     All masks are scored on the same resamples, so the error allows for their dependence. Masks
-    whose difference is undefined in a resample are left out of its mean.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-      resamples: The number of resamples of the bootstrap.
-      seed: The seed of the bootstrap.
-
-    Raises:
-      ValueError: `significance.assess` would refuse the arguments.
+    whose difference is undefined in a resample are left out of its mean. Arguments and errors are
+    those of `significance.assess`.
     """
     given, examples = (metric, predictions, baseline, labels), len(labels)
     resampled = resampled_differences(*given, resamples=resamples, seed=seed)

@@ -11,9 +11,8 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.measure.flips import LEVEL
 
-# The chance of any false discovery among all tests that is accepted.
-LEVEL = 0.05
 # The probability with which an effect is found that counts as detectable.
 POWER = 0.8
 # One model was measured, and examples are the sample.
@@ -42,11 +41,7 @@ class Outcome:
 
 
 def loss_in(unit: str) -> Outcome:
-    """Return the outcome of a loss.
-
-    Args:
-      unit: Its unit, such as 'nats'.
-    """
+    """Return the outcome of a loss in a unit, such as 'nats'."""
     return Outcome('loss', unit, scale=1.0, digits=4, more_is_better=False)
 
 
@@ -54,18 +49,13 @@ def loss_in(unit: str) -> Outcome:
 class Agreement:
     """How well two fine-tunings agree on what the masks do, on the same examples.
 
-    Each has a 95 % interval over seeds (jackknife on Fisher's scale), NaN below three seeds. All
-    are NaN below three masks.
+    Intervals are 95 % over seeds (jackknife on Fisher's scale), NaN below three seeds. All are NaN
+    below three masks.
 
     Attributes:
       rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
-      rank_low, rank_high: The ends of its interval.
-      icc1: The intraclass correlation ICC(1) of Shrout and Fleiss (1979): the share of the variance
-        of the effects that lies between masks.
-      icc1_low, icc1_high: The ends of its interval.
-      icc3: ICC(3,1) of the same: as ICC(1), but the mean effect of a seed over all masks does not
-        count.
-      icc3_low, icc3_high: The ends of its interval.
+      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
+      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
     """
 
     rank: float
@@ -86,14 +76,12 @@ class BySeed:
     Attributes:
       intact: [S] The outcome of the intact model of each seed.
       difference: [S, M] That of each mask minus that of the intact model of the same seed.
-      spread: [M] The standard deviation of `difference` over seeds (of the sample, divisor S - 1).
-      holm: [M] The p-values over seeds and examples, adjusted by Holm's method. They take effects
-        over seeds to be about normal.
-      max_t: [M] The p-values adjusted by flipping the signs of seeds, the same for all masks
-        (max-T; `measure.flips.sign_flip_test`), for any fine-tuning of this recipe on these very
-        examples. They take effects over seeds to be symmetric.
-      least_p: The smallest value that `max_t` can have with so many seeds: 2 / 2^S, which is above
-        0.05 for five seeds and fewer.
+      spread: [M] The standard deviation of `difference` over seeds (divisor S - 1).
+      holm: [M] Holm's p-values over seeds and examples; effects over seeds count as about normal.
+      max_t: [M] P-values by flips of the signs of seeds (max-T; `measure.flips.sign_flip_test`),
+        for any fine-tuning of this recipe on these very examples; effects over seeds count as
+        symmetric.
+      least_p: The least that `max_t` can be with so many seeds: above 0.05 for five and fewer.
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
       agreement: The agreement of the effects between seeds.
     """
@@ -115,12 +103,11 @@ class Effects:
     """The outcome under each of M masks, compared with that of the intact model.
 
     Attributes:
-      names: [M] The heads or the layer that each mask disables, such as 'L1-H2'; empty
-        if they were not named.
-      difference: [M] The outcome under each mask minus that of the intact model, as the mean over
-        seeds if there are several; NaN where it is undefined.
+      names: [M] The heads or the layer that each mask disables, such as 'L1-H2'; empty if unnamed.
+      difference: [M] The outcome under each mask minus the intact model's, a mean over seeds if
+        there are several; NaN where it is undefined.
       low, high: [M] The ends of the 95 % interval of `difference`.
-      p_value: [M] The two-sided p-value of the hypothesis that there is no difference.
+      p_value: [M] The two-sided p-value of no difference.
       corrected: [M] The same, corrected for all M masks.
       sample: The number of examples or fine-tunings.
       sample_of: The things that the sample consists of, such as 'examples'.
@@ -129,19 +116,16 @@ class Effects:
       intact: The outcome of the intact model, mean over seeds.
       test: The name of the test that `p_value` comes from.
       correction: The name of the correction.
-      benjamini_hochberg: [M] The p-values adjusted by Benjamini and Hochberg's method, a weaker
-        correction.
+      benjamini_hochberg: [M] The p-values after a weaker correction, by Benjamini and Hochberg.
       critical: [M] The smallest difference, in either direction, that the test would call
         significant at LEVEL after a correction for all M masks.
-      detectable: [M] The smallest true difference that the test finds with a probability of POWER
-        after the same correction.
+      detectable: [M] The smallest true difference that it then finds with a probability of POWER.
       changed: [M] The number of examples that are answered otherwise than by the intact model.
-      tost: [M] The p-value of the hypothesis that disabling matters, that is, changes the score by
-        `significance.MARGIN` or more in either direction (two one-sided tests). At most 0.05 means
-        that the 90 % interval lies within this margin.
+      tost: [M] The p-value of a change by `significance.MARGIN` or more in either direction (two
+        one-sided tests). At most 0.05 means that the 90 % interval lies within this margin.
       equivalent: [M] `tost`, adjusted for M tests by Holm's method.
-      unseen: How far the interval of a mask that changes no prediction reaches, on either side: for
-        kinds of examples that the sample lacks (`significance.unseen_change`).
+      unseen: How far the interval of a mask that changes no prediction reaches, on either side
+        (`significance.unseen_change`).
       seeds: The effects in every fine-tuning; None if one model was measured.
     """
 
@@ -190,11 +174,7 @@ class Effects:
         return int(np.argmin(np.where(np.isnan(self.gain), np.inf, self.gain)))
 
     def extremes(self, count: int) -> list[int]:
-        """Return the masks with the lowest and the highest differences, each in ascending order.
-
-        Args:
-          count: The number of masks at either end.
-        """
+        """Return the masks with the `count` lowest and highest differences, ascending."""
         order = np.argsort(self.difference)[: np.isfinite(self.difference).sum()].tolist()
         return list(dict.fromkeys((*order[:count], *order[-count:])))
 

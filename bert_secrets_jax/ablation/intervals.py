@@ -1,14 +1,12 @@
-"""Intervals and tests of differences between scores of classes that hold where few predictions
-change.
+"""Intervals and tests of differences between scores that hold where few predictions change.
 
-A bootstrap repeats the examples that it has. Where only a few of some hundred predictions change,
-it misses what these few happen to lack, and its intervals cover too seldom (an interval of none is
-[0, 0]). So the differences are counted, and a score test is inverted: Tango's (1998) for accuracy,
-and the same idea for any function of the confusion matrix, by its derivative. The variance is that
-of the distribution which fits the counts best among those that have the difference in question, so
-that changes which never occurred count, too. Where a class is rare, a change that never occurred
-could mean much for Matthews' correlation or macro F1, and intervals are wide: with one example in
-twenty, about twice as wide as they need be.
+A bootstrap repeats the examples that it has. Where few of some hundred predictions change, its
+intervals cover too seldom: that of no change is [0, 0]. So the differences are counted, and a score
+test is inverted: Tango's (1998) for accuracy, and the same idea for any function of the confusion
+matrix, by its derivative. The variance is that of the distribution which fits the counts best among
+those with the difference in question, so that changes which never occurred count, too. Where a
+class is rare, such a change could mean much for Matthews' correlation or macro F1, and intervals
+are wide: with one example in twenty, about twice as wide as they need be.
 
 Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
 those that occur, C classes.
@@ -70,17 +68,7 @@ class Counted:
 def count(
     metric: str, predictions: Predictions, baseline: PerExample, labels: PerExample
 ) -> Counted:
-    """Count the kinds of examples.
-
-    Args:
-      metric: One of `measure.confusion.METRICS`.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-
-    Raises:
-      ValueError: The metric is another one, or the shapes do not fit.
-    """
+    """Count the kinds of examples; raises ValueError for a metric that is not one of classes."""
     check(metric, predictions, labels, baseline)
     if metric not in confusion.METRICS:
         raise ValueError(
@@ -110,37 +98,28 @@ def count(
 
 
 def score_statistics(counted: Counted, differences: PerMask, *, half: bool = False) -> PerMask:
-    """Return how far the counts lie above a hypothetical difference, in standard errors.
+    """Return how far the counts lie above hypothetical differences [M], in standard errors.
 
     The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
-    replaced by its tangent at the counts: the difference found, plus the mean of the influences of
-    the kinds. The sample mean of difference found + influence - hypothetical difference is divided
-    by its standard error under the distribution over all kinds that has the mean 0 and the greatest
-    likelihood. For accuracy, this is Tango's statistic.
+    replaced by its tangent at the counts: the difference itself, plus the mean of the influences of
+    the kinds. The sample mean of difference + influence - hypothetical difference is divided by its
+    standard error under the distribution over all kinds that has the mean 0 and the greatest
+    likelihood. For accuracy, this is Tango's statistic. It is 0 where no score is defined, because
+    no example and no prediction is of class 1.
 
     Args:
-      counted: The counts.
-      differences: [M] The hypothetical differences.
       half: Whether to move the counts by half a changed prediction towards the hypothesis. This
         correction for continuity keeps a test of a few counts to its level.
-
-    Returns:
-      The statistics [M], approximately standard normal if the hypothesis is true. They are 0 where
-      no score is defined, because no example and no prediction is of class 1.
     """
     return _statistics(counted, _tangent(counted), differences, half=half)
 
 
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
-    """Return the ends of the intervals of the differences: those that the test does not refute.
+    """Return the ends [M] of the intervals of the differences: those that the test does not refute.
 
     Args:
       counted: The counts.
-      below: The probability that a difference lies below its interval.
-      above: The probability that it lies above.
-
-    Returns:
-      The lower ends [M] and the upper ends [M].
+      below, above: The probabilities that a difference lies below and above its interval.
     """
     # Both ends at once: first all lower ones, then all upper ones.
     masks = len(counted.counts)
@@ -157,14 +136,9 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
 
 
 def score_equivalence(counted: Counted, margin: float) -> PerMask:
-    """Return p-values [M] of the hypothesis that a difference is at least the margin.
+    """Return p-values [M] of the hypothesis that a difference is at least the margin, either way.
 
-    These are two one-sided tests (TOST, Schuirmann 1987): that the score falls by the margin or
-    more, and that it rises as much. The larger of their p-values counts.
-
-    Args:
-      counted: The counts.
-      margin: The smallest difference, in either direction, that would matter.
+    It is the larger one of two one-sided tests (TOST, Schuirmann 1987).
     """
     margins = np.full(len(counted.counts), margin)
     above = score_statistics(counted, -margins, half=True)
@@ -177,9 +151,7 @@ class _Tangent:
     """The difference of the scores near the counts.
 
     Attributes:
-      difference: [M] The difference found.
-      influences: [M, K] The amount that one example of each kind adds to it, times the number of
-        examples.
+      influences: [M, K] The share of one example of each kind in it, times the number of examples.
       least, greatest: [M] The ends of the range of influences, over all C^3 kinds.
       least_changed, greatest_changed: [M] The same over kinds with two different answers.
     """

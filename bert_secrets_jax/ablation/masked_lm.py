@@ -37,8 +37,7 @@ class MaskedLosses:
 
     Attributes:
       masks: [M, L, N] The masks of heads.
-      losses: [M, E] The loss of each text in nats: the negative log-probabilities of its hidden
-        wordpieces, added up.
+      losses: [M, E] The loss of each text in nats, added up over its hidden wordpieces.
       hidden: [E] The number of hidden wordpieces of each text.
     """
 
@@ -153,7 +152,6 @@ def _largest_t(
     Args:
       linear: [M, E] The change of each text less what the mean change makes of it.
       share: [E] The number of hidden wordpieces of each text, 1 on average.
-      seed: The seed of the resamples.
     """
     count = len(share)
     rng = np.random.default_rng(seed)
@@ -193,11 +191,11 @@ def assess_losses(
 
     P-values are those of Student's t-test, and `corrected` is the chance that any of the masks
     reaches as large a t (max-T), by a bootstrap of texts. A difference per wordpiece is a ratio of
-    two sums over texts. Its interval is that of the mean of its linear part (Cochran 1977,
-    "Sampling techniques", section 6.3), with Student's t. The correction for all masks is by a
-    bootstrap of t and not by flips of signs, because changes of a loss are skewed, for which flips
-    find too much. In the simulated worlds of the tests (tests/ablation/test_masked_lm.py),
-    intervals over fewer than `FEW` texts cover a little less than 95 %.
+    two sums over texts; its interval is that of the mean of its linear part (Cochran 1977,
+    "Sampling techniques", section 6.3), with Student's t. The correction is no test by flips of
+    signs, because changes of a loss are skewed, for which flips find too much. In simulated worlds
+    (tests/ablation/test_masked_lm.py), intervals over fewer than `FEW` texts cover a little less
+    than 95 %.
 
     Args:
       losses: [M, E] The loss of each text under each mask, added up over hidden wordpieces.

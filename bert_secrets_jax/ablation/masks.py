@@ -48,8 +48,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
     Args:
       config: The config of the model.
-      heads: The heads to form pairs of, each once, as (layer, head) counted from 0; None takes all
-        heads of the model.
+      heads: The heads, each once, as (layer, head) counted from 0; None takes all heads.
 
     Raises:
       ValueError: There are fewer than two heads, or a head is given twice.
@@ -61,13 +60,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
-    """Return masks that disable random heads of the whole model.
-
-    Args:
-      config: The config of the model.
-      size: The number of heads that each mask disables.
-      count: The number of masks to draw.
-      seed: The seed of the draws.
+    """Return `count` masks that disable `size` random heads of the whole model.
 
     Raises:
       ValueError: `size` is negative, or the model has fewer heads.
@@ -112,13 +105,10 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
-    """Read a list of heads as a person writes it, with commas between them.
+    """Read a list of heads as a person writes it, as (layer, head) counted from 0.
 
     >>> parse_heads('L1-H2,L7-H6')
     [(0, 1), (6, 5)]
-
-    Returns:
-      The heads as (layer, head), counted from 0.
 
     Raises:
       ValueError: A part of the text is not a head; the message names it.
@@ -138,11 +128,10 @@ def with_intact(masks: Masks) -> Float[np.ndarray, 'M+1 L N']:
 
 
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
-    """Name the heads that a mask disables.
+    """Name the heads that a mask disables; '' if it keeps all.
 
-    Returns:
-      'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
-      several of these joined by '+', and '' for a mask that keeps all heads.
+    They are 'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
+    or several of these joined by '+'.
     """
     names = []
     for layer, row in enumerate(np.asarray(mask)):

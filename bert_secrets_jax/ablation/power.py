@@ -1,8 +1,8 @@
-"""How large an effect must be for a test to find it.
+"""How large an effect must be for a test to find it, after correction for all tests.
 
-That a test finds nothing says little where it could hardly have found anything. Two numbers tell
-how little: the smallest difference that it calls significant, and the one that it finds with a
-given probability (the minimal detectable effect), both after correction for all tests.
+Two numbers tell how little it means that a test finds nothing: the smallest difference that it
+calls significant, and the one that it finds with a given probability (the minimal detectable
+effect).
 
 Axes: M masks, C classes.
 """
@@ -22,14 +22,8 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     """Return the smallest changes of accuracy [M] that McNemar's exact test calls significant.
 
     A mask gains some examples and loses some. The smaller of the two numbers is kept, and the other
-    one raised until the test calls the difference significant.
-
-    Args:
-      counted: The counts for accuracy.
-      level: The greatest p-value that counts as significant.
-
-    Returns:
-      The changes [M] as shares of all examples; NaN where the examples are too few for any.
+    one raised until the test calls the difference significant at the level. NaN where the examples
+    are too few for any.
     """
     examples = counted.counts.sum(axis=1)
     _, intact, masked = counted.kinds.T
@@ -49,7 +43,7 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
     """Return the losses of a score that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
-    and, beside these, makes some right predictions wrong, those of every class alike. The test
+    and, besides these, makes some right predictions wrong, those of every class alike. The test
     compares the sum of the effects of all changes with the spread that it has if each change may as
     well be the other way round (swaps, as in `significance.randomization_test`; for accuracy, that
     is McNemar's test). Sums are taken as normal.
@@ -60,9 +54,8 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
       power: The probability with which the test is to find the loss.
 
     Returns:
-      The loss [M] at which the test is expected to reach its level, and the larger loss [M] that it
-      finds with the given probability; NaN where not even a mask without a right prediction is
-      found so often.
+      The loss [M] at which the test is expected to reach its level, and the larger one [M] that it
+        finds with that probability; NaN where not even a mask without a right prediction is.
     """
     examples = counted.counts.sum(axis=1)
     whole, _ = counted.confusions
@@ -118,9 +111,9 @@ def smallest_effects_on_correlation(
     """Return the losses of a correlation that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which scatters as much about the intact model as the one in question,
-    and, beside this, adds noise of its own to the predictions. If the noise lowers the correlation
-    from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance of the
-    difference (to first order).
+    and adds noise of its own to the predictions. If the noise lowers the correlation from S to S -
+    d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance of the difference (to first
+    order).
 
     Args:
       errors: [M] The standard error of each mask's difference.

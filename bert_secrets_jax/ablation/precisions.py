@@ -31,9 +31,8 @@ class TwicePrecise(Swept):
 
     Attributes:
       exact: [E] Whether the logits of an example are those of float32, under all masks.
-      error: The greatest error of bfloat16 that was seen, in the difference of two logits of an
-        example or, for a regression, of the values of two examples under one mask. In the units of
-        the logits.
+      error: The greatest error of bfloat16 that was seen, in the units of the logits: in the
+        difference of two logits of an example or, for a regression, of two examples under one mask.
       bound: The distance below which a decision counted as uncertain.
     """
 
@@ -57,34 +56,29 @@ def sweep_in_two_precisions(
 
     All is computed in bfloat16, and a random sample of the examples in float32 as well, which shows
     how large the errors are. Then float32 repeats every example that, under any mask, is closer to
-    another decision than that error allows; what it finds may raise the error, and then more
-    examples are repeated. The predictions are those of float32, unless an error is more than
-    `safety` times as great as all that were seen. Of a regression the order of the examples is
-    kept. Where their values are close to each other, that repeats nearly all of them: for a
-    correlation over hundreds of examples, a sweep in float32 alone is faster.
+    another decision than that error allows; if that raises the error, more are repeated. The
+    predictions are those of float32, unless an error is more than `safety` times as great as all
+    that were seen. For a regression the order of the examples is kept, which repeats nearly all of
+    them where values are close.
 
-    It pays on devices that multiply bfloat16 faster than float32. On CPUs it does not: see
-    docs/scaling.md.
+    It pays on devices that multiply bfloat16 faster than float32, and not on CPUs
+    (docs/scaling.md).
 
     Args:
-      pretrained: A model that computes in float32, with a classification or regression head of
-        inputs.
+      pretrained: A model in float32, with a classification or regression head of inputs.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      sample: The number of examples that are drawn, for a regression at least two; all where there
-        are no more.
+      sample: The number of examples that are drawn, for a regression at least two; at most all.
       safety: How many times the greatest error that was seen a difference must have to be certain.
       seed: The seed of the draw.
-      baseline: The behaviour of a disabled head: 'uniform', 'zero', or 'mean' with a `replacement`.
-        Donors ('resample') are drawn from the examples of one sweep.
-      **sweeping: The other arguments of `sweep_examples`. The two precisions share the folder: each
-        finds its own unfinished work there.
+      baseline: 'uniform', 'zero', or 'mean' with a `replacement`. Donors ('resample') are drawn
+        from the examples of one sweep.
+      **sweeping: The other arguments of `sweep_examples`. Both precisions may share a folder.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
-      ValueError: The model already computes in bfloat16 or has a head of tokens, `sample` or
-        `safety` is too small, the baseline depends on the examples, or `sweep_examples` would
-        refuse the other arguments.
+      ValueError: The model computes in bfloat16 or has a head of tokens, `sample` or `safety` is
+        too small, the baseline depends on the examples, or `sweep_examples` would refuse the rest.
       FloatingPointError: Some logits are NaN or infinite.
     """
     _check(pretrained, sample, safety, baseline, sweeping.get('replacement'))

@@ -44,16 +44,15 @@ def sweep_examples(
     With a folder, a sweep that was killed goes on where it was when it is called again with the
     same arguments; it loses about a minute of work. The folder only holds unfinished work: delete
     it when the result is saved. A file in it that is damaged, or that belongs to another model,
-    other masks, another baseline or other batches, is ignored, and its part is computed again.
+    other masks, another baseline or other batches, is ignored.
 
     Args:
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      baseline, replacement, donor_seed: The behaviour of a disabled head, as in `sweep`. The mean
-        and the donors are those of all examples.
-      compute: How it is computed. Where there are many masks, batches have fewer tokens, so that
-        progress shows.
+      baseline, replacement, donor_seed: As in `sweep`. The mean and the donors are those of all
+        examples.
+      compute: How it is computed. Many masks make smaller batches, so that progress shows.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
@@ -81,12 +80,7 @@ def sweep_examples(
 
 
 def tokens_of_batch(descent: Descent, tokens_per_batch: int) -> int:
-    """Return how many tokens a batch may have so that progress shows.
-
-    Args:
-      descent: The computation.
-      tokens_per_batch: The greatest number that is wanted.
-    """
+    """Return the tokens of a batch, at most `tokens_per_batch`, with which progress shows."""
     few = max(descent.tokens * _CALLS_PER_BATCH // len(descent.masks), 1)
     # A batch of more tokens than a call takes would be cut into pieces anyway.
     return min(tokens_per_batch, descent.tokens, few)
@@ -103,12 +97,7 @@ def sweep_all(
 ) -> np.ndarray:
     """Return the logits [M, E, ...] of all batches, and show the progress.
 
-    Args:
-      pretrained: The model of the descent.
-      batches: The batches.
-      descent: The computation, which lacks no replacement.
-      folder: As in `sweep_examples`.
-      what, unit: The name and the unit of the progress; None names the masks.
+    The descent lacks no replacement. Without `what`, the progress names the masks.
     """
     files = [None] * len(batches)
     if folder is not None:

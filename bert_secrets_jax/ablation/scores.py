@@ -1,9 +1,7 @@
 """Scores of many ablated models on many resamples of the examples.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
-computed.
-
-Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+computed. Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
 'spearman'.
 """
 
@@ -31,22 +29,14 @@ Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
 def weighted_scores(
     metric: str, predictions: Predictions, labels: PerExample, weights: Weights
 ) -> Float[np.ndarray, 'R M']:
-    """Score every mask on every resample, as `finetune.metrics` scores repeated examples.
+    """Score every mask on every resample [R, M], as `finetune.metrics` scores repeated examples.
+
+    It is NaN where a correlation is undefined: Pearson's is if the variance in a resample is below
+    1e-12 times its mean square about the mean of all examples.
 
     Args:
-      metric: One of METRICS.
-      predictions: [M, E] The predictions under each mask.
-      labels: [E] The true labels.
       weights: [R, E] The number of times that each resample contains each example; 0 and 1 choose a
         part of the examples.
-
-    Returns:
-      [R, M] The scores; NaN where a correlation is undefined. Pearson's is undefined where the
-      variance in a resample is below 1e-12 times its mean square about the mean of all examples.
-
-    Raises:
-      ValueError: The metric is unknown, the shapes do not fit, weights are negative, or predictions
-        are not finite.
     """
     check(metric, predictions, labels)
     if weights.ndim != 2 or weights.shape[1] != len(labels):
@@ -74,19 +64,7 @@ def resampled_differences(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Float[np.ndarray, 'R M']:
-    """Return the differences [R, M] in resamples of the examples, drawn with replacement.
-
-    Args:
-      metric: One of METRICS.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-      resamples: The number of resamples.
-      seed: The seed of the resamples, which all masks share.
-
-    Raises:
-      ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
-    """
+    """Return the differences [R, M] in resamples of the examples, which all masks share."""
     check(metric, predictions, labels, baseline)
     rng = np.random.default_rng(seed)
     examples = len(labels)

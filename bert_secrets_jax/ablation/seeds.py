@@ -9,16 +9,16 @@ that all seeds share, and a remainder. The mean of all values has the variance
     seeds / S  +  examples / E  +  remainder / (S * E),
 
 where each name stands for the variance of that effect. Mean squares estimate it (Searle, Casella
-and McCulloch 1992, chapter 4). A percentile bootstrap of seeds and then examples estimates the same
-variance, but with few seeds it covers too seldom: its variance over S seeds is (S - 1) / S of the
-right one, and it uses the normal quantile, 1.96, where Student's with 4 degrees of freedom is 2.78.
+and McCulloch 1992, chapter 4). A percentile bootstrap of seeds and then examples covers too seldom
+with few seeds: its variance over S seeds is (S - 1) / S of the right one, and it uses the normal
+quantile, 1.96, where Student's with 4 degrees of freedom is 2.78.
 
-Accuracy is a mean over examples. For other metrics, an example counts as its influence on the
-score (the jackknife).
+Accuracy is a mean over examples. For other metrics, an example counts as its influence on the score
+(the jackknife).
 
 Simulated with 5 to 10 seeds and 277 to 1,500 examples, 93 to 97 % of the intervals hold the mean
-effect over all fine-tunings and all examples. They cover less where the effects of seeds are
-strongly skewed: 92 % for a correlation near 0.86 whose loss differs by 5 points from seed to seed.
+effect. They cover less where the effects of seeds are strongly skewed: 92 % for a correlation near
+0.86 whose loss differs by 5 points from seed to seed.
 """
 
 import dataclasses
@@ -62,12 +62,9 @@ class Variance:
     """The variance of means over seeds and examples, in two parts that add up.
 
     Attributes:
-      of_seeds: [M] The part that was estimated from S seeds. It is never below what the remainder
-        alone leads to.
+      of_seeds: [M] The part that was estimated from S seeds, at least what the remainder leads to.
       of_examples: [M] The part that was estimated from E examples.
       degrees: [M] The degrees of freedom of the sum (Satterthwaite 1946), at least S - 1.
-      seeds: The number of seeds, S.
-      examples: The number of examples, E.
     """
 
     of_seeds: PerMask
@@ -87,12 +84,9 @@ class Variance:
 
         Each part has Student's quantile with its own degrees of freedom. Satterthwaite's would be
         estimated, and at the small levels that a correction for many masks needs, a part that is
-        small by chance is found significant too often: of simulated families of 144 masks without
-        any effect, 22 % instead of 5 % at 5 seeds. This test finds somewhat less than an
-        uncorrected interval does.
-
-        Args:
-          p_value: The p-value, or one for each mask [M].
+        small by chance is significant too often: of simulated families of 144 masks without any
+        effect, 22 % instead of 5 % at 5 seeds. This test finds somewhat less than an uncorrected
+        interval does.
         """
         seeds, examples = (
             scipy.stats.t.isf(np.asarray(p_value) / 2, max(count - 1, 1)) ** 2
@@ -123,8 +117,7 @@ def assess_seeds(
     Where a score is undefined in one seed, the mask has NaN. P-values are those of a zero mean over
     seeds and examples (`Variance.p_values`). Both corrections for all masks have to be significant:
     Holm's, since the examples are a sample, and that by flips of seeds, since it asks for no normal
-    distribution. `critical` has the variances found, and is for a mask that is the only one with an
-    effect.
+    distribution. `critical` is for a mask that is the only one with an effect.
 
     Args:
       alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
@@ -190,11 +183,7 @@ def assess_seeds(
 
 
 def as_one_seed(alone: Effects) -> Effects:
-    """Return the effects on a single model as those over one seed.
-
-    Args:
-      alone: The effects, from `significance.assess`.
-    """
+    """Return the effects on a single model (`significance.assess`) as those over one seed."""
     unknown, effects = np.full_like(alone.difference, np.nan), alone.difference[None]
     return dataclasses.replace(
         alone,
@@ -216,22 +205,11 @@ def as_one_seed(alone: Effects) -> Effects:
 def per_example(
     metric: str, predictions: Real[np.ndarray, '*models E'], labels: Real[np.ndarray, ' E']
 ) -> Float[np.ndarray, '*models E']:
-    """Return a value for each example whose mean is the score.
+    """Return a value [..., E] for each example whose mean is the score of the model [...].
 
     It is the score plus E - 1 times the loss without the example, compared with leaving out any
-    other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0.
-
-    Args:
-      metric: One of METRICS.
-      predictions: [..., E] The predictions of any number of models.
-      labels: [E] The true labels.
-
-    Returns:
-      [..., E] The values, NaN for a model whose correlation is undefined (constant predictions). A
-      score of classes that is 0 / 0 is 0, as in `finetune.metrics`.
-
-    Raises:
-      ValueError: The metric is unknown.
+    other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0. It is
+    NaN for a model whose correlation is undefined; a score of classes that is 0 / 0 is 0.
     """
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
@@ -256,16 +234,12 @@ def per_example(
 
 
 def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Variance:
-    """Estimate the variance of the means of values over seeds and examples.
+    """Estimate the variance of the means of values [S, M, E] over seeds and examples.
 
     Args:
-      values: [S, M, E] The effect of each mask in each seed on each example.
       counts: Whether the values count examples on which predictions changed, as those of accuracy
         and F1 do. Where next to none changed, their variance is next to nothing by chance; so half
         a change is added, in all seeds as far as seeds change the same examples.
-
-    Raises:
-      ValueError: There are fewer than two seeds or examples.
     """
     seeds, _, examples = values.shape
     if seeds < 2 or examples < 2:
@@ -306,11 +280,11 @@ def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
     """Estimate the variance of means over seeds, of which only each seed's own numbers are known.
 
     How far seeds share the effects of examples is unknown then. At worst they share all of it,
-    which is assumed, so that intervals are rather too wide.
+    which is assumed, so that intervals are rather too wide. With one seed, it is that over
+    examples.
 
     Args:
-      means: [S, M] The mean over examples of each quantity in each seed. With one seed, the
-        variance is that over examples alone.
+      means: [S, M] The mean over examples of each quantity in each seed.
       errors: [S, M] The standard error over examples of each of these means.
       examples: The number of examples, at least two.
     """
@@ -330,11 +304,7 @@ def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
     If a mask has no effect over all fine-tunings, on these examples, its effect in a fine-tuning is
     as likely positive as negative. So the signs of whole seeds may be flipped; the greatest |t|
     among all masks tells how great the strongest of many becomes by chance. All 2^S flips are made
-    for up to 12 seeds.
-
-    Args:
-      effects: [S, M] The effect of each mask in each seed. A mask with a NaN has a p-value of NaN.
-      seed: The seed of the flips, where they are random.
+    for up to 12 seeds. A mask with a NaN has a p-value of NaN.
     """
     known = np.isfinite(effects).all(axis=0)
     found = np.full(effects.shape[1], np.nan)
@@ -347,18 +317,13 @@ def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
 def least_p(seeds: int) -> float:
     """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is.
 
-    Args:
-      seeds: The number of seeds. Above 12, flips are random, and their number sets the limit.
+    Above 12 seeds, flips are random, and their number sets the limit.
     """
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
 
 
 def agreement(effects: OfSeeds) -> Agreement:
-    """Return how well two seeds agree on the effects of masks.
-
-    Args:
-      effects: [S, M] The effect of each mask in each seed. A mask with a NaN is left out.
-    """
+    """Return how well two seeds agree on the effects of masks; one with a NaN is left out."""
     effects = effects[:, np.isfinite(effects).all(axis=0)]
     return Agreement(
         *(

@@ -22,6 +22,7 @@ from bert_secrets_jax.ablation.scores import (
     weighted_scores,
 )
 from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.measure.flips import LEVEL
 
 FOLDS = 10
 
@@ -34,13 +35,11 @@ class SelectedGain:
       best: The mask that is best on all examples, the first of several; -1 if none has a score.
       naive: The difference of this mask on the examples on which it was chosen.
       from_nine_tenths: The mean difference where nine tenths of the examples choose the mask and
-        the remaining tenth measures it (10-fold cross-validation). The tenths are joined into one
-        score over all examples.
+        the last tenth measures it (10-fold cross-validation); tenths are joined into one score.
       from_half: The mean difference on one half of the examples, where the other half chooses. Half
-        as many examples choose worse, so this answers another question, and is often lower.
-      low: The lower end of a 95 % interval of the true gain of `best`, which holds although it was
+        as many examples choose worse, so it is often lower.
+      low, high: The ends of a 95 % interval of the true gain of `best`, which holds although it was
         chosen as the best of all M.
-      high: The upper end of this interval.
       chosen: [M] The share of the nine tenths on which each mask was the best.
     """
 
@@ -76,10 +75,8 @@ class ChosenElsewhere:
       best: The mask that is best on the examples for choosing, the first of several.
       where_chosen: The difference of this mask on those examples.
       gain: Its difference on the examples for measuring.
-      low: The lower end of the 95 % interval of `gain`, which needs no correction.
-      high: The upper end of this interval.
-      choosing: The number of examples for choosing.
-      measuring: The number of examples for measuring.
+      low, high: The ends of the 95 % interval of `gain`, which needs no correction.
+      choosing, measuring: The numbers of examples for either.
     """
 
     best: int
@@ -105,17 +102,15 @@ def selected_gain(
     """Compute the gain of the best mask on the examples on which it was chosen, and on others.
 
     The best of many masks is partly the luckiest one. So the examples are dealt into tenths at
-    random, several times: the mask that is best on nine of them is measured on the remaining one.
-    The examples are also halved at random, as in earlier versions: what is best on one half is
-    measured on the other half. Ties for the best mask are broken at random.
+    random, several times: the mask that is best on nine of them is measured on the last one. They
+    are also halved at random: what is best on one half is measured on the other. Ties for the best
+    mask are broken at random.
 
     The interval is about the mask that is best on all examples. Its upper end is an ordinary one,
-    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni),
-    any of which could have been the lucky one. With a probability of 5 % M / (M + 1) above, and as
-    much below for all masks together, the interval misses in at most about 5 % of samples, whether
-    one mask is by far the best or all are alike, and in fewer if masks are correlated or a few are
-    nearly the best. The range over random splits is no such interval (it would cover in 74 %), and
-    neither is that of the joined tenths (70 to 95 %), because splits share their examples.
+    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni).
+    With a probability of 5 % M / (M + 1) above, and as much below for all masks together, it misses
+    in at most about 5 % of samples. The range over random splits is no such interval (it would
+    cover in 74 %), nor is that of the joined tenths (70 to 95 %): splits share their examples.
 
     Args:
       metric, predictions, baseline, labels, seed: As in `significance.assess`.
@@ -152,18 +147,12 @@ def selected_gain(
 
 
 def tails(masks: int) -> tuple[float, float]:
-    """Return the probabilities with which the interval of the best mask misses on either side.
+    """Return the probabilities that the best mask's true gain is below and above its interval.
 
-    That it lies too high is corrected for all masks, that it lies too low needs no correction.
-    Where one mask is by far the best, the sum of both is 5 %.
-
-    Args:
-      masks: The number of masks.
-
-    Returns:
-      The probability that a mask's true gain is below its interval, and that it is above.
+    That the interval lies too high is corrected for all masks, that it lies too low needs no
+    correction. Where one mask is by far the best, the sum of both is 5 %.
     """
-    return 0.05 / (masks + 1), 0.05 * masks / (masks + 1)
+    return LEVEL / (masks + 1), LEVEL * masks / (masks + 1)
 
 
 def gain_of_choice(
@@ -177,8 +166,7 @@ def gain_of_choice(
 
     Args:
       metric: One of `significance.METRICS`.
-      choose: The answers to the examples for choosing.
-      measure: The answers of the same models to the examples for measuring.
+      choose, measure: The answers of the same models to the examples for either.
       resamples: The number of resamples from which the interval of a correlation is made.
       seed: The seed of the resamples.
 

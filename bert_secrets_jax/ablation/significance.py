@@ -1,12 +1,12 @@
 """Tests of the differences between ablated models and the intact one.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
-metric is computed, Q quantities. The "baseline" is the intact model here.
+metric is computed. The "baseline" is the intact model here.
 
 Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
 'spearman'. All tests are paired: every mask and the baseline answer the same examples. A difference
-is the mask's score minus the baseline's. Where a correlation is undefined, its difference and
-p-value are NaN.
+is the mask's score minus the baseline's; it and its p-value are NaN where a correlation is
+undefined.
 """
 
 from collections.abc import Sequence
@@ -77,8 +77,8 @@ def assess(
       labels: [E] The true labels.
       names: The names of the masks [M].
       resamples: The number of resamples of the bootstrap, which only correlations need.
-      rounds: The number of rounds of the randomization test, which accuracy does not need. Take
-        more than M / level, because otherwise Holm's correction can find nothing.
+      rounds: The number of rounds of the randomization test, which accuracy does not need. With
+        fewer than M / level, Holm's correction can find nothing.
       seed: The seed of the bootstrap and of the randomization test.
 
     Raises:
@@ -136,14 +136,10 @@ def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> floa
     """Return how far the interval of a mask that changes no prediction reaches.
 
     What occurs in none of E examples may still occur in others, and change the score. For accuracy
-    and F1 this is the end of the score interval of no change (`intervals.score_limits`), which
-    holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
-    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
-
-    Args:
-      metric: One of METRICS.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
+    and F1 this is the end of the score interval of no change (`intervals.score_limits`); for
+    accuracy it is about 3.8 / E. Correlations are moved by every example: for them it is 0, but
+    infinite below 50 examples, where their intervals are too narrow. Arguments are those of
+    `assess`.
     """
     if metric not in confusion.METRICS:
         return 0.0 if len(labels) >= FEWEST_FOR_CORRELATIONS else np.inf
@@ -164,13 +160,12 @@ def paired_bootstrap(
 ) -> tuple[PerMask, PerMask]:
     """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
 
-    All masks and the baseline are scored on the same resamples, so that the interval of a mask does
-    not depend on the other masks. Resamples in which a difference is undefined are left out.
+    All masks and the baseline are scored on the same resamples. Resamples in which a difference is
+    undefined are left out.
 
-    For metrics of classes, such an interval covers too seldom where few predictions change, because
-    it only repeats the changes that it has: that of accuracy and F1 in 80 to 83 % of samples of
-    some hundred examples if 0.5 % change. `assess` gives those metrics the intervals of
-    `intervals.score_limits`.
+    For metrics of classes, such an interval covers too seldom where few predictions change: that of
+    accuracy and F1 in 80 to 83 % of samples of some hundred examples if 0.5 % change. `assess`
+    gives those metrics the intervals of `intervals.score_limits`.
 
     Args:
       metric, predictions, baseline, labels, resamples, seed: As in `assess`.
@@ -195,13 +190,7 @@ def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) 
 
     Only those examples matter that either the mask or the baseline has right, but not both. If the
     two are equally good, each of them is the right one with probability 1/2. The p-value is 1 where
-    there is no such example.
-
-    Args:
-      predictions, baseline, labels: As in `assess`.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
+    there is no such example. Arguments and errors are those of `assess`.
     """
     check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -220,7 +209,7 @@ def randomization_test(
     rounds: int = 10_000,
     seed: int = 0,
 ) -> PerMask:
-    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000).
+    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000), NaN if undefined.
 
     If a mask changes nothing, its predictions and the baseline's may be swapped, example by
     example. The p-value is the share of swaps after which the two differ at least as much as
@@ -229,24 +218,19 @@ def randomization_test(
 
     A correlation does not depend on the scale or the offset of predictions. So predictions are
     standardized before they are swapped (for Pearson's) or replaced by their ranks (for
-    Spearman's). Otherwise a mask that rescales the output would mix two scales in every swap, which
-    would hide its effect on the order. The scale is the mean absolute deviation from the median:
-    the standard deviation follows a few outliers, and would give the others another scale in the
-    mask than in the baseline, which doubles the false alarms in
-    heavy-tailed predictions.
+    Spearman's); a mask that rescales the output would otherwise mix two scales in every swap. The
+    scale is the mean absolute deviation from the median: the standard deviation follows a few
+    outliers, which doubles the false alarms in heavy-tailed predictions.
 
-    What is tested is that predictions may be swapped, not only that the scores are equal. If one
-    of two models has outliers and the other has none, so that they are equally good but cannot be
-    swapped, false alarms of Pearson's at a level of 5 % can rise to about 11 %.
+    That predictions may be swapped is tested, not only that the scores are equal. If one of two
+    equally good models has outliers and the other has none, false alarms of Pearson's at a level of
+    5 % can rise to about 11 %.
 
     Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
     1,500 examples, so 10 minutes for 144 heads and the default number of rounds.
 
     Args:
       metric, predictions, baseline, labels, rounds, seed: As in `assess`.
-
-    Returns:
-      The p-values [M], each independent of the other masks; NaN where the difference is undefined.
 
     Raises:
       ValueError: `assess` would refuse the arguments.
@@ -288,8 +272,7 @@ def holm(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Holm 1979).
 
     If p-values up to a level count as significant, the chance of any error among them is at most
-    that level, whatever the dependence between the tests. A p-value that is NaN stays NaN, and
-    counts as a test.
+    that level, however the tests depend on each other. NaN stays NaN, and counts as a test.
 
     Raises:
       ValueError: A p-value is outside [0, 1].
@@ -306,8 +289,8 @@ def benjamini_hochberg(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
 
     If p-values up to a level count as significant, the expected share of errors among them is at
-    most that level. This holds for independent and for positively dependent tests (Benjamini and
-    Yekutieli 2001). A p-value that is NaN stays NaN, and counts as a test.
+    most that level, for independent and for positively dependent tests (Benjamini and Yekutieli
+    2001). NaN stays NaN, and counts as a test.
 
     Raises:
       ValueError: A p-value is outside [0, 1].
@@ -332,9 +315,7 @@ def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
     """Return the differences [R] between mask and baseline after swaps.
 
     Args:
-      metric: One of METRICS.
       pair: [2, E] Predictions of mask and baseline.
-      labels: [E] The right answers.
       swaps: [R, number of examples where the two differ] Which of these each round swaps, as
         booleans for Spearman's and as 0.0 or 1.0 for other metrics.
     """

@@ -3,7 +3,7 @@
 Masks that are equal in the first layers share the hidden states of those layers. In the first layer
 where they differ, the attention is still computed once for all of them, and each mask pays only for
 its own feed-forward network. In the last layer each mask pays only for the one row from which the
-logits are computed, unless they are computed from all rows; then the last layer is like the others.
+logits are computed, unless they are computed from all rows.
 
 With the baselines 'mean' and 'resample' the intact model runs once more, over all examples before
 the sweep ('mean') or over the donors of each piece of a batch ('resample').
@@ -58,9 +58,9 @@ class Swept:
 
     Attributes:
       masks: [M, L, N] The masks, as they were given to the sweep.
-      logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens,
-        where the head is one of single tokens. They are 0 past the padded length of an example. For
-        a masked LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
+      logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens
+        where the head is one of single tokens, 0 past the padded length of an example. For a masked
+        LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
     """
 
     masks: Float[np.ndarray, 'M L N']
@@ -113,16 +113,15 @@ def sweep(
         what it does by the baseline, and a fraction mixes the two.
       baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length (the paper,
         section 4.6), and 'zero' removes the head (Michel et al. 2019). 'mean' replaces its output
-        by its mean output over a corpus (Wang et al. 2022). 'resample' replaces it by its output on
-        another example (Chan et al. 2022).
+        by its mean output over a corpus (Wang et al. 2022), 'resample' by its output on another
+        example (Chan et al. 2022).
       replacement: [L, N, H] For 'mean', the mean outputs of the heads over a corpus of your own,
         from `mean_contexts`; None takes the mean over these batches.
-      donor_seed: The seed of the draw of that other example for 'resample': see
-        `ablation.donors.draw_donors`.
+      donor_seed: For 'resample', the seed of the draw of that other example.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
         computes; None takes `default_chunk_tokens`. Smaller chunks need less memory.
-      mesh: The devices, along an axis `data`, over which the examples of each batch are split, and
-        perhaps a second one, `masks`, over which the masks are. None uses one device.
+      mesh: The devices, along an axis `data`, that share the examples of each batch, and perhaps a
+        second one, `masks`, that share the masks. None uses one device.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
@@ -151,11 +150,7 @@ def sweep(
 
 
 def to_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """Fill the logits of tokens up with 0 to those of the longest batch.
-
-    Args:
-      logits: Those of each batch: [M, B, C], which stay, or [M, B, T, C].
-    """
+    """Fill the logits [M, B, T, C] of tokens up with 0 to the longest batch; [M, B, C] stay."""
     found = list(logits)
     if found[0].ndim < 4:
         return found
@@ -174,11 +169,10 @@ def sweep_batches(
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
 ) -> Iterator[Float[np.ndarray, 'M B *T C']]:
-    """Yield the logits [M, B, C] of each batch.
+    """Yield the logits [M, B, C] of each batch; arguments and errors are those of `sweep`.
 
-    The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing. With
-    the baseline 'resample', or 'mean' without a replacement, all batches are held, because what
-    replaces a head's output depends on all of them.
+    The logits of filler rows mean nothing. With the baseline 'resample', or 'mean' without a
+    replacement, all batches are held, because what replaces a head's output depends on all of them.
     """
     descent = Descent.start(
         pretrained,
@@ -214,14 +208,7 @@ def _take(tree: Any, index: Any) -> Any:
 
 
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
-    """Fetch each result while the device works on the next one, and never queue more than one.
-
-    Args:
-      results: Pairs of anything and an array on the device.
-
-    Yields:
-      The same pairs, with NumPy arrays.
-    """
+    """Fetch each array while the device works on the next one, and never queue more than one."""
     before = None
     for now in results:
         if before is not None:
@@ -236,11 +223,10 @@ class Piece:
     """A piece of a batch, as all steps through the layers read it on the devices.
 
     Attributes:
-      batch: The examples.
       scopes: The tokens that each layer may see.
-      replacements: The replacements for the contexts of disabled heads in each layer, as in
-        `layers`. None where the baseline needs none, or no mask changes a layer. Those of
-        'resample' take as much memory as the hidden states of these layers.
+      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`. None
+        where the baseline needs none, or no mask changes a layer. Those of 'resample' take as much
+        memory as the hidden states of these layers.
     """
 
     batch: Batch
@@ -270,9 +256,8 @@ class Descent:
     Attributes:
       setting: The static argument of the compiled functions. All layers share one compilation per
         shape.
-      embeddings: The parameters of the embeddings.
-      layers: The parameters of each layer. They are kept apart, because a slice of their stack
-        would be copied in every call.
+      layers: The parameters of each layer, apart: a slice of their stack would be copied in every
+        call.
       classifier: The parameters of what follows the layers.
       masks: [M, L, N] The distinct masks among those that were given.
       which: The index in `masks` of each mask that was given.
@@ -380,12 +365,7 @@ class Descent:
         donor_seed: int,
         mesh: Mesh | None,
     ) -> 'Descent':
-        """Return a descent with the replacement that it lacks, made from all batches.
-
-        Args:
-          pretrained, donor_seed, mesh: As in `sweep`.
-          batches: The batches of all examples.
-        """
+        """Return a descent with the replacement that it lacks, made from all batches."""
         if not self.lacks_replacement:
             return self
         if self.setting.baseline == 'mean':
@@ -414,13 +394,9 @@ class Descent:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield the logits that each call computes; the caller decides where they are kept.
 
-        Args:
-          batch: The examples.
-          members: The indices in `masks` of the masks to compute.
-
         Yields:
-          The indices [m] of masks in `masks`, the indices [b] of rows in the batch, and their
-          logits [m, b, ...].
+          The indices [m] of masks in `masks`, of those among `members`, the indices [b] of rows in
+            the batch, and their logits [m, b, ...].
         """
         if self.setting.config.head == MASKED_LM and not isinstance(batch, MaskedBatch):
             raise ValueError(

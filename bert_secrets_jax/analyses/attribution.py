@@ -116,7 +116,6 @@ class Attribution(Result):
                     rivals=RIVALS,
                     more_is_better=MEASURES[measure],
                     limit=self._limit(measure),
-                    level=LEVEL,
                     seed=self.seed,
                 )
         return found

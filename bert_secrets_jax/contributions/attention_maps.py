@@ -75,8 +75,7 @@ def attention_maps(
 
     Args:
       pretrained: The model.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       max_length: The greatest number of tokens. Longer inputs are cut.
       kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
@@ -86,8 +85,7 @@ def attention_maps(
     Raises:
       TypeError: The model or the texts are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs; a kind or a method
-        is unknown; scores are asked of a model without a classifier; or heads were removed from
-        the model.
+        is unknown; scores are asked of a model without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
     unknown = [kind for kind in kinds if kind not in KINDS]

@@ -1,13 +1,13 @@
 """Contributions of each token and of biases to the logits (DecompX, Modarressi et al. 2023).
 
-At an input, everything in the model that is not linear is a factor whose value is known: maps,
-the standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these
-values the logits are linear in the embeddings of the tokens and in the biases, and so they are the
-sum of what each token contributes and of what all biases do together. Modarressi et al. carry the
-vector that token i has from token j through all layers, for all pairs, which takes as long as a
-pass for every token. In a linear function, the contribution of an embedding to an output is its
-product with the gradient, so that one backward pass gives those of all tokens to a logit. The
-network of `measure.relevance` has the same steps, and is walked down here with gradients.
+At an input, everything in the model that is not linear is a factor whose value is known: maps, the
+standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these values
+the logits are linear in the embeddings of the tokens and in the biases, and so they are a sum of
+what each token contributes and of what all biases do together. Modarressi et al. carry the vector
+that token i has from token j through all layers, for all pairs. In a linear function, the
+contribution of an embedding to an output is its product with the gradient, so that one backward
+pass gives those of all tokens to a logit. The network of `measure.relevance` is walked down here
+with gradients.
 """
 
 import dataclasses
@@ -49,17 +49,10 @@ def token_contributions(
     attention_mask: Shaped[Array, 'B T'],
     of_logits: Callable[[Float[Array, 'B C']], Float[Array, 'B C']],
 ) -> Float[Array, 'B T']:
-    """Return what each token contributes to a weighted sum of the logits; 0 of padding.
+    """Return what each token contributes to the logits, weighted by `of_logits` and added up.
 
-    With the part of the biases, they add up to the sum itself. It takes as long as about two
-    forward passes, whatever the length.
-
-    Args:
-      bert: The model, with a classifier of texts.
-      params: Its parameters.
-      output: Its output on a batch, without a mask over heads.
-      attention_mask: 1 on real tokens, 0 on padding.
-      of_logits: A function from the logits to the weights of the sum.
+    Padding has 0. With the part of the biases, they add up to the sum itself. It takes as long as
+    about two forward passes, whatever the length.
     """
     gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
@@ -73,8 +66,7 @@ class Decomposition:
       tokens: The T wordpieces.
       contributions: [T, C] The contribution of each token to each logit: that of its embedding,
         with position, segment, and the LayerNorm over them.
-      biases: [C] The contribution of all biases of the model, from the first layer to the
-        classifier.
+      biases: [C] The contribution of all biases of the model, with those of the classifier.
     """
 
     tokens: Sequence[str]
@@ -98,8 +90,8 @@ def decompose(
     Decomposition". Differs from it in two points:
 
     - Their default distributes every bias over the tokens at each step, in proportion to the
-      magnitudes of the dot products of their vectors with it, which is not linear. Here biases are
-      a part of their own, and nothing of them is ascribed to tokens.
+    magnitudes of their dot products with it, which is not linear. Here biases are a part of their
+    own.
     - In gated feed-forward layers, which they do not treat, the activated factor is a constant.
 
     A text takes a forward pass and about twice as long for each class. What they compute takes as
@@ -107,14 +99,13 @@ def decompose(
 
     Args:
       pretrained: A model with a classifier of texts, or a regression.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       max_length: The greatest number of tokens. Longer inputs are cut.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The model has no classifier of texts, heads were removed from it, there are no
-        texts, or single sentences are mixed with pairs.
+      ValueError: The model has no classifier of texts or has lost heads, there are no texts, or
+        single sentences are mixed with pairs.
     """
     check_classifies(pretrained)
     encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)

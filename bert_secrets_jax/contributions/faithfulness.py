@@ -4,10 +4,9 @@ The texts lose tokens, and the model reads the rest from the start: the tokens a
 [CLS] and [SEP] always stay.
 
 - Each token alone: does the method rank the tokens as their deletion does?
-- The share of tokens with the highest scores (comprehensiveness), or all others (sufficiency):
-  how much does the probability of the predicted class fall (DeYoung et al. 2020, "ERASER")? A good
-  method has a large fall of the first kind and a small one of the second. Means over shares are
-  called AOPC there.
+- The share of tokens with the highest scores (comprehensiveness), or all others (sufficiency): how
+much does the probability of the predicted class fall (DeYoung et al. 2020, "ERASER")? A good method
+has a large fall of the first kind and a small one of the second.
 
 Shapes: E texts, V variants of texts, M methods, P shares.
 """
@@ -32,6 +31,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
 
@@ -56,13 +56,12 @@ class Faithfulness:
       methods: The names of the methods.
       shares: [P] The shares of tokens that are deleted or kept.
       tokens: [E] The number of tokens that can be deleted.
-      rank: [M, E] Rank correlation over tokens of the score (its magnitude, if it has a sign) with
-        the magnitude of the effect of deleting the token; 0 where the scores rank nothing, NaN
-        where the effects do not, or there are fewer than three tokens.
+      rank: [M, E] Rank correlation over tokens of the size of the score with that of the effect of
+        deleting the token; 0 where the scores rank nothing, NaN where the effects do not, or there
+        are fewer than three tokens.
       signed: [M, E] The same of both with their signs; NaN of methods without.
       comprehensiveness: [M, P, E] The fall of the predicted class's probability without the best
-        tokens; the magnitude of the change of the value in a regression. NaN of a text without
-        tokens that can be deleted.
+        tokens; in a regression, the size of the change. NaN if no token can be deleted.
       sufficiency: [M, P, E] The same with the best tokens alone.
       effects: [T] for each text, what deleting each token takes from the logit of the predicted
         class less the mean of the others; 0 for [CLS] and [SEP].
@@ -265,14 +264,11 @@ def _without(everything: np.ndarray, places) -> np.ndarray:
 def kept_tokens(
     encoded: Encoded, text: Int[np.ndarray, ' V'], kept: Bool[np.ndarray, 'V T']
 ) -> Encoded:
-    """Return texts with some of their tokens, each at the place to which it moves up.
-
-    A token keeps the segment that it is of.
+    """Return texts [V] with some of their tokens, which move up and keep their segment.
 
     Args:
-      encoded: The tokenised texts.
-      text: The text of each variant.
-      kept: Which of its tokens are left. The first is, at least.
+      text: [V] The text of each variant.
+      kept: [V, T] Which of its tokens are left; the first is, at least.
     """
     # Those that are left first, in their order.
     order = np.argsort(~kept, axis=1, kind='stable')
@@ -295,11 +291,10 @@ class Compared:
     Attributes:
       texts: The number of texts that the measure applies to.
       mean, low, high: [M] The mean of each method, with its 95 % interval over texts.
-      beyond: By the name of a rival, how much the mean of each method is above the rival's: of all
-        methods but the rival, in their order; corrected p-values are for all of them.
+      beyond: By the name of a rival, how much the mean of each other method is above the rival's;
+        corrected p-values are for all of them.
       best: The method with the best mean.
-      tied: The methods that cannot be told from the best: the paired t-tests of all pairs of
-        methods, corrected together (Holm).
+      tied: The methods that cannot be told from the best by paired t-tests of all pairs (Holm).
     """
 
     texts: int
@@ -318,18 +313,16 @@ def compare(
     rivals: Sequence[str],
     more_is_better: bool,
     limit: float = np.inf,
-    level: float = 0.05,
     seed: int = 0,
 ) -> Compared:
     """Compare methods by a measure, with paired intervals and tests over texts.
 
     Args:
       methods: The names of the methods.
-      values: The measure of each text; NaN, for all methods, where it does not apply.
+      values: [M, E] The measure of each text; NaN, for all methods, where it does not apply.
       rivals: The methods that all others are compared with; those that are not there are left out.
       more_is_better: Whether the greatest mean is the best.
       limit: The greatest size that the measure can have, beyond which no interval goes.
-      level: The level of the tests that tell the best from others.
       seed: The seed of the bootstrap that corrects for several methods.
 
     Raises:
@@ -358,11 +351,11 @@ def compare(
         high=np.minimum(of_all.high, limit),
         beyond=beyond,
         best=methods[best],
-        tied=tuple(methods[row] for row in _tied(values, best, level)),
+        tied=tuple(methods[row] for row in _tied(values, best)),
     )
 
 
-def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
+def _tied(values: np.ndarray, best: int) -> list[int]:
     """Return the rows whose mean cannot be told from that of the best."""
     count = len(values)
     firsts, seconds = np.triu_indices(count, 1)
@@ -377,4 +370,4 @@ def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
         for first, second, p in zip(firsts, seconds, p_values, strict=True)
         if best in (first, second)
     }
-    return [row for row, p in sorted(with_best.items()) if p > level]
+    return [row for row, p in sorted(with_best.items()) if p > LEVEL]

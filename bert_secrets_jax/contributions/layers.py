@@ -1,10 +1,8 @@
 """The vectors that each layer of a model moved between tokens, read off a forward pass.
 
-All methods of this folder start from the same parts. A head gives token i the sum over tokens j of
-`map_ij moved_j`, where `moved_j = (x_j W_V + b_V) W_O` is what it would give to a token that
-attends to j alone (Kobayashi et al. 2020, equation 3). Only the maps say how much of it arrives.
-
-Shapes besides those of `model/attention.py`: `moved` is [B, S, N, D].
+A head gives token i the sum over tokens j of `map_ij moved_j`, where `moved_j = (x_j W_V + b_V)
+W_O` is what it would give to a token that attends to j alone (Kobayashi et al. 2020, equation 3).
+Only the maps say how much of it arrives.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,12 +27,9 @@ class Attended:
     Attributes:
       entered: [B, T, D] The input of the layer, which stays on the residual stream.
       maps: [B, N, T, S] The learned maps.
-      moved: [B, S, N, D] The vector that each head gives to a token that attends to one token
-        alone.
-      given: [B, T, N, D] The vector that each head gives to each token: the sum of `maps` times
-        `moved`.
-      residual: [B, T, D] The input plus the output of attention, with its bias, before any
-        LayerNorm.
+      moved: [B, S, N, D] What each head gives to a token that attends to one token alone.
+      given: [B, T, N, D] What each head gives to each token: the sum of `maps` times `moved`.
+      residual: [B, T, D] Input plus output of attention, with its bias, before any LayerNorm.
     """
 
     entered: Float[Array, 'B T D']
@@ -49,15 +44,11 @@ OfLayer = Callable[[Mapping[str, Any], Attended], Any]
 
 
 def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output: BertOutput) -> Any:
-    """Make something of the attention of each layer, one layer at a time.
-
-    Only one layer's `moved` is held at a time.
+    """Make something of the attention of each layer, and hold only one layer's `moved` at a time.
 
     Args:
       of_layer: A function of the parameters of a layer and of its `Attended`. It returns an array
         [B, ...] or a tree of them.
-      bert: The model.
-      params: Its parameters.
       output: The output of the model on a batch, without a mask over heads.
 
     Returns:
@@ -95,11 +86,7 @@ def attended(
     """Take the attention of a layer apart.
 
     Args:
-      config: The config of the model.
-      params: The parameters of this layer.
-      entered: The input of the layer.
       contexts: The outputs of its heads before the output projection.
-      maps: Their maps.
       normed: Whether the input of attention is normalised, where LayerNorm comes first.
     """
     read = entered

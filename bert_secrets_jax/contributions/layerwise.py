@@ -1,10 +1,10 @@
 """How much of each token comes from each token in one layer: value zeroing, ALTI and GlobEnc.
 
 Each gives a matrix of every layer whose rows sum to 1 and in which what stays on the residual
-stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before attention
-(ESM, ModernBERT), a layer adds to the residual stream and ends with it: then value zeroing compares
-the stream after the layer, and ALTI and GlobEnc the stream after attention, without any LayerNorm
-behind; the one before is part of what tokens give.
+stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before attention (ESM,
+ModernBERT), a layer ends with adding to the residual stream: then value zeroing compares the stream
+after the layer, and ALTI and GlobEnc the stream after attention, without any LayerNorm behind; the
+one before is part of what tokens give.
 """
 
 import functools
@@ -40,12 +40,7 @@ def value_zeroing(
     Context Mixing in Transformers"). As in the published code, the bias is part of the value.
 
     It takes as long as about a forward pass for each token; memory does not grow with them.
-
-    Args:
-      bert: The model.
-      params: Its parameters.
-      output: Its output on a batch, without a mask over heads.
-      attention_mask: 1 on real tokens, 0 on padding.
+    `output` is that of the model on a batch, without a mask over heads.
     """
     return _in_each_layer(_without_values, bert, params, output, attention_mask)
 
@@ -64,9 +59,6 @@ def alti(
     in the published code, the bias of values is part of T, and y has the biases of the output
     projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
     deviation that the model divides by; the code takes that of a sample.
-
-    Args:
-      bert, params, output, attention_mask: As in `value_zeroing`.
     """
     return _in_each_layer(_nearness, bert, params, output, attention_mask)
 
@@ -80,11 +72,8 @@ def globenc(
     """Return the norms of what each token has of each token after both LayerNorms of a layer.
 
     The feed-forward layer is left out, but for what it does to the standard deviation; both
-    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a
-    row by one number, which the share of the row no longer has.
-
-    Args:
-      bert, params, output, attention_mask: As in `value_zeroing`.
+    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a row by one
+    number, which the share of the row no longer has.
     """
     return _in_each_layer(_norms, bert, params, output, attention_mask)
 

@@ -2,9 +2,7 @@
 
 Head h gives token i the sum over tokens j of `alpha_ij f_h(x_j)`. A weight alpha_ij says nothing of
 how long the vector is that it scales; `||alpha_ij f_h(x_j)||` does (Kobayashi et al. 2020,
-"Attention is Not Only a Weight").
-
-Shapes besides those of `model/attention.py`: M is a second axis of heads in equations.
+"Attention is Not Only a Weight"). In equations, M is a second axis of heads.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,13 +29,7 @@ MIXING = (
 
 
 def head_norms(attended: Attended) -> Float[Array, 'B N T S']:
-    """Return ||alpha_ij f_h(x_j)|| of each head and pair of tokens.
-
-    It is 0 where the key is padding.
-
-    Args:
-      attended: The attention of a layer.
-    """
+    """Return ||alpha_ij f_h(x_j)|| of each head and pair of tokens; 0 where the key is padding."""
     lengths = jnp.linalg.norm(attended.moved, axis=-1)
     return attended.maps * jnp.moveaxis(lengths, 1, 2)[:, :, None]
 
@@ -55,9 +47,8 @@ def pair_norms(
 
     Args:
       attended: The attention of a layer.
-      linear: A linear map L that the vectors go through, such as `norm_map(...)`; None is none.
-      residual: Whether what a token keeps of itself on the residual stream counts as coming from
-        itself.
+      linear: The map L that the vectors go through, such as `norm_map(...)`; None is none.
+      residual: Whether what a token keeps on the residual stream counts as coming from itself.
     """
     linear = linear or _unchanged
     vectors = linear(attended.moved)
@@ -78,9 +69,6 @@ def norm_map(params: Mapping[str, Any]) -> Linear:
 
     LayerNorm divides by the standard deviation of the whole sum that it is given, one number for
     each token, and adds beta. Up to these, it is this map of each summand (Kobayashi et al. 2021).
-
-    Args:
-      params: The parameters of the LayerNorm.
     """
     return lambda x: (x - x.mean(axis=-1, keepdims=True)) * _aligned(params['scale'], x)
 

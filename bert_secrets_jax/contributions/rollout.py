@@ -20,11 +20,8 @@ _UNIT = 2.0**-30
 def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L T S']:
     """Return the matrix of each layer for rollout and flow: (A + I) / 2, A the mean over heads.
 
-    I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020).
-    Real tokens get nothing from padding, so that it changes nothing here or in products of these.
-
-    Args:
-      attentions: The maps.
+    I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020). Real
+    tokens get nothing from padding, so that it changes nothing here or in products of these.
     """
     identity = jnp.eye(attentions.shape[-1])
     return (attentions.mean(axis=2) + identity[None, None]) / 2
@@ -33,11 +30,8 @@ def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L 
 def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
     """Return the product of the matrices up to each layer; the last is that of the whole encoder.
 
-    Rows that sum to 1 in all matrices do so in the products.
-
-    Args:
-      matrices: The matrix of each layer, such as `attention_graph` gives. The identity is not
-        added: what stays on the residual stream must be part of them.
+    Rows that sum to 1 in all matrices do so in the products. The identity is not added: what stays
+    on the residual stream must be part of the matrices, as in `attention_graph`.
     """
 
     def step(below, matrix):

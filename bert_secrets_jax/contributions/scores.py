@@ -1,9 +1,8 @@
 """How much each token of a text counts for the prediction of a classifier, by many methods.
 
-A score is about the predicted class: about its logit less the mean of the others (with two classes,
-the difference of both), or about the value of a regression. Methods that follow attention know
-nothing of the class, and say how much of a token reaches what the classifier reads: [CLS], or the
-mean of all tokens.
+A score is about the logit of the predicted class less the mean of the others (with two classes, the
+difference of both), or about the value of a regression. Methods that follow attention know nothing
+of the class, and say how much of a token reaches what the classifier reads.
 """
 
 import dataclasses
@@ -90,18 +89,17 @@ def token_scores(
 
     Args:
       pretrained: A model with a classifier of texts, or a regression.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       methods: The names of the methods: 'random', 'attention' (of the last layer), 'rollout',
-        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or
-        'gradient norm'.
+        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or 'gradient
+        norm'.
       seed: The seed of the random scores.
       compute: How it is computed; nothing is written into its folder.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: A method is unknown, the model has no classifier of texts, heads were removed from
-        it, there are no texts, or single sentences are mixed with pairs.
+      ValueError: A method is unknown, the model has no classifier of texts or has lost heads, there
+        are no texts, or single sentences are mixed with pairs.
       FloatingPointError: The model predicts NaN or infinity.
     """
     check_classifies(pretrained)
@@ -218,10 +216,10 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
 
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
-    """Return the weights of the logits in what scores are about; their sum is `margins`.
+    """Return the weights of the logits in what scores are about.
 
     That is the logit of the predicted class less the mean of the others: adding one number to all
-    logits changes no probability, and changes nothing here. Of a regression it is the value.
+    logits changes no probability, and changes nothing here. In a regression it is the value.
     """
     classes = logits.shape[-1]
     if classes == 1:

@@ -104,13 +104,11 @@ def _keys(family: Family) -> dict[str, str]:
 def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
     """Turn `config.json` into arguments of `BertConfig`, refusing what we do not implement.
 
+    Pooler and classifier are not among them: the weights show whether the model has them.
+
     Args:
       values: The parsed JSON object.
       ignore: Names of further keys to disregard.
-
-    Returns:
-      Keyword arguments for `BertConfig`, without pooler and classifier: the weights show whether
-      the model has them.
 
     Raises:
       ValueError: Keys are missing, unknown, or have a value that changes the arithmetic; the
@@ -194,10 +192,8 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
     """Return the heads that each layer has lost; () if none has.
 
     Args:
-      key: The name in config.json.
-      value: A JSON object from numbers of layers to lists of heads; ALBERT's layers are those of
-        the file, which are used several times.
-      groups: The layer of the file that each layer is.
+      value: A JSON object from numbers of layers of the file to lists of heads.
+      groups: The layer of the file that each layer is (ALBERT uses them several times).
     """
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
@@ -219,13 +215,10 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
 
 
 def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ModernBERT's settings with `layer_types` and the bases of its positions as they were.
+    """Return ModernBERT's settings with `layer_types` and bases of positions, and what is wrong.
 
     Files of `transformers` 5 have the bases in `rope_parameters`; older ones say only how often a
     layer is global.
-
-    Returns:
-      The settings, and what is wrong with them.
     """
     values, problems = dict(values), []
     count, every = values.get('num_hidden_layers'), values.pop('global_attn_every_n_layers', 3)

@@ -166,11 +166,7 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention.
 
     It returns its output, the learned maps, and the outputs of the heads, after the intervention,
-    that its output is made from.
-
-    Attributes:
-      config: Hyperparameters of the model.
-      heads: The number of heads that are left; None is all.
+    that its output is made from. `heads` is the number that is left; None is all.
     """
 
     config: BertConfig
@@ -201,13 +197,7 @@ class SelfAttention(nn.Module):
 def project(
     config: BertConfig, name: str | None = None, heads: int | None = None
 ) -> nn.DenseGeneral:
-    """Return the layer that makes queries, keys or values [..., N, H] from [..., D].
-
-    Args:
-      config: Hyperparameters of the model.
-      name: Name of the layer.
-      heads: The number of heads that are left; None is all.
-    """
+    """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
     count = config.num_attention_heads if heads is None else heads
     return dense(config, (count, config.head_size), name, bias=config.attention_bias)
 
@@ -226,12 +216,7 @@ class AttentionInput(nn.Module):
     def __call__(
         self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
     ) -> Float[Array, '*rows D']:
-        """Return what attention reads of the hidden states.
-
-        Args:
-          hidden: The input of the layer.
-          normed: Whether it is normalised, where LayerNorm comes first; None is yes.
-        """
+        """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
         if not self.config.family.norm_first:
             return hidden
         read = layer_norm(self.config, 'attention_norm')(hidden).astype(self.config.array_dtype)
@@ -287,11 +272,6 @@ class Layer(nn.Module):
     """One encoder layer as `lax.scan` needs it.
 
     It carries hidden states, and emits them, the maps and the outputs of the heads.
-
-    Attributes:
-      config: Hyperparameters of the model.
-      deterministic: Whether dropout is off.
-      heads: The number of heads that are left; None is all.
     """
 
     config: BertConfig
@@ -330,8 +310,7 @@ class Layer(nn.Module):
 class LayersApart(nn.Module):
     """All layers, one after the other, each with parameters of its own shapes.
 
-    It returns what the scan over stacked layers does: the last output, and the outputs, maps and
-    contexts of all layers, which are 0 where a head is gone.
+    It returns what the scan over stacked layers does; maps and contexts are 0 where a head is gone.
     """
 
     config: BertConfig

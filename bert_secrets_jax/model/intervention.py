@@ -22,10 +22,8 @@ class Intervention:
     one layer.
 
     Attributes:
-      mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does by the baseline; None keeps
-        all.
-      replacement: [L, #B, #T, N, H] The outputs of disabled heads; None where the baseline is
-        another map.
+      mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does; None keeps all.
+      replacement: [L, #B, #T, N, H] The outputs of disabled heads; None if they have other maps.
       map_change: [L, B, N, T, S] The change that is added to the maps; None adds nothing.
       baseline: The behaviour of a disabled head.
     """
@@ -64,13 +62,12 @@ def intervention_on(
     """Check the arguments of `Bert` that change heads, and move layers to the first axis.
 
     Args:
-      config: Hyperparameters of the model.
       batch, length: The number of examples and of tokens.
       head_mask, baseline, replacement, map_change: As in `Bert`, with the examples first.
 
     Raises:
-      ValueError: An array does not fit the model or the inputs, or the replacement does not go
-        with the baseline.
+      ValueError: An array does not fit the model or the inputs, or the replacement does not go with
+        the baseline.
     """
     layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.head_size
     attention.check_baseline(baseline)

@@ -85,13 +85,7 @@ _BERT = {
 def _heads(
     *, pooler: str = '', classifier: str = 'classifier', lm: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the names of all heads.
-
-    Args:
-      pooler: The dense layer under the classifier, where it is part of that; '' where it is not.
-      classifier: The last layer of the classifier.
-      lm: The modules of the masked-LM head.
-    """
+    """Return the names of all heads; `pooler` is '' where it is no part of the classifier."""
     under = {'pooler': pooler} if pooler else {}
     return {
         SEQUENCES: under | {'classifier': classifier},

@@ -30,11 +30,6 @@ _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
     """Return the fast tokenizer of a checkpoint; None if it has none, which is told.
 
-    Args:
-      directory: The folder of the checkpoint.
-      config: The hyperparameters of its model.
-      settings: The content of its config.json, which may name the kind of tokenizer.
-
     Raises:
       ValueError: Its files are damaged, it is of an unknown kind, or it does not fit the model.
     """
@@ -112,12 +107,8 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
 def own_tokenizer(given: Any, config: BertConfig):
     """Return a tokenizer that a user gives, as a fast tokenizer of `transformers`.
 
-    Args:
-      given: A `PreTrainedTokenizerFast`, or a `tokenizers.Tokenizer`.
-      config: The hyperparameters of the model that is to read its tokens.
-
     Raises:
-      TypeError: It is something else.
+      TypeError: It is none of `transformers` or `tokenizers`.
       ValueError: It lacks a special token, or has more tokens than the model.
     """
     import tokenizers
@@ -178,13 +169,10 @@ def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
 def _copy_tokenizer(
     directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Copy what a tokenizer is made from, without anything that names code.
+    """Copy what a tokenizer is made from, and return the content of tokenizer.json, or {}.
 
     `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
     these settings and that Python are not, there is nothing to offer.
-
-    Returns:
-      The content of tokenizer.json; empty if there is no such file.
     """
     content = {}
     for name in _TOKENIZER_FILES:

@@ -86,8 +86,7 @@ def function_tokenizer(vocabulary: Vocabulary, split: Callable[[str], Sequence[s
         their order. What it leaves out becomes [UNK], unless it is space.
 
     Raises:
-      ValueError: A special token is not in the vocabulary, or a token is there twice. Later, when a
-        text is encoded: the function returns what does not stand in it.
+      ValueError: As in `letter_tokenizer`; later, if the function returns what no text has.
     """
     from tokenizers import pre_tokenizers
 
@@ -139,11 +138,7 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
 def from_library(tokenizer: Any):
     """Return a `tokenizers.Tokenizer` as a fast tokenizer of `transformers`.
 
-    Args:
-      tokenizer: The tokenizer. Its special tokens are found by how they are usually spelt.
-
-    Raises:
-      ValueError: A special token is not in its vocabulary.
+    Its special tokens are known by how they are usually spelt; without one, this is a ValueError.
     """
     from transformers import PreTrainedTokenizerFast
 

@@ -116,8 +116,7 @@ def from_pretrained(
     Args:
       name: A directory in Hugging Face's layout (config.json, model.safetensors or
         pytorch_model.bin, tokenizer files), a name on the hub such as 'bert-base-uncased', or
-        'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network. A stranger
-        packaged the latter, so that its files are compared with the published ones: see `hub`.
+        'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network.
       label_names: None keeps the checkpoint's own head, if it has one: a classifier, or a masked
         LM. Names put a freshly initialised classifier of that many classes in its place (one name
         means regression), and add a pooler if one is needed and there is none. An empty sequence
@@ -139,8 +138,8 @@ def from_pretrained(
       FileNotFoundError: There is no such directory, and the hub has no such model or is out of
         reach.
       ValueError: The files are not a BERT that we implement. The message lists every tensor that is
-        missing, unexpected or misshapen and every setting that is not known. Or the device does
-        not compute in this dtype.
+        missing, unexpected or misshapen and every setting that is not known. Or the device does not
+        compute in this dtype.
     """
     if dtype == 'tf32x3' and jax.default_backend() != 'gpu':
         raise ValueError(
@@ -216,11 +215,7 @@ def with_classifier(
 
 
 def without_head(pretrained: Pretrained) -> Pretrained:
-    """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights.
-
-    Args:
-      pretrained: The model; what stands on its encoder is left out.
-    """
+    """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights."""
     config = pretrained.config
     bare = dataclasses.replace(
         config,
@@ -269,13 +264,9 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
 def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
     """Write config.json, model.safetensors and tokenizer files, for us and for `transformers`.
 
-    Each file is replaced only once it is complete. If the process is killed between two of them,
-    the weights are older than config.json; loading notices another architecture or number of
-    classes.
-
-    Args:
-      pretrained: The model.
-      directory: Folder of the files; made if it is missing.
+    The directory is made if it is missing. Each file is replaced only once it is complete. If the
+    process is killed between two of them, the weights are older than config.json; loading notices
+    another architecture or number of classes.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -314,7 +305,6 @@ def params_from_tensors(
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
     Args:
-      config: Hyperparameters of the model.
       tensors: Arrays by name. Each must have a place, and each place its array.
       initial: Parameters of the wanted structure, for their shapes and for the `fresh` modules.
       fresh: Top-level modules to take from `initial`, such as 'pooler' and 'classifier'.
@@ -413,7 +403,7 @@ def _without_number(path: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, 
 def _their_names(config: BertConfig, path: str) -> list[str | None]:
     """Return the names of the tensors of each layer; None where the layer has no such module.
 
-    Of a layer that is kept apart, it is the name of its own tensor alone.
+    For a layer that is kept apart, it is the name of its own tensor alone.
     """
     found = re.match(r'layers/(\d+)/', path)
     if found:
@@ -559,11 +549,7 @@ def _normalise(
 def _frequencies(
     settings: Mapping[str, Any], tensors: dict[str, np.ndarray], file: pathlib.Path
 ) -> tuple[float, ...] | None:
-    """Take the frequencies of rotary positions out of the tensors.
-
-    Returns:
-      The frequencies, if they are others than `rope_theta` gives; None if not.
-    """
+    """Take the frequencies of rotary positions out; None if they are those of `rope_theta`."""
     names = [name for name in tensors if name.endswith(_FREQUENCIES)]
     found = [tensors.pop(name) for name in names]
     theta = settings.get('rope_theta')
@@ -590,14 +576,7 @@ def _settle_head(
     head: str,
     file: pathlib.Path,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Decide on what stands on the encoder, and leave out the tensors of everything else.
-
-    Args:
-      settings: The arguments of `BertConfig`, without pooler and head.
-      values: The content of config.json.
-      tensors: The tensors of the file. Those that are left out are removed.
-      label_names, head: As in `from_pretrained`.
-      file: The file of the tensors, for messages.
+    """Decide on what stands on the encoder, and take the tensors of everything else out.
 
     Returns:
       All arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
@@ -642,11 +621,7 @@ def _checkpoint_head(
     tensors: Mapping[str, np.ndarray],
     file: pathlib.Path,
 ) -> dict[str, Any]:
-    """Return the settings of the head that a checkpoint has.
-
-    Raises:
-      ValueError: It has one that is not implemented, or not all of it.
-    """
+    """Return the settings of the head that a checkpoint has, if it is whole and implemented."""
     classes = {f'{family.name}{ending}': head for head, ending in CLASSES.items()}
     architectures = values.get('architectures') or []
     named = classes.get(architectures[0]) if len(architectures) == 1 else None
