@@ -51,20 +51,18 @@ def mean_effect(
     whose difference is undefined in a resample are left out of its mean. Arguments and errors are
     those of `significance.assess`.
     """
-    given, examples = (metric, predictions, baseline, labels), len(labels)
+    given = metric, predictions, baseline, labels
     resampled = resampled_differences(*given, resamples=resamples, seed=seed)
     means = quietly(np.nanmean, resampled, axis=1)
-    everything = differences(*given, np.ones((1, examples)))
     known = means[~np.isnan(means)]
-    nothing = np.full(3, np.nan)
-    error, low, high = (
-        nothing if len(known) < 2 else (known.std(ddof=1), *np.quantile(known, [0.025, 0.975]))
-    )
+    error = low = high = np.nan
+    if len(known) > 1:
+        error, (low, high) = known.std(ddof=1), np.quantile(known, [0.025, 0.975])
     return MeanEffect(
-        difference=float(quietly(np.nanmean, everything)),
+        difference=float(quietly(np.nanmean, differences(*given))),
         error=float(error),
         low=float(low),
         high=float(high),
         changed=int(np.any(predictions != baseline[None], axis=0).sum()),
-        examples=examples,
+        examples=len(labels),
     )

@@ -181,13 +181,8 @@ class Effects:
     def significant(self, level: float = LEVEL, correction: str = 'corrected') -> tuple[int, int]:
         """Return the numbers of masks that significantly lower the outcome and that raise it.
 
-        Args:
-          level: The greatest adjusted p-value that counts as significant.
-          correction: 'corrected' bounds the chance of any error, 'benjamini_hochberg' the expected
-            share of errors among the masks that are counted, and 'none' bounds neither.
-
-        Raises:
-          ValueError: The correction is unknown.
+        The correction 'corrected' bounds the chance of any error, 'benjamini_hochberg' the expected
+        share of errors among the masks that are counted, and 'none' bounds neither.
         """
         adjusted = {'none': self.p_value, 'corrected': self.corrected}
         adjusted['benjamini_hochberg'] = self.benjamini_hochberg

@@ -1,9 +1,8 @@
 """Interactions of heads: the effect of two heads together beyond the sum of their single effects.
 
-An effect is the score (or the loss) without heads minus that of the intact model. The interaction
-of heads a and b is effect(a, b) - effect(a) - effect(b), and 0 where they are independent. In a
-score it is negative where one head can stand in for the other, and positive where their damages
-overlap; in a loss, the signs are the other way round.
+The interaction of heads a and b is effect(a, b) - effect(a) - effect(b), and 0 where they are
+independent. In a score it is negative where one head can stand in for the other, and positive where
+their damages overlap; in a loss, the signs are the other way round.
 
 P is the number of pairs of heads, in the order of `itertools.combinations`.
 """

@@ -13,13 +13,12 @@ those that occur, C classes.
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, check
+from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, bisected, check
 from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
@@ -28,7 +27,6 @@ _HALVINGS = 32
 _TINY = 1e-300
 # The statistic of a difference that no distribution of the examples could have.
 _IMPOSSIBLE = 1e9
-_ENDS = tuple(functools.partial(function, axis=(1, 2)) for function in (np.min, np.max))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +34,6 @@ class Counted:
     """How often the intact model and each mask do what to an example.
 
     Attributes:
-      metric: One of `measure.confusion.METRICS`.
       counts: [M, K] The number of examples of each kind.
       kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
         kind, the one with both answers swapped is here, too.
@@ -127,11 +124,12 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
     tangent = _tangent(twice)
     limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
     furthest = 2.0 if counted.metric == 'matthews' else 1.0
-    inside, outside = tangent.difference, np.repeat([-furthest, furthest], masks)
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        within = np.abs(_statistics(twice, tangent, middle)) <= limits
-        inside, outside = np.where(within, middle, inside), np.where(within, outside, middle)
+    inside, _ = bisected(
+        lambda middle: np.abs(_statistics(twice, tangent, middle)) > limits,
+        tangent.difference,
+        np.repeat([-furthest, furthest], masks),
+        _HALVINGS,
+    )
     return inside[:masks], inside[masks:]
 
 
@@ -148,11 +146,11 @@ def score_equivalence(counted: Counted, margin: float) -> PerMask:
 
 @dataclasses.dataclass(frozen=True)
 class _Tangent:
-    """The difference of the scores near the counts.
+    """The difference of the scores near the counts, and the influences of kinds on it.
 
     Attributes:
-      influences: [M, K] The share of one example of each kind in it, times the number of examples.
-      least, greatest: [M] The ends of the range of influences, over all C^3 kinds.
+      influences: [M, K] Those of one example of each kind, times the number of examples.
+      least, greatest: [M] The ends of their range, over all C^3 kinds.
       least_changed, greatest_changed: [M] The same over kinds with two different answers.
     """
 
@@ -173,10 +171,10 @@ def _tangent(counted: Counted) -> _Tangent:
     ends = []
     for label in range(counted.classes):
         of_label = of_mask[:, label, None, :] - of_intact[:, label, :, None]
-        changed = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
-        least, greatest = (function(each) for function, each in zip(_ENDS, changed, strict=True))
-        ends.append([_ENDS[0](of_label), _ENDS[1](of_label), least, greatest])
-    least, greatest, least_changed, greatest_changed = np.swapaxes(ends, 0, 1)
+        least, greatest = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
+        lows = [each.min(axis=(1, 2)) for each in (of_label, least)]
+        ends.append([*lows, *(each.max(axis=(1, 2)) for each in (of_label, greatest))])
+    least, least_changed, greatest, greatest_changed = np.swapaxes(ends, 0, 1)
     return _Tangent(
         difference=without - whole,
         influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],

@@ -90,7 +90,8 @@ def sweep_in_two_precisions(
         check_finite(found)
         return found
 
-    rough = swept(_in_bfloat16(pretrained), np.arange(len(examples)))
+    coarse = Bert(dataclasses.replace(pretrained.config, dtype='bfloat16'))
+    rough = swept(dataclasses.replace(pretrained, bert=coarse), np.arange(len(examples)))
     logits, exact = rough.copy(), np.zeros(len(examples), bool)
     drawn = np.random.default_rng(seed).permutation(len(examples))[:sample]
     repeated = np.zeros(len(examples), bool)
@@ -146,11 +147,6 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
                 else 'Use bs.sweep_examples, in one precision.'
             )
         )
-
-
-def _in_bfloat16(pretrained: Pretrained) -> Pretrained:
-    config = dataclasses.replace(pretrained.config, dtype='bfloat16')
-    return dataclasses.replace(pretrained, bert=Bert(config))
 
 
 def _error(fine: Float[np.ndarray, 'M E C'], rough: Float[np.ndarray, 'M E C']) -> float:

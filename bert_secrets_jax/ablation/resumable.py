@@ -58,32 +58,20 @@ def sweep_examples(
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
       ValueError: There are no examples, or `sweep` would refuse the other arguments.
     """
-    descent = Descent.start(
-        pretrained,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        chunk_tokens=compute.chunk_tokens,
-        mesh=compute.mesh,
-    )
-    batches = encode(
-        pretrained.tokenizer,
-        examples,
-        max_length=compute.max_length,
-        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
-        batch_multiple=descent.devices,
-        passes=descent.passes,
-    )
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
+    encoding = encoding_for(descent, compute)
+    batches = encode(pretrained.tokenizer, examples, passes=descent.passes, **encoding)
     descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=compute.mesh)
     logits = sweep_all(pretrained, batches, descent, folder=compute.folder)
     return Swept(masks=np.asarray(masks, np.float32), logits=logits)
 
 
-def tokens_of_batch(descent: Descent, tokens_per_batch: int) -> int:
-    """Return the tokens of a batch, at most `tokens_per_batch`, with which progress shows."""
+def encoding_for(descent: Descent, compute: Compute) -> dict[str, int]:
+    """Return the arguments of `encode` and `bucket`, with batches so small that progress shows."""
     few = max(descent.tokens * _CALLS_PER_BATCH // len(descent.masks), 1)
     # A batch of more tokens than a call takes would be cut into pieces anyway.
-    return min(tokens_per_batch, descent.tokens, few)
+    tokens = min(compute.tokens_per_batch, descent.tokens, few)
+    return {**compute.encoding, 'tokens_per_batch': tokens}
 
 
 def sweep_all(
@@ -167,25 +155,24 @@ def _read(
     return logits, done
 
 
-def _write(file: pathlib.Path, logits: np.ndarray, done: np.ndarray) -> None:
-    write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
-
-
 def _complete(
     part: tuple[np.ndarray, np.ndarray], descent: Descent, batch: Batch, file: pathlib.Path | None
 ) -> None:
     """Compute what is missing of a part, in place, and write it now and then and at the end."""
     logits, done = part
+
+    def write() -> None:
+        write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
+
     written = time.monotonic()
     missing = np.flatnonzero(~done.all(axis=1))
     for members, rows, found in descent.steps(batch, missing):
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True
         # The clocks of several processes differ: they write together, at the end.
-        if jax.process_count() > 1 or time.monotonic() - written < _SECONDS_BETWEEN_WRITES:
-            continue
-        if file is not None:
-            _write(file, logits, done)
+        together = file is None or jax.process_count() > 1
+        if not together and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+            write()
             written = time.monotonic()
     if file is not None:
-        processes.on_first(lambda: _write(file, logits, done))
+        processes.on_first(write)

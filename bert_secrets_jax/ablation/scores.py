@@ -27,18 +27,16 @@ Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
 
 
 def weighted_scores(
-    metric: str, predictions: Predictions, labels: PerExample, weights: Weights
+    metric: str, predictions: Predictions, labels: PerExample, weights: Weights | None = None
 ) -> Float[np.ndarray, 'R M']:
     """Score every mask on every resample [R, M], as `finetune.metrics` scores repeated examples.
 
-    It is NaN where a correlation is undefined: Pearson's is if the variance in a resample is below
-    1e-12 times its mean square about the mean of all examples.
-
-    Args:
-      weights: [R, E] The number of times that each resample contains each example; 0 and 1 choose a
-        part of the examples.
+    It is NaN where a correlation is undefined. Pearson's is if the variance in a resample is below
+    1e-12 times its mean square about the mean of all examples. `weights` [R, E] say how often each
+    resample contains each example; None counts each once (R = 1).
     """
     check(metric, predictions, labels)
+    weights = np.ones((1, len(labels))) if weights is None else weights
     if weights.ndim != 2 or weights.shape[1] != len(labels):
         raise ValueError(f'Weights must be [R, {len(labels)}], got {list(weights.shape)}.')
     weights = weights.astype(np.float64)
@@ -103,7 +101,8 @@ def blocks(rows: int, width: int) -> list[tuple[int, int]]:
     return [(start, min(start + most, rows)) for start in range(0, rows, most)]
 
 
-def differences(metric, predictions, baseline, labels, weights) -> np.ndarray:
+def differences(metric, predictions, baseline, labels, weights=None) -> np.ndarray:
+    """Return the differences [R, M] from the intact model; arguments as in `weighted_scores`."""
     scores = weighted_scores(metric, predictions, labels, weights)
     return scores - weighted_scores(metric, baseline[None], labels, weights)
 
@@ -154,6 +153,15 @@ def _ranks(values, weights) -> np.ndarray:
     # Equal values share the middle of their ranks. The mean of all ranks is half their number.
     middle = upto - np.diff(upto, axis=1, prepend=0) / 2
     return (middle - upto[:, -1:] / 2)[:, group]
+
+
+def bisected(reached, low, high, halvings: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ends [M] close around the places between two others where `reached` becomes true."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        enough = reached(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return low, high
 
 
 def quietly(function, values, *args, **kwargs):

@@ -128,7 +128,7 @@ def selected_gain(
     given = metric, predictions, baseline, labels
     rng = np.random.default_rng(seed)
     joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
-    overall = differences(*given, np.ones((1, examples)))[0]
+    overall = differences(*given)[0]
     best = _first_best(overall)
     low = high = np.nan
     if best >= 0:
@@ -182,9 +182,7 @@ def gain_of_choice(
             f'Choose and measure the same masks, not {numbers[0]} on some examples and '
             f'{numbers[1]} on others.'
         )
-    where_chosen = differences(
-        metric, choose.predictions, choose.baseline, choose.labels, np.ones((1, len(choose.labels)))
-    )[0]
+    where_chosen = differences(metric, choose.predictions, choose.baseline, choose.labels)[0]
     best = _first_best(where_chosen)
     if best < 0:
         raise ValueError('No mask has a score on the examples for choosing: they are constant.')
@@ -193,7 +191,7 @@ def gain_of_choice(
     return ChosenElsewhere(
         best=best,
         where_chosen=float(where_chosen[best]),
-        gain=float(differences(*alone, np.ones((1, len(measure.labels))))[0, 0]),
+        gain=float(differences(*alone)[0, 0]),
         low=float(low),
         high=float(high),
         choosing=len(choose.labels),
@@ -206,8 +204,7 @@ def _joined(
 ) -> tuple[Float[np.ndarray, ' R'], PerMask]:
     """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
     masks, examples = predictions.shape
-    everything = np.ones((1, examples))
-    of_intact = weighted_scores(metric, baseline[None], labels, everything)[0, 0]
+    of_intact = weighted_scores(metric, baseline[None], labels)[0, 0]
     found, chosen = [], np.zeros(masks)
     for start, stop in blocks(repeats, folds * max(examples, masks)):
         dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
@@ -219,7 +216,7 @@ def _joined(
         chosen += np.bincount(best, minlength=masks)
         best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
         joined = np.take_along_axis(predictions, best, axis=0)
-        found.append(weighted_scores(metric, joined, labels, everything)[0] - of_intact)
+        found.append(weighted_scores(metric, joined, labels)[0] - of_intact)
     return np.concatenate(found), chosen / chosen.sum()
 
 
@@ -249,7 +246,7 @@ def _limits(
     # Tails as thin as those of a corrected interval would need millions of resamples. So only the
     # standard error is the bootstrap's.
     error = quietly(np.nanstd, resampled_differences(*given, resamples=resamples, seed=seed))
-    found = differences(*given, np.ones((1, len(labels))))[0, 0]
+    found = differences(*given)[0, 0]
     tails = scipy.stats.norm.isf([below, above])
     return found - tails[0] * error, found + tails[1] * error
 

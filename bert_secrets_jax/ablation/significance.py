@@ -9,6 +9,7 @@ is the mask's score minus the baseline's; it and its p-value are NaN where a cor
 undefined.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,7 +88,7 @@ def assess(
     check(metric, predictions, labels, baseline)
     given = metric, predictions, baseline, labels
     models = np.concatenate([baseline[None], predictions])
-    scores = weighted_scores(metric, models, labels, np.ones((1, len(labels))))[0]
+    scores = weighted_scores(metric, models, labels)[0]
     difference = scores[1:] - scores[0]
     level = LEVEL / len(predictions)
     if metric in confusion.METRICS:
@@ -236,8 +237,7 @@ def randomization_test(
       ValueError: `assess` would refuse the arguments.
     """
     check(metric, predictions, labels, baseline)
-    everything = np.ones((1, len(labels)))
-    observed = differences(metric, predictions, baseline, labels, everything)[0]
+    observed = differences(metric, predictions, baseline, labels)[0]
     known = np.flatnonzero(~np.isnan(observed))
     pairs = {k: _in_own_units(metric, np.stack([predictions[k], baseline])) for k in known}
     differing: dict[int, list[int]] = {}
@@ -323,17 +323,12 @@ def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
     if metric == 'spearman':
         swapped = np.zeros((len(swaps), len(labels)), bool)
         swapped[:, differs] = swaps
-        everything = np.ones((1, len(labels)))
-
-        def score(here, there):
-            return weighted_scores(
-                'pearson',
-                scipy.stats.rankdata(np.where(swapped, there, here), axis=1),
-                scipy.stats.rankdata(labels),
-                everything,
-            )[0]
-
-        return score(*pair) - score(*pair[::-1])
+        ranks = [
+            scipy.stats.rankdata(np.where(swapped, there, here), axis=1)
+            for here, there in (pair, pair[::-1])
+        ]
+        score = functools.partial(weighted_scores, 'pearson', labels=scipy.stats.rankdata(labels))
+        return score(ranks[0])[0] - score(ranks[1])[0]
     # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
     # that swapping does not change a value.
     features = summands(metric, pair, labels, pair.mean())

@@ -39,6 +39,7 @@ from bert_secrets_jax.ablation.layers import (
     run_layer,
 )
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
@@ -174,14 +175,8 @@ def sweep_batches(
     The logits of filler rows mean nothing. With the baseline 'resample', or 'mean' without a
     replacement, all batches are held, because what replaces a head's output depends on all of them.
     """
-    descent = Descent.start(
-        pretrained,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-    )
+    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
     batches = listed(batches)
     if descent.lacks_replacement:
         batches = list(batches)
@@ -286,11 +281,9 @@ class Descent:
         cls,
         pretrained: Pretrained,
         masks: Shaped[np.ndarray, 'M L N'],
-        *,
         baseline: str,
         replacement: np.ndarray | None,
-        chunk_tokens: int | None,
-        mesh: Mesh | None,
+        compute: Compute,
     ) -> 'Descent':
         """Check the arguments, which are those of `sweep`, and prepare the parameters.
 
@@ -318,6 +311,7 @@ class Descent:
         check_baseline(baseline)
         if replacement is not None:
             replacement = _checked(config, baseline, replacement)
+        mesh = compute.mesh
         params, devices, place = on_devices(pretrained.params, mesh)
         groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
         spread = None
@@ -333,7 +327,7 @@ class Descent:
             },
             masks=distinct,
             which=which.reshape(-1),
-            tokens=devices * groups * (chunk_tokens or default_chunk_tokens()),
+            tokens=devices * groups * (compute.chunk_tokens or default_chunk_tokens()),
             devices=devices,
             groups=groups,
             place=place,
@@ -418,14 +412,13 @@ class Descent:
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
         """Return what replaces the contexts of disabled heads in each layer, where it is needed."""
-        count = len(self.layers)
         needed = (self.masks[members] != 1).any(axis=(0, 2))
         if isinstance(self.replacement, np.ndarray):
             return [
                 means[None, None] if wanted else None
                 for means, wanted in zip(self.replacement, needed, strict=True)
             ]
-        found = [None] * count
+        found = [None] * len(self.layers)
         if self.replacement is None or not needed.any():
             return found
         lent, tokens = self.replacement.of(batch, padding=self.setting.config.pad_token_id)
@@ -446,10 +439,7 @@ class Descent:
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
             which = which.reshape(-1)
             if len(distinct) == 1:
-                head_mask = None
-                if (distinct != 1).any():
-                    head_mask = np.tile(distinct, (examples, 1))
-                hidden = self._run_layer(layer, hidden, piece, head_mask)
+                hidden = self._run_layer(layer, hidden, piece, distinct)
                 continue
             replacement = piece.replacements[layer]
             opened = open_layer(self.setting, params, hidden, piece.scopes[layer], replacement)
@@ -516,9 +506,12 @@ class Descent:
             np.take_along_axis(amounts, heads, axis=-1),
         )
 
-    def _run_layer(self, layer, hidden, piece, head_mask):
-        """Return the output [Z, T, D] of a layer; without a mask nothing replaces anything."""
-        replacement = None if head_mask is None else piece.replacements[layer]
+    def _run_layer(self, layer, hidden, piece, masks):
+        """Return the output [Z, T, D] of a layer under masks [M, N], if these change anything."""
+        head_mask = replacement = None
+        if (masks != 1).any():
+            head_mask = np.tile(masks, (piece.shape[0], 1))
+            replacement = piece.replacements[layer]
         return run_layer(
             self.setting, self.layers[layer], hidden, piece.scopes[layer], head_mask, replacement
         )
@@ -528,10 +521,7 @@ class Descent:
         examples = piece.shape[0]
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, self.whole_layers):
-            masks, head_mask = self.masks[members, later], None
-            if (masks != 1).any():
-                head_mask = np.tile(masks, (examples, 1))
-            hidden = self._run_layer(later, hidden, piece, head_mask)
+            hidden = self._run_layer(later, hidden, piece, self.masks[members, later])
         if self.whole_layers == len(self.layers):
             return self._read_all(hidden, piece)
         head_masks = np.tile(self.masks[members, -1], (examples, 1))[:, None]

@@ -463,7 +463,7 @@ def _score_without(
     metric: str, answers: np.ndarray, labels: np.ndarray, names: Sequence[str], *, seed: int
 ) -> Without:
     """Return the score of a classifier that answers so [1 + S + R, E] without each of `_sets`."""
-    scores = weighted_scores(metric, answers, labels, np.ones((1, len(labels))))[0]
+    scores = weighted_scores(metric, answers, labels)[0]
     count = 1 + len(names)
     return Without(
         effects=assess(metric, answers[1:count], answers[0], labels, names=names, seed=seed),

@@ -2,9 +2,7 @@
 
 At an input, everything in the model that is not linear is a factor whose value is known: maps, the
 standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these values
-the logits are linear in the embeddings of the tokens and in the biases, and so they are a sum of
-what each token contributes and of what all biases do together. Modarressi et al. carry the vector
-that token i has from token j through all layers, for all pairs. In a linear function, the
+the logits are linear in the embeddings of the tokens and in the biases. In a linear function, the
 contribution of an embedding to an output is its product with the gradient, so that one backward
 pass gives those of all tokens to a logit. The network of `measure.relevance` is walked down here
 with gradients.
@@ -86,13 +84,10 @@ def decompose(
 ) -> list[Decomposition]:
     """Decompose the logits of a classifier into contributions of tokens and of biases.
 
-    Source: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating Token
-    Decomposition". Differs from it in two points:
-
-    - Their default distributes every bias over the tokens at each step, in proportion to the
-    magnitudes of their dot products with it, which is not linear. Here biases are a part of their
-    own.
-    - In gated feed-forward layers, which they do not treat, the activated factor is a constant.
+    Source: Modarressi et al. 2023, "DecompX". Their default distributes every bias over the tokens
+    at each step, in proportion to the magnitudes of their dot products with it, which is not
+    linear. Here biases are a part of their own. In gated feed-forward layers, which they do not
+    treat, the activated factor is a constant.
 
     A text takes a forward pass and about twice as long for each class. What they compute takes as
     long as a forward pass for each token.

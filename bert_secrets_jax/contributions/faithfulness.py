@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
-from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
+from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -116,20 +116,9 @@ def faithfulness(
     """
     check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
-    descent = Descent.start(
-        pretrained,
-        none(pretrained.config),
-        baseline='zero',
-        replacement=None,
-        chunk_tokens=compute.chunk_tokens,
-        mesh=compute.mesh,
-    )
-    batches = bucket(
-        kept_tokens(encoded, plan.text, plan.kept),
-        max_length=compute.max_length,
-        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
-        batch_multiple=descent.devices,
-    )
+    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    variants = kept_tokens(encoded, plan.text, plan.kept)
+    batches = bucket(variants, **encoding_for(descent, compute))
     (logits,) = sweep_all(
         pretrained,
         batches,
@@ -201,7 +190,7 @@ class _Plan:
       text: [V] The text of each variant.
       kept: [V, T] Which of its tokens are left.
       whole: [E] The variant with all tokens.
-      without_one: The variants without each token that can be deleted, for each text.
+      without_one: For each text, the variants without each token that can be deleted.
       without_best, only_best: [M, P, E] The variants without the best tokens, and with them alone.
     """
 

@@ -17,8 +17,6 @@ from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.parts import layer_norm
 
-_HIGHEST = jax.lax.Precision.HIGHEST
-
 
 @flax.struct.dataclass
 class Attended:
@@ -85,9 +83,8 @@ def attended(
 ) -> Attended:
     """Take the attention of a layer apart.
 
-    Args:
-      contexts: The outputs of its heads before the output projection.
-      normed: Whether the input of attention is normalised, where LayerNorm comes first.
+    `contexts` are the outputs of its heads before the output projection; `normed` says whether its
+    input is normalised, where LayerNorm comes first.
     """
     read = entered
     if config.family.norm_first:
@@ -107,7 +104,7 @@ def attended(
 
 def product(equation: str, *arrays: Array) -> Array:
     """Return an einsum in float32 on every device."""
-    return jnp.einsum(equation, *arrays, precision=_HIGHEST)
+    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _with_bias(params, x):

@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
-from bert_secrets_jax.model.parts import layer_norm
+from bert_secrets_jax.model.parts import layer_norm, unchanged
 
-_HIGHEST = jax.lax.Precision.HIGHEST
 # Makes the matrices [B, T, S] of a layer, whose rows need not sum to 1 yet.
 _OfLayer = Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']]
 
@@ -96,9 +95,7 @@ def _without_values(config: BertConfig, params, attended: Attended):
     whole = _directions(rest(attended.residual))
 
     def without(token):
-        lost = jnp.einsum(
-            'BNT,BND->BTD', attended.maps[..., token], attended.moved[:, token], precision=_HIGHEST
-        )
+        lost = product('BNT,BND->BTD', attended.maps[..., token], attended.moved[:, token])
         # Half the squared distance of the directions is 1 - cos, without its cancellation.
         return jnp.square(_directions(rest(attended.residual - lost)) - whole).sum(axis=-1) / 2
 
@@ -113,7 +110,7 @@ def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
 
 def _nearness(config: BertConfig, params, attended: Attended):
     residual = attended.residual
-    linear, whole, deviation = _unchanged, residual, jnp.ones_like(residual[..., :1])
+    linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
     if not config.family.norm_first:
         norm = params['attention_norm']
         linear = norm_map(norm)
@@ -121,9 +118,7 @@ def _nearness(config: BertConfig, params, attended: Attended):
         deviation = jnp.sqrt(residual.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 
     def contribution(token):
-        parts = jnp.einsum(
-            'BNS,BSND->BSD', attended.maps[:, :, token], attended.moved, precision=_HIGHEST
-        )
+        parts = product('BNS,BSND->BSD', attended.maps[:, :, token], attended.moved)
         parts = linear(parts.at[:, token].add(attended.entered[:, token]))
         parts = parts / deviation[:, token, None]
         without = jnp.abs(whole[:, token, None] - parts).sum(axis=-1)
@@ -137,7 +132,3 @@ def _norms(config: BertConfig, params, attended: Attended):
         return pair_norms(attended, residual=True)
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])
     return pair_norms(attended, lambda x: second(first(x)), residual=True)
-
-
-def _unchanged(x):
-    return x

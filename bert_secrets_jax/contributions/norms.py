@@ -15,6 +15,7 @@ from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.parts import unchanged
 
 # A linear map of vectors [..., D].
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
@@ -35,7 +36,7 @@ def head_norms(attended: Attended) -> Float[Array, 'B N T S']:
 
 
 def pair_norms(
-    attended: Attended, linear: Linear | None = None, *, residual: bool = False
+    attended: Attended, linear: Linear = unchanged, *, residual: bool = False
 ) -> Float[Array, 'B T S']:
     """Return the norm of what each token gets from each token through all heads together.
 
@@ -47,10 +48,9 @@ def pair_norms(
 
     Args:
       attended: The attention of a layer.
-      linear: The map L that the vectors go through, such as `norm_map(...)`; None is none.
+      linear: The map L that the vectors go through, such as `norm_map(...)`.
       residual: Whether what a token keeps on the residual stream counts as coming from itself.
     """
-    linear = linear or _unchanged
     vectors = linear(attended.moved)
     inner = product('BSND,BSMD->BSNM', vectors, vectors)
     weighted = product('BNTS,BSNM->BMTS', attended.maps, inner)
@@ -95,7 +95,7 @@ def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[A
     own = _own(attended)
     context = attended.given.sum(axis=2) - own
     preserved = own + attended.entered
-    linear = _unchanged if bert.config.family.norm_first else norm_map(params['attention_norm'])
+    linear = unchanged if bert.config.family.norm_first else norm_map(params['attention_norm'])
     weights = 1 - _diagonal(attended.maps).mean(axis=1)
     return jnp.stack(
         [
@@ -199,10 +199,6 @@ def _share(context: Float[Array, 'B T D'], preserved: Float[Array, 'B T D']):
     first, second = (jnp.linalg.norm(each, axis=-1) for each in (context, preserved))
     total = first + second
     return first / jnp.where(total > 0, total, 1)
-
-
-def _unchanged(x):
-    return x
 
 
 def _aligned(scale, x):

@@ -207,11 +207,7 @@ def dropout_mask(
 
     Every example has a key of its own, and an element's fate is a hash of that key and of its
     position. Training in other batches, with other padding or on other devices is then the same.
-
-    Args:
-      keys: One key per example.
-      rate: Probability that an element is dropped.
-      shape: Shape of one example, the padded axis first.
+    `rate` is the probability of a loss; `shape` is of one example, the padded axis first.
     """
     places = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     return _kept(keys, rate, places)

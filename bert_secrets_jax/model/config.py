@@ -94,60 +94,55 @@ class BertConfig:
       model_type: One of `FAMILIES`: 'bert', or a relative that shares its arithmetic.
       vocab_size: Number of wordpieces.
       hidden_size: Width of the hidden states (D).
-      embedding_size: Width of the embeddings, if it is not `hidden_size` (ELECTRA, ALBERT); they
-        are then projected to `hidden_size`.
+      embedding_size: Width of the embeddings, if they are projected to another one (ELECTRA,
+        ALBERT).
       num_hidden_layers: Number of layers (L).
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
       hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
         'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
       hidden_dropout_prob: Dropout rate of hidden states while training.
-      attention_probs_dropout_prob: Dropout rate of attention probabilities while training; each is
-        dropped on its own.
-      classifier_dropout: Dropout rate of the pooled output while training; None means
-        `hidden_dropout_prob`.
+      attention_probs_dropout_prob: Dropout rate of each attention probability while training.
+      classifier_dropout: Dropout rate of the pooled output; None means `hidden_dropout_prob`.
       max_position_embeddings: Number of positions; see `max_length`.
-      type_vocab_size: Number of segments. Token types have an effect from two segments on; with 0
-        there are no segment embeddings.
+      type_vocab_size: Number of segments, which have an effect from two on; with 0 they have no
+        embeddings.
       layer_norm_eps: Epsilon of LayerNorm: 1e-12 in BERT. Flax's default (1e-6) makes another
         model.
       initializer_range: Standard deviation of freshly initialised weights.
       pad_token_id: Number of the wordpiece [PAD].
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
-      num_hidden_groups: Number of different layers, each of which is used several times in a row
-        (ALBERT); None is as many as there are layers.
-      position_embedding_type: 'absolute' (embeddings of positions) or 'rotary' (queries and keys
-        are rotated).
+      num_hidden_groups: Number of different layers, each used several times in a row (ALBERT); None
+        is as many as there are layers.
+      position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
       rope_theta: Base of the rotary positions; in ModernBERT, that of the global layers.
       local_rope_theta: Base of the rotary positions of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: The input of the classifier: [CLS] ('cls'), or the mean of all real tokens
+      classifier_pooling: The input of the classifier: [CLS] ('cls'), or the mean of all tokens
         ('mean').
       emb_layer_norm_before: Whether the embeddings are normalised.
-      token_dropout: Whether [MASK] has an embedding of zeros, and the others are scaled to make up
-        for it (ESM).
+      token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
+        (ESM).
       mask_token_id: Number of the wordpiece [MASK], where `token_dropout` needs it.
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       head: The kind of head on the encoder: 'sequence_classification' (or regression),
-        'token_classification', 'question_answering' (extractive: where the answer starts and ends),
-        or 'masked_lm'. The first needs `label_names`; without any, nothing stands there.
+        'token_classification', 'question_answering' (where the answer starts and ends), or
+        'masked_lm'. The first needs `label_names`; without any, nothing stands there.
       label_names: Names of the classes. No name means no classifier; one name means regression.
-        Those of an answer are always 'start' and 'end'. A masked LM has none: its classes are the
-        wordpieces.
-      multi_label: Whether an input may have several of the classes, each with a logistic
-        regression of its own.
+        Those of an answer are always 'start' and 'end'. A masked LM has none.
+      multi_label: Whether an input may have several of the classes, each with a logistic regression
+        of its own.
       tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
       pruned_heads: [L] The heads that each layer has lost, from 0 on; () where none has. The layers
         of a model that has lost heads have parameters of their own shapes, and are not stacked. A
         tuple of L empty ones is a whole model whose layers are kept apart like that.
       dtype: Type in which matrix products are computed: 'float32'; 'tf32x3', which on NVIDIA GPUs
-        comes close to it in less time; or 'bfloat16'. Parameters, softmax and LayerNorm stay
-        float32.
+        comes close to it in less time; or 'bfloat16'. All else stays float32.
     """
 
     model_type: str = 'bert'

@@ -25,6 +25,7 @@ from bert_secrets_jax.model.parts import (
     dense,
     layer_norm,
     matmul_precision,
+    unchanged,
     within,
 )
 
@@ -240,17 +241,13 @@ class RestOfLayer(nn.Module):
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:
-            dropout = _unchanged
+            dropout = unchanged
         if config.family.norm_first:
             normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
             return residual + dropout(_feed_forward(config, normed))
         hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
         fed = dropout(_feed_forward(config, hidden))
         return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
-
-
-def _unchanged(x):
-    return x
 
 
 def _feed_forward(config: BertConfig, hidden):

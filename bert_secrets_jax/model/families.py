@@ -36,27 +36,23 @@ class Family:
     Attributes:
       name: The prefix of their classes in `transformers`, as in `{name}ForSequenceClassification`.
       norm_first: Whether LayerNorm stands before attention and feed-forward layer (pre-LayerNorm),
-        rather than after adding their outputs, and once more after the last layer.
+        and once more after the last layer.
       first_layer_unnormed: Whether the attention of the first layer has no LayerNorm before it.
       gated: Whether the feed-forward layer multiplies its activation by a second projection.
-      relative_buckets: The number of buckets of distances that have a bias of the scores, the same
-        in all layers; 0 for no such bias.
+      relative_buckets: The number of buckets of distances with a bias of the scores; 0 for none.
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
       zero_padding: Whether the embeddings of padding are set to 0.
       embedding_dropout: Whether training drops elements of the embeddings.
-      dropout_after_attention: Whether training drops outputs of attention.
-      dropout_after_feed_forward: Whether training drops outputs of the feed-forward layer.
+      dropout_after_attention, dropout_after_feed_forward: The same of these outputs.
       pooler_act: The activation of the dense layer under the classifier.
       pooler_norm: Whether LayerNorm follows that activation.
-      pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
-        classifier does not have it.
+      pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
       lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
-      eos_token_id: The number of <eos> in the contact head, which no config.json decides; None
-        without such a head.
+      eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
       reads: The fields among `OF_SOME` that its config.json has.

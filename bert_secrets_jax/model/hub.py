@@ -39,6 +39,8 @@ def locate(
 ) -> pathlib.Path:
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
+    Without network this takes seconds: the hub is asked once.
+
     Args:
       name: A directory, a name on the hub, or 'all-MiniLM-L6-v2' of the `quickstart` extra.
       revision: Branch, tag or commit on the hub.
@@ -46,8 +48,7 @@ def locate(
         from the hub. What it raises is raised, and spares the download.
 
     Raises:
-      FileNotFoundError: There is nothing of that name here, in the cache, or on the hub. Without
-        network this takes seconds: the hub is asked once.
+      FileNotFoundError: There is nothing of that name here, in the cache, or on the hub.
       ValueError: The files in the `quickstart` extra are not those that the authors published.
     """
     directory = pathlib.Path(name)

@@ -82,6 +82,11 @@ def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
     )
 
 
+def unchanged(x):
+    """Return what is given: the map that changes nothing."""
+    return x
+
+
 def within(whole: nn.Module, part: nn.Module) -> nn.Module:
     """Return a part whose parameters are those of the whole, with no name of its own between."""
     nn.share_scope(whole, part)
@@ -91,11 +96,8 @@ def within(whole: nn.Module, part: nn.Module) -> nn.Module:
 class Dropout(nn.Module):
     """Dropout per element, as in BERT, that does not depend on how examples are batched.
 
-    Flax's own draws one mask for the whole padded batch.
-
-    Attributes:
-      rate: Probability that an element is dropped.
-      axes: 'hidden' for arrays [B, T, ...], 'maps' for arrays [B, N, T, S].
+    Flax's own draws one mask for the whole padded batch. `axes` is 'hidden' for arrays [B, T, ...],
+    'maps' for arrays [B, N, T, S].
     """
 
     rate: float

@@ -105,12 +105,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
 
 
 def own_tokenizer(given: Any, config: BertConfig):
-    """Return a tokenizer that a user gives, as a fast tokenizer of `transformers`.
-
-    Raises:
-      TypeError: It is none of `transformers` or `tokenizers`.
-      ValueError: It lacks a special token, or has more tokens than the model.
-    """
+    """Return the tokenizer that a user gives as a fast one of `transformers`, if it fits."""
     import tokenizers
 
     if isinstance(given, tokenizers.Tokenizer):

@@ -82,8 +82,8 @@ def function_tokenizer(vocabulary: Vocabulary, split: Callable[[str], Sequence[s
 
     Args:
       vocabulary, special: As in `regex_tokenizer`.
-      split: A function of a text that returns its tokens, each as it stands in the text and in
-        their order. What it leaves out becomes [UNK], unless it is space.
+      split: A function that returns the tokens of a text, each as it stands there and in their
+        order. What it leaves out becomes [UNK], unless it is space.
 
     Raises:
       ValueError: As in `letter_tokenizer`; later, if the function returns what no text has.

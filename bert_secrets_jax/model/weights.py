@@ -236,10 +236,6 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
     So the same head reads both encoders. Where its weights are the embeddings of wordpieces (as in
     most models), they are the fine-tuned ones, too.
 
-    Args:
-      tuned: The fine-tuned model; its classifier is left out.
-      pretrained: The masked LM.
-
     Raises:
       ValueError: The second model is no masked LM, or the two have other layers or wordpieces.
     """
@@ -721,11 +717,7 @@ def _label_names(
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights, to compare with what their authors published.
 
-    The hub shows it for each large file. The files of weights have no checksum of their own.
-
-    Args:
-      name: A directory, or a name on the hub, as in `from_pretrained`.
-      revision: Branch, tag or commit on the hub.
+    The hub shows it for each large file. Arguments are those of `from_pretrained`.
 
     Raises:
       FileNotFoundError: There is no such checkpoint.
