@@ -18,9 +18,8 @@ from bert_secrets_jax.data.encoding import Batch
 def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray, ' E']:
     """Draw the donor of each example: another one, of the closest length that there is.
 
-    Among examples of one length, each lends its output once, and each other one is equally likely
-    to be the donor. An example that is alone with its length has a donor of the nearest length, or
-    of the two nearest ones if they are equally near; each of their examples is equally likely.
+    Among examples of one length, each lends its output once, and each other one is equally likely.
+    An example that is alone with its length has any donor of the one or two nearest lengths.
     """
     check_enough(len(lengths))
     rng = np.random.default_rng(seed)
@@ -56,12 +55,7 @@ def donor_tokens(
     [CLS] takes that of the donor's [CLS], and the last [SEP] that of the donor's last [SEP]. The
     other tokens take those of the donor's other tokens in order, from the first again where the
     donor is shorter; a donor without other tokens lends its last [SEP]. Padding takes from position
-    0, which has no effect.
-
-    Args:
-      lengths: The number of tokens of each example, [CLS] and [SEP] included; 0 in a filler row.
-      donor_lengths: The number of tokens of its donor.
-      width: The padded length of the examples.
+    0, which has no effect. Lengths count [CLS] and [SEP], and are 0 in a filler row.
     """
     places = np.arange(width)[None]
     last, donor_last = lengths[:, None] - 1, donor_lengths[:, None] - 1

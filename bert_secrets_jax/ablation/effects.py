@@ -23,10 +23,9 @@ ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A quantity that masks change.
+    """A quantity that masks change: the name of a metric, or 'loss'.
 
     Attributes:
-      name: The name of a metric, such as 'f1', or 'loss'.
       unit: The unit in which readers see it.
       scale: The number of these units in 1: a score of 1 has 100 points.
       digits: The decimals of a difference in this unit.

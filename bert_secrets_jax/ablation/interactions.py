@@ -22,12 +22,7 @@ def single_and_pair_masks(
 ) -> masks.Masks:
     """Return a mask per head, in the order of the heads, and then one per pair of them.
 
-    Args:
-      config: The config of the model.
-      heads: The heads, each once, as (layer, head) counted from 0; None takes all heads.
-
-    Raises:
-      ValueError: There are fewer than two heads, one is given twice, or the model does not have it.
+    Heads are (layer, head) counted from 0; None takes all. Errors are those of `masks.pairs`.
     """
     heads = masks.all_heads(config) if heads is None else heads
     alone = masks.disable(config, [[head] for head in heads])
@@ -46,14 +41,10 @@ def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
 def interactions(
     effects: Real[np.ndarray, 'M *values'], count: int
 ) -> Real[np.ndarray, 'P *values']:
-    """Return effect(a, b) - effect(a) - effect(b) of each pair [P, ...].
+    """Return effect(a, b) - effect(a) - effect(b) of each pair [P, ...] of `count` heads.
 
-    Args:
-      effects: [M, ...] The effect of each mask of `single_and_pair_masks`, of any shape.
-      count: The number of heads.
-
-    Raises:
-      ValueError: The number of effects is not the number of heads plus the number of pairs.
+    The effects [M, ...] are those of the masks of `single_and_pair_masks`, of any shape. ValueError
+    if their number is another one.
     """
     pairs = pairs_of(count)
     if len(effects) != count + len(pairs):

@@ -98,15 +98,11 @@ def score_statistics(counted: Counted, differences: PerMask, *, half: bool = Fal
     """Return how far the counts lie above hypothetical differences [M], in standard errors.
 
     The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
-    replaced by its tangent at the counts: the difference itself, plus the mean of the influences of
-    the kinds. The sample mean of difference + influence - hypothetical difference is divided by its
-    standard error under the distribution over all kinds that has the mean 0 and the greatest
-    likelihood. For accuracy, this is Tango's statistic. It is 0 where no score is defined, because
-    no example and no prediction is of class 1.
-
-    Args:
-      half: Whether to move the counts by half a changed prediction towards the hypothesis. This
-        correction for continuity keeps a test of a few counts to its level.
+    replaced by its tangent at the counts. The sample mean of it, less the hypothesis, is divided by
+    its standard error under the distribution over all kinds that has the mean 0 and the greatest
+    likelihood. For accuracy, this is Tango's statistic. It is 0 where no example and no prediction
+    is of class 1. `half` moves the counts by half a changed prediction towards the hypothesis: this
+    correction for continuity keeps a test of a few counts to its level.
     """
     return _statistics(counted, _tangent(counted), differences, half=half)
 
@@ -114,9 +110,7 @@ def score_statistics(counted: Counted, differences: PerMask, *, half: bool = Fal
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
     """Return the ends [M] of the intervals of the differences: those that the test does not refute.
 
-    Args:
-      counted: The counts.
-      below, above: The probabilities that a difference lies below and above its interval.
+    A difference lies below its interval with the probability `below`, and above it with `above`.
     """
     # Both ends at once: first all lower ones, then all upper ones.
     masks = len(counted.counts)

@@ -83,9 +83,8 @@ def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=No
 def open_layer(setting: Setting, params, hidden, scope, replacement=None):
     """Run the attention of a layer once for all masks that first differ in it.
 
-    Returns:
-      The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
-        that comes from disabling each head.
+    Returns the residual stream [B, T, D] after the intact attention, and the change of it [N, B, T,
+    D] that comes from disabling each head.
     """
     context, value = _contexts(setting, params, hidden, scope)
     baseline = _baseline(setting, value, scope, replacement)
@@ -102,9 +101,7 @@ def open_layer(setting: Setting, params, hidden, scope, replacement=None):
 def close_layer(setting: Setting, params, residual, changes, heads, amounts):
     """Return the output [B * M, T, D] of an opened layer under M masks.
 
-    Args:
-      heads: [M, J] The heads that each mask changes.
-      amounts: [M, J] 1 minus the mask of each; 0 where a mask changes fewer than J heads.
+    Each mask changes `heads` [M, J] by `amounts`, 1 minus itself; 0 fills up masks of fewer heads.
     """
     change = jnp.einsum(
         'MJ,MJBTD->BMTD',
@@ -208,10 +205,7 @@ def read_all(setting: Setting, classifier, hidden, attention_mask):
 def read_words(setting: Setting, classifier, embedding, hidden, places, words):
     """Return the sum [Z, 1] of the log-probabilities that a masked LM gives to hidden wordpieces.
 
-    Args:
-      embedding: [V, E] The embeddings of the wordpieces.
-      places: [B, K] The positions of the hidden wordpieces.
-      words: [B, K] These wordpieces; -1 where there are fewer than K.
+    The `words` [B, K] at `places` [B, K] are -1 where there are fewer than K.
     """
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)

@@ -104,9 +104,8 @@ def losses_of_texts(
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Return the loss of each text [M, E], and the number of its hidden wordpieces [E].
 
-    Args:
-      likely: [M, R] The sum of the log-probabilities of the hidden wordpieces of each row.
-      masked: The texts, which have several rows where wordpieces are hidden one at a time.
+    `likely` [M, R] are sums of log-probabilities of rows. A text has several rows where wordpieces
+    are hidden one at a time.
     """
     count = int(masked.text.max()) + 1
     losses = np.zeros((len(likely), count))
@@ -132,12 +131,7 @@ def check_masked_lm(*models: Pretrained) -> None:
 def _largest_t(
     linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], seed: int
 ) -> Float[np.ndarray, ' R']:
-    """Return the largest |t| among all masks in each resample of texts, where none has an effect.
-
-    Args:
-      linear: [M, E] The change of each text less what the mean change makes of it.
-      share: [E] The number of hidden wordpieces of each text, 1 on average.
-    """
+    """Return the largest |t| among all masks in each resample of texts, if none has an effect."""
     count = len(share)
     rng = np.random.default_rng(seed)
     largest = []
@@ -180,11 +174,8 @@ def assess_losses(
     loss are skewed. Over fewer than `FEW` texts, intervals cover a little less than 95 %.
 
     Args:
-      losses: [M, E] The loss of each text under each mask, added up over hidden wordpieces.
-      intact: [E] That of the intact model.
+      losses, intact: [M, E] and [E] The losses of each text, added up over hidden wordpieces.
       hidden: [E] The number of hidden wordpieces of each text; ones for another mean over texts.
-      outcome: The quantity, if it is not the loss of a masked LM.
-      sample_of: The things that the texts are, such as 'examples'.
 
     Raises:
       ValueError: There are fewer than two texts.

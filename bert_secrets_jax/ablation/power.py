@@ -46,11 +46,10 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
     and, besides these, makes some right predictions wrong, those of every class alike. The test
-    compares the sum of the effects of all changes with the spread that it has if each change may as
-    well be the other way round (swaps, as in `significance.randomization_test`; for accuracy, that
-    is McNemar's test). Sums are taken as normal. The first loss is expected to reach the level, the
-    second is found with the probability `power`. They are NaN where not even a mask without a right
-    prediction is.
+    compares the sum of all effects with its spread if each change may as well be the other way
+    round (swaps, as in `significance.randomization_test`). Sums are taken as normal. The first loss
+    is expected to reach the level, the second is found with the probability `power`. They are NaN
+    where not even a mask without a right prediction is.
     """
     examples = counted.counts.sum(axis=1)
     whole, _ = counted.confusions
@@ -104,14 +103,9 @@ def smallest_effects_on_correlation(
     """Return the same for a correlation; NaN where that of the intact model is too small.
 
     The loss is that of a mask which scatters as much about the intact model as the one in question,
-    and adds noise of its own to the predictions. If the noise lowers the correlation from S to S -
-    d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance of the difference (to first
-    order).
-
-    Args:
-      errors: [M] The standard error of each mask's difference.
-      score: The correlation of the intact model.
-      examples: The number of examples E.
+    by its standard error, and adds noise of its own to the predictions. If that lowers the
+    correlation from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance
+    of the difference (to first order).
     """
     most = np.full(len(errors), max(score, 0.0))
 

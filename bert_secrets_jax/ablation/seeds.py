@@ -76,11 +76,9 @@ class Variance:
     def least_significant(self, p_value: float | PerMask) -> PerMask:
         """Return the size of a mean [M] that has a two-sided p-value.
 
-        Each part has Student's quantile with its own degrees of freedom. Satterthwaite's would be
-        estimated, and at the small levels that a correction for many masks needs, a part that is
-        small by chance is significant too often: of simulated families of 144 masks without any
-        effect, 22 % instead of 5 % at 5 seeds. This test finds somewhat less than an uncorrected
-        interval does.
+        Each part has Student's quantile with its own degrees of freedom. Satterthwaite's are
+        estimated, and too many at small levels: of simulated families of 144 masks without any
+        effect at 5 seeds, 22 % instead of 5 % would have a significant one.
         """
         seeds, examples = (
             scipy.stats.t.isf(np.asarray(p_value) / 2, max(count - 1, 1)) ** 2
@@ -107,15 +105,13 @@ def assess_seeds(
 ) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
 
-    Where a score is undefined in one seed, the mask has NaN. P-values are those of a zero mean over
-    seeds and examples (`Variance.p_values`). Both corrections for all masks have to be significant:
-    Holm's, since the examples are a sample, and that by flips of seeds, since it asks for no normal
-    distribution. `critical` is for a mask that is the only one with an effect.
+    Where a score is undefined in one seed, the mask has NaN. Both corrections for all masks have to
+    be significant: Holm's, since the examples are a sample, and that by flips of seeds, since it
+    asks for no normal distribution. `critical` is for a mask that is the only one with an effect.
 
     Args:
       alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
-      predictions: [S, M, E] The predictions of each seed's model under each mask.
-      intact: [S, E] The predictions of each seed's model as it is.
+      predictions, intact: [S, M, E] and [S, E] Those of each seed's model, masked and as it is.
       labels: [E] The true labels.
       seed: The seed of the flips of signs, which are random for more than 12 seeds only.
     """
@@ -198,7 +194,7 @@ def per_example(
 
     It is the score plus E - 1 times the loss without the example, compared with leaving out any
     other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0. It is
-    NaN for a model whose correlation is undefined; a score of classes that is 0 / 0 is 0.
+    NaN for a model whose correlation is undefined.
     """
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
@@ -225,10 +221,8 @@ def per_example(
 def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Variance:
     """Estimate the variance of the means of values [S, M, E] over seeds and examples.
 
-    Args:
-      counts: Whether the values count examples on which predictions changed, as those of accuracy
-        and F1 do. Where next to none changed, their variance is next to nothing by chance; so half
-        a change is added, in all seeds as far as seeds change the same examples.
+    With `counts`, values count examples on which predictions changed. Where next to none changed,
+    their variance is next to nothing by chance; so half a change is added.
     """
     seeds, _, examples = values.shape
     if seeds < 2 or examples < 2:
@@ -268,9 +262,8 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
 def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
     """Estimate the variance of means [S, M] over seeds, of which only their errors are known.
 
-    How far seeds share the effects of examples is unknown then. At worst they share all of it,
-    which is assumed, so that intervals are rather too wide. With one seed, it is that over
-    examples. `errors` [S, M] are standard errors over examples, at least two.
+    How far seeds share the effects of examples is unknown then. It is assumed that they share all
+    of it, so that intervals are rather too wide. With one seed, it is that over examples.
     """
     seeds = len(means)
     of_examples = np.square(errors).mean(axis=0)
@@ -285,10 +278,9 @@ def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
 def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
     """Return p-values [M] of zero means over seeds, adjusted for M tests by flipping signs.
 
-    If a mask has no effect over all fine-tunings, on these examples, its effect in a fine-tuning is
-    as likely positive as negative. So the signs of whole seeds may be flipped; the greatest |t|
-    among all masks tells how great the strongest of many becomes by chance. All 2^S flips are made
-    for up to 12 seeds. A mask with a NaN has a p-value of NaN.
+    A mask without any effect on these examples is as likely to help a fine-tuning as to harm it, so
+    the signs of whole seeds may be flipped: all 2^S ways for up to 12 seeds. The greatest |t| among
+    all masks is compared. A mask with a NaN has a p-value of NaN.
     """
     known = np.isfinite(effects).all(axis=0)
     found = np.full(effects.shape[1], np.nan)
@@ -299,10 +291,7 @@ def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
 
 
 def least_p(seeds: int) -> float:
-    """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is.
-
-    Above 12 seeds, flips are random, and their number sets the limit.
-    """
+    """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is."""
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
 
 

@@ -54,13 +54,7 @@ class SelectedGain:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers of all models to one set of examples.
-
-    Attributes:
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-    """
+    """The predictions [M, E] of all models, those [E] of the intact one, and true labels [E]."""
 
     predictions: Predictions
     baseline: PerExample
@@ -149,8 +143,8 @@ def selected_gain(
 def tails(masks: int) -> tuple[float, float]:
     """Return the probabilities that the best mask's true gain is below and above its interval.
 
-    That the interval lies too high is corrected for all masks, that it lies too low needs no
-    correction. Where one mask is by far the best, the sum of both is 5 %.
+    Only that the interval lies too high is corrected for all masks. Where one mask is by far the
+    best, the sum of both is 5 %.
     """
     return LEVEL / (masks + 1), LEVEL * masks / (masks + 1)
 

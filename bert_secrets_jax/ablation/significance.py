@@ -312,12 +312,10 @@ def _in_own_units(metric, pair) -> np.ndarray:
 
 
 def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
-    """Return the differences [R] between mask and baseline after swaps.
+    """Return the differences [R] between mask and baseline [2, E] after swaps.
 
-    Args:
-      pair: [2, E] Predictions of mask and baseline.
-      swaps: [R, number of examples where the two differ] Which of these each round swaps, as
-        booleans for Spearman's and as 0.0 or 1.0 for other metrics.
+    Each round says by booleans, or by 0.0 and 1.0 but for Spearman's, which differing ones it
+    swaps.
     """
     differs = pair[0] != pair[1]
     if metric == 'spearman':

@@ -53,16 +53,14 @@ class Faithfulness:
     """The findings of the test, text by text.
 
     Attributes:
-      methods: The names of the methods.
-      shares: [P] The shares of tokens that are deleted or kept.
       tokens: [E] The number of tokens that can be deleted.
       rank: [M, E] Rank correlation over tokens of the size of the score with that of the effect of
         deleting the token; 0 where the scores rank nothing, NaN where the effects do not, or there
         are fewer than three tokens.
       signed: [M, E] The same of both with their signs; NaN of methods without.
-      comprehensiveness: [M, P, E] The fall of the predicted class's probability without the best
-        tokens; in a regression, the size of the change. NaN if no token can be deleted.
-      sufficiency: [M, P, E] The same with the best tokens alone.
+      comprehensiveness, sufficiency: [M, P, E] The fall of the predicted class's probability
+        without the best tokens, and with them alone; in a regression, the size of the change. NaN
+        if no token can be deleted.
       effects: [T] for each text, what deleting each token takes from the logit of the predicted
         class less the mean of the others; 0 for [CLS] and [SEP].
     """
@@ -100,19 +98,8 @@ def faithfulness(
     """Test whether scores of tokens say what the model does without these tokens.
 
     It takes a pass for each token, and up to two for each method and share; what several methods
-    ask for is computed once.
-
-    Args:
-      pretrained: The model, with a classifier of texts or a regression.
-      encoded: The tokenised texts.
-      scores: Their scores by the methods.
-      shares: The shares of tokens that are deleted or kept, above 0 and below 1, each once; of each
-        text, the number of tokens is rounded up.
-      seed: The seed by which tokens with the same score are put in order.
-      compute: How it is computed.
-
-    Raises:
-      ValueError: A share is out of range or comes twice, or there is none.
+    ask for is computed once. The shares of tokens that are deleted or kept are rounded up to whole
+    tokens. Tokens with the same score are put in a random order.
     """
     check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
@@ -255,9 +242,8 @@ def kept_tokens(
 ) -> Encoded:
     """Return texts [V] with some of their tokens, which move up and keep their segment.
 
-    Args:
-      text: [V] The text of each variant.
-      kept: [V, T] Which of its tokens are left; the first is, at least.
+    `text` [V] says which text each is of, and `kept` [V, T] which tokens are left, the first
+    always.
     """
     # Those that are left first, in their order.
     order = np.argsort(~kept, axis=1, kind='stable')
@@ -280,8 +266,7 @@ class Compared:
     Attributes:
       texts: The number of texts that the measure applies to.
       mean, low, high: [M] The mean of each method, with its 95 % interval over texts.
-      beyond: By the name of a rival, how much the mean of each other method is above the rival's;
-        corrected p-values are for all of them.
+      beyond: By the name of a rival, how much the mean of each other method is above the rival's.
       best: The method with the best mean.
       tied: The methods that cannot be told from the best by paired t-tests of all pairs (Holm).
     """
@@ -306,16 +291,9 @@ def compare(
 ) -> Compared:
     """Compare methods by a measure, with paired intervals and tests over texts.
 
-    Args:
-      methods: The names of the methods.
-      values: [M, E] The measure of each text; NaN, for all methods, where it does not apply.
-      rivals: The methods that all others are compared with; those that are not there are left out.
-      more_is_better: Whether the greatest mean is the best.
-      limit: The greatest size that the measure can have, beyond which no interval goes.
-      seed: The seed of the bootstrap that corrects for several methods.
-
-    Raises:
-      ValueError: The measure applies to fewer than two texts.
+    The values [M, E] are NaN, for all methods, where the measure does not apply; it has to apply to
+    two texts or more (ValueError). All methods are compared with those `rivals` that are there. No
+    interval goes beyond `limit`, the greatest size that the measure can have.
     """
     values = values[:, ~np.isnan(values).any(axis=0)]
     count = values.shape[1]

@@ -44,16 +44,8 @@ OfLayer = Callable[[Mapping[str, Any], Attended], Any]
 def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output: BertOutput) -> Any:
     """Make something of the attention of each layer, and hold only one layer's `moved` at a time.
 
-    Args:
-      of_layer: A function of the parameters of a layer and of its `Attended`. It returns an array
-        [B, ...] or a tree of them.
-      output: The output of the model on a batch, without a mask over heads.
-
-    Returns:
-      The same arrays with an axis of layers behind the examples, [B, L, ...].
-
-    Raises:
-      ValueError: Heads were removed from the model.
+    `of_layer` takes the parameters of a layer and its `Attended`, and returns a tree of arrays [B,
+    ...]; these come as [B, L, ...]. The output is of a batch, without a mask over heads.
     """
     config = bert.config
     check_has_all_heads(config)

@@ -34,12 +34,10 @@ def value_zeroing(
 ) -> Float[Array, 'B L T S']:
     """Return how far each token of a layer's output turns when the values of a token become zero.
 
-    That is 1 - cos of the angle between the outputs of the layer at i with all values, and with the
-    value of token j zero in all heads, as a share of the row (Mohebbi et al. 2023, "Quantifying
-    Context Mixing in Transformers"). As in the published code, the bias is part of the value.
-
-    It takes as long as about a forward pass for each token; memory does not grow with them.
-    `output` is that of the model on a batch, without a mask over heads.
+    That is 1 - cos of the angle between the outputs of the layer at i with all values and without
+    that of token j in any head, as a share of the row (Mohebbi et al. 2023, "Quantifying Context
+    Mixing in Transformers"). As in the published code, the bias is part of the value. It takes as
+    long as about a forward pass for each token; memory does not grow with them.
     """
     return _in_each_layer(_without_values, bert, params, output, attention_mask)
 

@@ -40,16 +40,11 @@ def pair_norms(
 ) -> Float[Array, 'B T S']:
     """Return the norm of what each token gets from each token through all heads together.
 
-    That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)||, with the last term if `residual`
-    (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers into Analysis
-    of Masked Language Models"). The squares come from the inner products of the vectors of all
-    pairs of heads, [B, S, N, N]: the vectors of all pairs of tokens, [B, T, S, D], never exist.
-    Where those of several heads all but cancel, rounding leaves about a thousandth of their length.
-
-    Args:
-      attended: The attention of a layer.
-      linear: The map L that the vectors go through, such as `norm_map(...)`.
-      residual: Whether what a token keeps on the residual stream counts as coming from itself.
+    That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)|| with a linear map L, and the last term if
+    `residual` (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers
+    into Analysis of Masked Language Models"). The squares come from the inner products of all pairs
+    of heads, [B, S, N, N]: vectors of pairs of tokens, [B, T, S, D], never exist. Where those of
+    several heads all but cancel, rounding leaves about a thousandth of their length.
     """
     vectors = linear(attended.moved)
     inner = product('BSND,BSMD->BSNM', vectors, vectors)
@@ -80,17 +75,11 @@ def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[A
     itself (preserved), the ratio is ||context|| / (||context|| + ||preserved||) (Kobayashi et al.
     2021). With the residual, what stays on the residual stream is preserved, too; by weights, it
     weighs as much as all attention (Abnar and Zuidema 2020). With LayerNorm, both vectors go
-    through the LayerNorm after attention; the standard deviation that it divides by is the same
-    for both. Where LayerNorm stands before attention, f contains it already, and the last way is
-    the same as the one before.
+    through the one after attention; where it stands before attention, f contains it already, and
+    the last way is the same as the one before.
 
     As in the published code, weights are averaged over heads, the bias of values is part of f, and
     the biases that no token brings, of the output projection and of LayerNorm, count for neither.
-
-    Args:
-      bert: The model.
-      params: The parameters of the layer.
-      attended: Its attention.
     """
     own = _own(attended)
     context = attended.given.sum(axis=2) - own

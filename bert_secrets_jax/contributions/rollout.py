@@ -47,15 +47,11 @@ def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
 def flow(
     matrices: Float[np.ndarray, 'L T T'], read: Float[np.ndarray, ' T']
 ) -> Float[np.ndarray, ' T']:
-    """Return the maximum flow from what is read at the top to each input token.
+    """Return the maximum flow from what is read at the top to each input token of one example.
 
     Every token of every layer is a node, and token i of a layer is joined to token j of the layer
     below by a pipe of the capacity that the matrix of the layer has at i and j. Each input token
-    alone is the sink once, so that the flows need not add up to 1.
-
-    Args:
-      matrices: The matrices of one example without padding, such as `attention_graph` gives.
-      read: How much of each token at the top is read: the capacities of the pipes from the source.
+    alone is the sink once, so that the flows need not add up to 1. There is no padding.
     """
     layers, length, _ = matrices.shape
     # Node 0 is the source; then come the tokens from the top down.

@@ -46,9 +46,7 @@ class Scope:
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
     """Return which keys each query may attend to, with T = 1 where that is the same for all.
 
-    Args:
-      attention_mask: 1 on real tokens, 0 on padding.
-      reach: The greatest distance of a key in a local layer; None sees the whole text.
+    `reach` is the greatest distance of a key in a local layer; None sees the whole text.
     """
     real = attention_mask[:, None, None, :].astype(bool)
     if reach is None:
@@ -106,14 +104,8 @@ def attention_probabilities(
 ) -> Float[Array, 'B N T S']:
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
-    Args:
-      query, key: Those of each head; queries are of all tokens or of the first ones.
-      scope: Which keys count, and what positions do. An invisible key gets exactly 0.
-      precision: Precision of the matrix product, as in `jax.numpy.einsum`.
-
-    Returns:
-      The maps, whose rows sum to 1. A row without any visible key (in a filler example) is uniform
-        rather than NaN.
+    Queries are of all tokens or of the first ones. An invisible key gets exactly 0. The rows of the
+    maps sum to 1; one without any visible key (in a filler example) is uniform rather than NaN.
     """
     if scope.angles is not None:
         query = rotate(query, scope.angles[: query.shape[1]])
@@ -161,13 +153,10 @@ def disable_heads(
 ) -> Float[Array, 'B N T S']:
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
-    Args:
-      probabilities: Learned maps, after softmax and before dropout.
-      head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate. The
-        result is differentiable in it.
-      scope: The tokens that the layer may see.
-      baseline: 'uniform' is the paper's way: every visible token gets 1/length, so that information
-        still flows. 'zero' removes the head's contribution (Michel et al. 2019, Voita et al. 2019).
+    A mask of 1 keeps a head and 0 replaces it, both exactly; fractions interpolate, and the result
+    is differentiable in it. With the baseline 'uniform', the paper's way, every visible token gets
+    1/length, so that information still flows. 'zero' removes the head's contribution (Michel et al.
+    2019, Voita et al. 2019). Maps are those after softmax and before dropout.
 
     Raises:
       ValueError: The baseline is none of `MAP_BASELINES`.

@@ -105,14 +105,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     """Turn `config.json` into arguments of `BertConfig`, refusing what we do not implement.
 
     Pooler and classifier are not among them: the weights show whether the model has them.
-
-    Args:
-      values: The parsed JSON object.
-      ignore: Names of further keys to disregard.
-
-    Raises:
-      ValueError: Keys are missing, unknown, or have a value that changes the arithmetic; the
-        message names them all.
+    ValueError names all keys that are missing, unknown, or have a value that changes the
+    arithmetic; `ignore` names further keys to disregard.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
     if not isinstance(model_type, str) or model_type not in FAMILIES:
@@ -191,9 +185,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the heads that each layer has lost; () if none has.
 
-    Args:
-      value: A JSON object from numbers of layers of the file to lists of heads.
-      groups: The layer of the file that each layer is (ALBERT uses them several times).
+    The value is a JSON object from numbers of layers of the file to lists of heads. `groups` has
+    the layer of the file that each layer is.
     """
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(

@@ -233,11 +233,9 @@ class RestOfLayer(nn.Module):
     def __call__(
         self, residual: Float[Array, '*rows D'], dropout: Callable[[Any], Any] | None = None
     ) -> Float[Array, '*rows D']:
-        """Return the output of the layer.
+        """Return the output of the layer, from its input plus the output of its attention.
 
-        Args:
-          residual: Input of the layer plus output of its attention, before any LayerNorm.
-          dropout: Function that drops elements of the feed-forward output; None drops nothing.
+        `dropout` drops elements of the feed-forward output; None drops nothing.
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:

@@ -137,10 +137,8 @@ class Head(nn.Module):
     ) -> Headed:
         """Return the logits, and what they are made from.
 
-        Args:
-          hidden: Output of the last layer, [B, T, D]; without a mask, that at [CLS] or at the
-            tokens that a masked LM is asked about.
-          embedding: Embeddings of the wordpieces, which a masked LM needs.
+        `hidden` is [B, T, D]; without a mask, that at [CLS] or where a masked LM is asked. A masked
+        LM needs the `embedding` of the wordpieces.
         """
         config, family = self.config, self.config.family
         rate = config.classifier_dropout

@@ -39,13 +39,9 @@ def locate(
 ) -> pathlib.Path:
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
-    Without network this takes seconds: the hub is asked once.
-
-    Args:
-      name: A directory, a name on the hub, or 'all-MiniLM-L6-v2' of the `quickstart` extra.
-      revision: Branch, tag or commit on the hub.
-      check: A function of the folder with all small files, called before weights are downloaded
-        from the hub. What it raises is raised, and spares the download.
+    `check` is a function of the folder with all small files, called before weights are downloaded
+    from the hub: what it raises spares the download. Without network this takes seconds, since the
+    hub is asked once.
 
     Raises:
       FileNotFoundError: There is nothing of that name here, in the cache, or on the hub.

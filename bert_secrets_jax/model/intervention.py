@@ -61,13 +61,7 @@ def intervention_on(
 ) -> Intervention:
     """Check the arguments of `Bert` that change heads, and move layers to the first axis.
 
-    Args:
-      batch, length: The number of examples and of tokens.
-      head_mask, baseline, replacement, map_change: As in `Bert`, with the examples first.
-
-    Raises:
-      ValueError: An array does not fit the model or the inputs, or the replacement does not go with
-        the baseline.
+    ValueError if an array does not fit the model or the inputs, or the replacement the baseline.
     """
     layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.head_size
     attention.check_baseline(baseline)

@@ -30,8 +30,7 @@ _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
     """Return the fast tokenizer of a checkpoint; None if it has none, which is told.
 
-    Raises:
-      ValueError: Its files are damaged, it is of an unknown kind, or it does not fit the model.
+    ValueError if its files are damaged, it is of an unknown kind, or it does not fit the model.
     """
     if not any(
         # A link to nothing is a fault of the file, which its reader will name.

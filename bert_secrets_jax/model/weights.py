@@ -300,15 +300,8 @@ def params_from_tensors(
 ) -> dict[str, Any]:
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
-    Args:
-      tensors: Arrays by name. Each must have a place, and each place its array.
-      initial: Parameters of the wanted structure, for their shapes and for the `fresh` modules.
-      fresh: Top-level modules to take from `initial`, such as 'pooler' and 'classifier'.
-      source: Name of the checkpoint in errors.
-
-    Raises:
-      ValueError: Tensors are missing, unexpected or misshapen, are not floating-point, or hold NaN
-        or infinity; the message lists them all.
+    Modules that are `fresh`, and all shapes, are those of `initial`. ValueError lists all tensors
+    that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
