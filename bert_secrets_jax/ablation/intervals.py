@@ -94,7 +94,13 @@ def count(
     return Counted(metric, counts.astype(np.float64), kinds, classes)
 
 
-def score_statistics(counted: Counted, differences: PerMask, *, half: bool = False) -> PerMask:
+def score_statistics(
+    counted: Counted,
+    differences: PerMask,
+    *,
+    half: bool = False,
+    tangent: '_Tangent | None' = None,
+) -> PerMask:
     """Return how far the counts lie above hypothetical differences [M], in standard errors.
 
     The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
@@ -102,9 +108,39 @@ def score_statistics(counted: Counted, differences: PerMask, *, half: bool = Fal
     its standard error under the distribution over all kinds that has the mean 0 and the greatest
     likelihood. For accuracy, this is Tango's statistic. It is 0 where no example and no prediction
     is of class 1. `half` moves the counts by half a changed prediction towards the hypothesis: this
-    correction for continuity keeps a test of a few counts to its level.
+    correction for continuity keeps a test of a few counts to its level. Several differences may
+    share a `tangent`.
     """
-    return _statistics(counted, _tangent(counted), differences, half=half)
+    examples = counted.counts.sum(axis=1)
+    shares = counted.counts / examples[:, None]
+    tangent = tangent or _tangent(counted)
+    ahead = tangent.difference - differences
+    values = tangent.influences + ahead[:, None]
+    greatest, least = tangent.greatest + ahead, tangent.least + ahead
+    # The greatest likelihood under the constraint divides each share by 1 + tilt * value; the right
+    # tilt makes the mean 0. Bounds keep all shares positive. Where even these leave a mean, a kind
+    # that never occurred takes what is missing from 1.
+    possible = (greatest > 0) & (least < 0)
+    low = -1 / np.where(possible, greatest, 1)
+    high = -1 / np.where(possible, least, -1)
+    for _ in range(_HALVINGS):
+        tilt = (low + high) / 2
+        tilted = shares / np.maximum(1 + tilt[:, None] * values, _TINY)
+        above = (tilted * values).sum(axis=1) > 0
+        low, high = np.where(above, tilt, low), np.where(above, high, tilt)
+    extreme = np.where(tilt < 0, greatest, least)
+    missing = np.maximum(1 - tilted.sum(axis=1), 0)
+    variance = (tilted * values**2).sum(axis=1) + missing * extreme**2
+    mean = (shares * values).sum(axis=1)
+    if half:
+        step = np.maximum(tangent.greatest_changed + ahead, -tangent.least_changed - ahead)
+        step = step / 2 / examples
+        mean = np.sign(mean) * np.maximum(np.abs(mean) - step, 0)
+    possible &= variance > 0
+    found = mean * np.sqrt(examples / np.where(possible, variance, 1))
+    # Without any influence, no score is defined.
+    impossible = np.where(tangent.greatest > tangent.least, np.sign(mean) * _IMPOSSIBLE, 0)
+    return np.where(possible, found, impossible)
 
 
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
@@ -119,7 +155,7 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
     limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
     furthest = 2.0 if counted.metric == 'matthews' else 1.0
     inside, _ = bisected(
-        lambda middle: np.abs(_statistics(twice, tangent, middle)) > limits,
+        lambda middle: np.abs(score_statistics(twice, middle, tangent=tangent)) > limits,
         tangent.difference,
         np.repeat([-furthest, furthest], masks),
         _HALVINGS,
@@ -177,36 +213,3 @@ def _tangent(counted: Counted) -> _Tangent:
         least_changed=least_changed.min(axis=0),
         greatest_changed=greatest_changed.max(axis=0),
     )
-
-
-def _statistics(counted: Counted, tangent: _Tangent, differences: PerMask, *, half: bool = False):
-    """Return what `score_statistics` returns, from a tangent that several differences share."""
-    examples = counted.counts.sum(axis=1)
-    shares = counted.counts / examples[:, None]
-    ahead = tangent.difference - differences
-    values = tangent.influences + ahead[:, None]
-    greatest, least = tangent.greatest + ahead, tangent.least + ahead
-    # The greatest likelihood under the constraint divides each share by 1 + tilt * value; the right
-    # tilt makes the mean 0. Bounds keep all shares positive. Where even these leave a mean, a kind
-    # that never occurred takes what is missing from 1.
-    possible = (greatest > 0) & (least < 0)
-    low = -1 / np.where(possible, greatest, 1)
-    high = -1 / np.where(possible, least, -1)
-    for _ in range(_HALVINGS):
-        tilt = (low + high) / 2
-        tilted = shares / np.maximum(1 + tilt[:, None] * values, _TINY)
-        above = (tilted * values).sum(axis=1) > 0
-        low, high = np.where(above, tilt, low), np.where(above, high, tilt)
-    extreme = np.where(tilt < 0, greatest, least)
-    missing = np.maximum(1 - tilted.sum(axis=1), 0)
-    variance = (tilted * values**2).sum(axis=1) + missing * extreme**2
-    mean = (shares * values).sum(axis=1)
-    if half:
-        step = np.maximum(tangent.greatest_changed + ahead, -tangent.least_changed - ahead)
-        step = step / 2 / examples
-        mean = np.sign(mean) * np.maximum(np.abs(mean) - step, 0)
-    possible &= variance > 0
-    found = mean * np.sqrt(examples / np.where(possible, variance, 1))
-    # Without any influence, no score is defined.
-    impossible = np.where(tangent.greatest > tangent.least, np.sign(mean) * _IMPOSSIBLE, 0)
-    return np.where(possible, found, impossible)

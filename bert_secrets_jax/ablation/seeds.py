@@ -18,7 +18,6 @@ effect; 92 % where the effects of seeds are strongly skewed.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -126,15 +125,10 @@ def assess_seeds(
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
-        parts.append(crossed_variance(values, counts=metric != 'pearson'))
-    variance = Variance(
-        *(
-            np.concatenate([getattr(each, name) for each in parts])
-            for name in ('of_seeds', 'of_examples', 'degrees')
-        ),
-        seeds=seeds,
-        examples=len(labels),
-    )
+        found = crossed_variance(values, counts=metric != 'pearson')
+        parts.append((found.of_seeds, found.of_examples, found.degrees))
+    joined = map(np.concatenate, zip(*parts, strict=True))
+    variance = Variance(*joined, seeds=seeds, examples=len(labels))
     mean = effects.mean(axis=0)
     half = variance.half_width
     p_value = variance.p_values(mean)
@@ -213,7 +207,7 @@ def per_example(
             metric, [whole - each for whole, each in zip(sums, features, strict=True)]
         )
     else:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+        raise _unknown(metric)
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 
@@ -225,10 +219,7 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     their variance is next to nothing by chance; so half a change is added.
     """
     seeds, _, examples = values.shape
-    if seeds < 2 or examples < 2:
-        raise ValueError(
-            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
-        )
+    _check_enough(seeds, examples)
     means = values.mean(axis=2)
     rest = values - means[..., None]
     # Sums of squares over all seeds and examples: what seeds share, and all.
@@ -298,13 +289,8 @@ def least_p(seeds: int) -> float:
 def agreement(effects: OfSeeds) -> Agreement:
     """Return how well two seeds agree on the effects of masks; one with a NaN is left out."""
     effects = effects[:, np.isfinite(effects).all(axis=0)]
-    return Agreement(
-        *(
-            number
-            for statistic in (_rank_correlation, _icc1, _icc3)
-            for number in _with_jackknife(statistic, effects)
-        )
-    )
+    statistics = (_rank_correlation, _icc1, _icc3)
+    return Agreement(*(each for one in statistics for each in _with_jackknife(one, effects)))
 
 
 def _rank_correlation(effects: np.ndarray) -> float:
@@ -318,22 +304,19 @@ def _rank_correlation(effects: np.ndarray) -> float:
 
 
 def _icc1(effects: np.ndarray) -> float:
-    seeds = len(effects)
-    between = seeds * effects.mean(axis=0).var(ddof=1)
-    within = effects.var(axis=0, ddof=1).mean()
-    return _intraclass(between, within, seeds)
+    return _intraclass(effects, effects.var(axis=0, ddof=1).mean())
 
 
 def _icc3(effects: np.ndarray) -> float:
-    seeds, masks = effects.shape
-    between = seeds * effects.mean(axis=0).var(ddof=1)
+    masks = effects.shape[1]
     # Without the means of the seeds, S - 1 further degrees of freedom are gone.
     rest = effects - effects.mean(axis=1, keepdims=True)
-    within = rest.var(axis=0, ddof=1).mean() * masks / (masks - 1)
-    return _intraclass(between, within, seeds)
+    return _intraclass(effects, rest.var(axis=0, ddof=1).mean() * masks / (masks - 1))
 
 
-def _intraclass(between: float, within: float, seeds: int) -> float:
+def _intraclass(effects: np.ndarray, within: float) -> float:
+    seeds = len(effects)
+    between = seeds * effects.mean(axis=0).var(ddof=1)
     whole = between + (seeds - 1) * within
     return float((between - within) / whole) if whole > 0 else np.nan
 
@@ -359,14 +342,23 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     centred = values - values.mean(axis=-1, keepdims=True, dtype=np.float64)
     scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True))
     flat = scale <= 1e-12 * np.abs(values).max(axis=-1, keepdims=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)
-        return centred / np.where(flat, np.nan, scale)
+    return centred / np.where(flat, np.nan, scale)
+
+
+def _unknown(metric: str) -> ValueError:
+    return ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+
+
+def _check_enough(seeds: int, examples: int) -> None:
+    if seeds < 2 or examples < 2:
+        raise ValueError(
+            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
+        )
 
 
 def _check(metric, predictions, intact, labels) -> None:
     if metric not in METRICS:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+        raise _unknown(metric)
     seeds, examples = intact.shape
     if predictions.ndim != 3 or predictions.shape[::2] != intact.shape:
         raise ValueError(
@@ -375,9 +367,6 @@ def _check(metric, predictions, intact, labels) -> None:
         )
     if labels.shape != (examples,):
         raise ValueError(f'Labels must be [{examples}], got {list(labels.shape)}.')
-    if seeds < 2 or examples < 2:
-        raise ValueError(
-            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
-        )
+    _check_enough(seeds, examples)
     if not all(np.isfinite(each).all() for each in (predictions, intact, labels)):
         raise ValueError('Some predictions or labels are not finite.')

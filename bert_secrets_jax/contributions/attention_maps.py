@@ -96,13 +96,8 @@ def attention_maps(
     scored = None
     if methods:
         check_classifies(pretrained)
-        scored = scores_of(
-            pretrained,
-            encoded,
-            methods=methods,
-            seed=0,
-            compute=Compute(max_length=max_length),
-        )
+        compute = Compute(max_length=max_length)
+        scored = scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
     found = []
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
     for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
@@ -131,7 +126,5 @@ def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:
     if len(logits) > 1:
         share = scipy.special.softmax(logits)[top]
         prediction = f'{pretrained.config.label_names[top]} ({share:.2f})'
-    scores = {
-        method: np.asarray(values[example], np.float32) for method, values in scored.scores.items()
-    }
-    return {'scores': scores, 'prediction': prediction}
+    of_example = {name: each[example].astype(np.float32) for name, each in scored.scores.items()}
+    return {'scores': of_example, 'prediction': prediction}

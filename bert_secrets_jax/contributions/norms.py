@@ -65,7 +65,12 @@ def norm_map(params: Mapping[str, Any]) -> Linear:
     LayerNorm divides by the standard deviation of the whole sum that it is given, one number for
     each token, and adds beta. Up to these, it is this map of each summand (Kobayashi et al. 2021).
     """
-    return lambda x: (x - x.mean(axis=-1, keepdims=True)) * _aligned(params['scale'], x)
+
+    def linear(x):
+        scale = params['scale'].reshape(*[1] * (x.ndim - 1), -1)
+        return (x - x.mean(axis=-1, keepdims=True)) * scale
+
+    return linear
 
 
 def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[Array, 'B T 5']:
@@ -188,7 +193,3 @@ def _share(context: Float[Array, 'B T D'], preserved: Float[Array, 'B T D']):
     first, second = (jnp.linalg.norm(each, axis=-1) for each in (context, preserved))
     total = first + second
     return first / jnp.where(total > 0, total, 1)
-
-
-def _aligned(scale, x):
-    return scale.reshape(*[1] * (x.ndim - 1), -1)

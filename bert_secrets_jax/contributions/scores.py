@@ -132,13 +132,12 @@ def scores_of(
     check_methods(methods)
     methods = tuple(methods)
     params, _, place = on_devices(pretrained.params, compute.mesh)
-    work = _Work(pretrained.bert, methods)
     batches = bucket(encoded, **compute.encoding)
     count, lengths = len(encoded.lengths), encoded.lengths.tolist()
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
-        found = fetch(_score(work, params, place(batch)))
+        found = fetch(_score(pretrained.bert, methods, params, place(batch)))
         if FLOW in methods:
             found['scores'][FLOW] = _flows(batch, found['graph'], found['read'])
         for row, example in enumerate(np.asarray(batch.example).tolist()):
@@ -173,18 +172,12 @@ def _flows(batch: Batch, graphs: np.ndarray, read: np.ndarray) -> np.ndarray:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class _Work:
-    """The static argument of the compiled function."""
-
-    bert: Bert
-    methods: tuple[str, ...]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _score(
+    bert: Bert, methods: tuple[str, ...], params: Mapping[str, Any], batch: Batch
+) -> dict[str, Any]:
     """Return the logits of a batch, the scores that a device computes, and what flow is made of."""
-    bert, mask = work.bert, batch.attention_mask
+    mask = batch.attention_mask
     output = bert.apply({'params': params}, **batch.inputs)
     graph = attention_graph(output.attentions)
     # The weight of each token in what the classifier reads, [B, T].
@@ -194,7 +187,7 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
         return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
 
     scores: dict[str, Any] = {}
-    for method in work.methods:
+    for method in methods:
         if method in _LAYERWISE:
             matrices = _LAYERWISE[method](bert, params, output, mask)
             scores[method] = read_rows(rollout(matrices)[:, -1])
@@ -212,7 +205,7 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
                 scores[method] = jnp.linalg.norm(gradients, axis=-1)
     scores = {method: each * mask for method, each in scores.items()}
     found = {'logits': output.logits, 'scores': scores}
-    return found | ({'graph': graph, 'read': read} if FLOW in work.methods else {})
+    return found | ({'graph': graph, 'read': read} if FLOW in methods else {})
 
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:

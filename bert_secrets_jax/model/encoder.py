@@ -324,14 +324,8 @@ class LayersApart(nn.Module):
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
             hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
-            count = config.num_attention_heads
-            each.append(
-                (
-                    state,
-                    _spread(maps, heads, count, axis=1),
-                    _spread(contexts, heads, count, axis=2),
-                )
-            )
+            spread = functools.partial(_spread, heads=heads, count=config.num_attention_heads)
+            each.append((state, spread(maps, axis=1), spread(contexts, axis=2)))
         return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)
 
 

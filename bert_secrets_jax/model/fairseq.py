@@ -36,6 +36,7 @@ _MODULES = {
 # The encoder has other names in other releases.
 _ENCODER = re.compile(r'^(?:decoder|encoder)\.(?:sentence_encoder\.)?')
 _HEAD = 'lm_head.'
+_NEEDED = ('encoder_layers', 'encoder_attention_heads', 'encoder_ffn_embed_dim', 'activation_fn')
 
 
 def convert_fairseq(
@@ -116,14 +117,6 @@ def convert_fairseq(
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
     data = safetensors.numpy.save(arrays, metadata={'format': 'pt'})
     write_atomically(directory / 'model.safetensors', data)
-
-
-_NEEDED = (
-    'encoder_layers',
-    'encoder_attention_heads',
-    'encoder_ffn_embed_dim',
-    'activation_fn',
-)
 
 
 def _read(checkpoint: pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:

@@ -155,30 +155,23 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             must_be={'inner_group_num': (1,)},
             ignored=('down_scale_factor', 'gap_size', 'net_structure_type', 'num_memory_blocks'),
         ),
-        'mpnet': Family(
+        'mpnet': dataclasses.replace(
+            _ROBERTA,
             name='MPNet',
             relative_buckets=32,
             # Release 4 left the bias of the scores as it was, which then did not fit the heads.
             pruned_key=_OURS,
-            positions_after_padding=True,
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
-            defaults={'pad_token_id': 1},
             # Its classifiers drop what all layers drop.
             always={'type_vocab_size': 0, 'classifier_dropout': None},
             # Whatever stands there, `transformers` counts positions on from 1.
             must_be={'relative_attention_num_buckets': (32,), 'pad_token_id': (1, None)},
         ),
-        'esm': Family(
+        'esm': dataclasses.replace(
+            _ROBERTA,
             name='Esm',
             norm_first=True,
-            positions_after_padding=True,
             zero_padding=True,
             embedding_dropout=False,
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
             eos_token_id=2,
             reads=(
                 'position_embedding_type',

@@ -178,11 +178,7 @@ def _tokenizer(numbers: Mapping[str, int], before: Any, special: Mapping[str, st
         pair=f'{first} $A {last} $B:1 {last}:1',
         special_tokens=[(token, numbers[token]) for token in (first, last)],
     )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=_INPUTS,
-        **named,
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=_INPUTS, **named)
     # Not before: what is made of a function of Python cannot be copied.
     fast.backend_tokenizer.pre_tokenizer = before
     return fast

@@ -195,18 +195,7 @@ def with_classifier(
     """
     if isinstance(label_names, str) or not label_names:
         raise ValueError(f'{label_names=} must be a sequence of at least one name.')
-    config, names = pretrained.config, tuple(label_names)
-    stays = config.add_pooler and not config.family.pooler_is_of_classifier
-    bert = Bert(
-        dataclasses.replace(
-            config,
-            head=head,
-            label_names=names,
-            multi_label=False,
-            tie_word_embeddings=True,
-            add_pooler=stays or needs_pooler(config.family, head, names),
-        )
-    )
+    bert = _with_head(pretrained.config, head, tuple(label_names))
     fresh = init_params(bert, seed)
     kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
     return Pretrained(
@@ -216,18 +205,23 @@ def with_classifier(
 
 def without_head(pretrained: Pretrained) -> Pretrained:
     """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights."""
-    config = pretrained.config
-    bare = dataclasses.replace(
-        config,
-        head=SEQUENCES,
-        label_names=(),
-        multi_label=False,
-        tie_word_embeddings=True,
-        add_pooler=config.add_pooler and not config.family.pooler_is_of_classifier,
+    bare = _with_head(pretrained.config, SEQUENCES, ())
+    params = {name: pretrained.params[name] for name in param_shapes(bare)}
+    return Pretrained(bare, params, pretrained.tokenizer)
+
+
+def _with_head(config: BertConfig, head: str, names: tuple[str, ...]) -> Bert:
+    stays = config.add_pooler and not config.family.pooler_is_of_classifier
+    return Bert(
+        dataclasses.replace(
+            config,
+            head=head,
+            label_names=names,
+            multi_label=False,
+            tie_word_embeddings=True,
+            add_pooler=stays or needs_pooler(config.family, head, names),
+        )
     )
-    kept = param_shapes(Bert(bare))
-    params = {name: pretrained.params[name] for name in kept}
-    return Pretrained(Bert(bare), params, pretrained.tokenizer)
 
 
 def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
@@ -327,7 +321,7 @@ def params_from_tensors(
             elif fault := _fault(tensors[name]):
                 wrong['unusable'].append(f'{name} {fault}')
             else:
-                parts.append(_to_ours(path, tensors[name]))
+                parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             result[path] = jnp.asarray(np.stack(parts).reshape(leaf.shape), jnp.float32)
     wrong['unexpected'] = [
@@ -418,10 +412,6 @@ def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if path.endswith('kernel'):
         return (int(np.prod(shape[1:])), shape[0])
     return shape if path.endswith('embedding') else (int(np.prod(shape)),)
-
-
-def _to_ours(path: str, tensor: np.ndarray) -> np.ndarray:
-    return tensor.T if path.endswith('kernel') else tensor
 
 
 def _fault(tensor: np.ndarray) -> str:
