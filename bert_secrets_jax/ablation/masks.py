@@ -46,9 +46,7 @@ def one_head_left(config: BertConfig) -> Masks:
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
     """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
-    Args:
-      config: The config of the model.
-      heads: The heads, each once, as (layer, head) counted from 0; None takes all heads.
+    Heads are (layer, head) counted from 0, each once; None takes all heads.
 
     Raises:
       ValueError: There are fewer than two heads, or a head is given twice.
@@ -79,11 +77,7 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
 
 
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
-    """Return one mask per set of heads.
-
-    Args:
-      config: The config of the model.
-      sets: The heads that each mask disables, as (layer, head) counted from 0.
+    """Return one mask per set of heads, which are (layer, head) counted from 0.
 
     Raises:
       ValueError: The model does not have one of the heads.

@@ -66,17 +66,14 @@ def sweep_in_two_precisions(
 
     Args:
       pretrained: A model in float32, with a classification or regression head of inputs.
-      examples: Strings, pairs of strings or `Example`s, all of one kind.
-      masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
+      examples, masks: As in `sweep_examples`.
       sample: The number of examples that are drawn, for a regression at least two; at most all.
       safety: How many times the greatest error that was seen a difference must have to be certain.
       seed: The seed of the draw.
-      baseline: 'uniform', 'zero', or 'mean' with a `replacement`. Donors ('resample') are drawn
-        from the examples of one sweep.
+      baseline: 'uniform', 'zero', or 'mean' with a `replacement`, since donors depend on the sweep.
       **sweeping: The other arguments of `sweep_examples`. Both precisions may share a folder.
 
     Raises:
-      TypeError: The model is not a `Pretrained`, or the examples are not texts.
       ValueError: The model computes in bfloat16 or has a head of tokens, `sample` or `safety` is
         too small, the baseline depends on the examples, or `sweep_examples` would refuse the rest.
       FloatingPointError: Some logits are NaN or infinite.

@@ -97,23 +97,18 @@ def selected_gain(
 
     The best of many masks is partly the luckiest one. So the examples are dealt into tenths at
     random, several times: the mask that is best on nine of them is measured on the last one. They
-    are also halved at random: what is best on one half is measured on the other. Ties for the best
-    mask are broken at random.
+    are also halved at random. Ties for the best mask are broken at random.
 
     The interval is about the mask that is best on all examples. Its upper end is an ordinary one,
-    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni).
-    With a probability of 5 % M / (M + 1) above, and as much below for all masks together, it misses
-    in at most about 5 % of samples. The range over random splits is no such interval (it would
-    cover in 74 %), nor is that of the joined tenths (70 to 95 %): splits share their examples.
+    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni):
+    see `tails`. It misses in at most about 5 % of samples. The range over random splits would cover
+    in 74 %, and that of the joined tenths in 70 to 95 %: splits share their examples.
 
     Args:
-      metric, predictions, baseline, labels, seed: As in `significance.assess`.
+      metric, predictions, baseline, labels, seed: As in `assess`, with its errors.
       splits: The number of random halvings.
       repeats: The number of random divisions into tenths.
       resamples: The number of resamples from which the interval of a correlation is made.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments, or there are fewer than two examples.
     """
     check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape
@@ -152,17 +147,12 @@ def tails(masks: int) -> tuple[float, float]:
 def gain_of_choice(
     metric: str, choose: Answers, measure: Answers, *, resamples: int = 2000, seed: int = 0
 ) -> ChosenElsewhere:
-    """Choose the best mask on some examples, and measure it on others.
+    """Choose the best mask on some examples, and measure it on others, on one of METRICS.
 
     If no example is in both sets, the gain is unbiased, and its interval needs no correction for
     the number of masks. Examples on which the model was trained choose badly: it has most of them
-    right already, so that hardly any mask can gain.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      choose, measure: The answers of the same models to the examples for either.
-      resamples: The number of resamples from which the interval of a correlation is made.
-      seed: The seed of the resamples.
+    right already, so that hardly any mask can gain. The interval of a correlation is made from
+    resamples.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, predictions are not finite, the two

@@ -80,7 +80,7 @@ def assess(
       resamples: The number of resamples of the bootstrap, which only correlations need.
       rounds: The number of rounds of the randomization test, which accuracy does not need. With
         fewer than M / level, Holm's correction can find nothing.
-      seed: The seed of the bootstrap and of the randomization test.
+      seed: The seed of both.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
@@ -136,11 +136,10 @@ def assess(
 def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> float:
     """Return how far the interval of a mask that changes no prediction reaches.
 
-    What occurs in none of E examples may still occur in others, and change the score. For accuracy
-    and F1 this is the end of the score interval of no change (`intervals.score_limits`); for
-    accuracy it is about 3.8 / E. Correlations are moved by every example: for them it is 0, but
-    infinite below 50 examples, where their intervals are too narrow. Arguments are those of
-    `assess`.
+    Changes that occur in none of E examples may still occur in others. For accuracy and F1 this is
+    the end of the score interval of no change (`intervals.score_limits`), about 3.8 / E for
+    accuracy. Correlations are moved by every example: for them it is 0, but infinite below 50
+    examples, where their intervals are too narrow. Arguments are those of `assess`.
     """
     if metric not in confusion.METRICS:
         return 0.0 if len(labels) >= FEWEST_FOR_CORRELATIONS else np.inf
@@ -161,22 +160,14 @@ def paired_bootstrap(
 ) -> tuple[PerMask, PerMask]:
     """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
 
-    All masks and the baseline are scored on the same resamples. Resamples in which a difference is
-    undefined are left out.
-
-    For metrics of classes, such an interval covers too seldom where few predictions change: that of
-    accuracy and F1 in 80 to 83 % of samples of some hundred examples if 0.5 % change. `assess`
-    gives those metrics the intervals of `intervals.score_limits`.
+    They are the lower ends [M] and the upper ends [M]. All masks and the baseline are scored on the
+    same resamples, without those in which a difference is undefined. For metrics of classes, they
+    cover too seldom where few predictions change: for accuracy and F1 in 80 to 83 % of samples of
+    some hundred examples if 0.5 % change. `assess` takes `intervals.score_limits` there.
 
     Args:
-      metric, predictions, baseline, labels, resamples, seed: As in `assess`.
+      metric, predictions, baseline, labels, resamples, seed: As in `assess`, with its errors.
       level: The nominal coverage of the intervals.
-
-    Returns:
-      The lower ends [M] and the upper ends [M].
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
     """
     drawn = resampled_differences(
         metric, predictions, baseline, labels, resamples=resamples, seed=seed
@@ -189,9 +180,9 @@ def paired_bootstrap(
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
     """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
-    Only those examples matter that either the mask or the baseline has right, but not both. If the
-    two are equally good, each of them is the right one with probability 1/2. The p-value is 1 where
-    there is no such example. Arguments and errors are those of `assess`.
+    Only those examples matter that either the mask or the baseline has right, but not both: if the
+    two are equally good, each is the right one with probability 1/2. The p-value is 1 where there
+    is no such example. Arguments and errors are those of `assess`.
     """
     check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -217,24 +208,15 @@ def randomization_test(
     observed. It is taken over all possible swaps where there are at most `rounds` of them, and
     otherwise over `rounds` random swaps and the observed predictions.
 
-    A correlation does not depend on the scale or the offset of predictions. So predictions are
+    A correlation does not depend on the scale or the offset of predictions. So they are
     standardized before they are swapped (for Pearson's) or replaced by their ranks (for
-    Spearman's); a mask that rescales the output would otherwise mix two scales in every swap. The
-    scale is the mean absolute deviation from the median: the standard deviation follows a few
-    outliers, which doubles the false alarms in heavy-tailed predictions.
-
-    That predictions may be swapped is tested, not only that the scores are equal. If one of two
-    equally good models has outliers and the other has none, false alarms of Pearson's at a level of
-    5 % can rise to about 11 %.
+    Spearman's), lest every swap mix two scales. The scale is the mean absolute deviation from the
+    median: the standard deviation follows a few outliers, which doubles the false alarms in
+    heavy-tailed predictions. If one of two equally good models has outliers and the other has none,
+    false alarms of Pearson's at a level of 5 % can rise to about 11 %.
 
     Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
-    1,500 examples, so 10 minutes for 144 heads and the default number of rounds.
-
-    Args:
-      metric, predictions, baseline, labels, rounds, seed: As in `assess`.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
+    1,500 examples, so 10 minutes for 144 heads. Arguments and errors are those of `assess`.
     """
     check(metric, predictions, labels, baseline)
     observed = differences(metric, predictions, baseline, labels)[0]
@@ -273,9 +255,7 @@ def holm(p_values: PerMask) -> PerMask:
 
     If p-values up to a level count as significant, the chance of any error among them is at most
     that level, however the tests depend on each other. NaN stays NaN, and counts as a test.
-
-    Raises:
-      ValueError: A p-value is outside [0, 1].
+    ValueError if a p-value is outside [0, 1].
     """
     known = _known(p_values)
     order = np.argsort(known)
@@ -290,10 +270,7 @@ def benjamini_hochberg(p_values: PerMask) -> PerMask:
 
     If p-values up to a level count as significant, the expected share of errors among them is at
     most that level, for independent and for positively dependent tests (Benjamini and Yekutieli
-    2001). NaN stays NaN, and counts as a test.
-
-    Raises:
-      ValueError: A p-value is outside [0, 1].
+    2001). NaN and errors are as in `holm`.
     """
     adjusted = scipy.stats.false_discovery_control(_known(p_values))
     return np.where(np.isnan(p_values), np.nan, adjusted)

@@ -219,9 +219,8 @@ class Piece:
 
     Attributes:
       scopes: The tokens that each layer may see.
-      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`. None
-        where the baseline needs none, or no mask changes a layer. Those of 'resample' take as much
-        memory as the hidden states of these layers.
+      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
+        where nothing does. Those of 'resample' are as large as the hidden states of these layers.
     """
 
     batch: Batch
@@ -249,17 +248,14 @@ class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
 
     Attributes:
-      setting: The static argument of the compiled functions. All layers share one compilation per
-        shape.
-      layers: The parameters of each layer, apart: a slice of their stack would be copied in every
-        call.
+      setting: The static argument of the compiled functions, which serve all layers.
+      layers: The parameters of each layer, apart: each call would copy a slice of their stack.
       classifier: The parameters of what follows the layers.
       masks: [M, L, N] The distinct masks among those that were given.
       which: The index in `masks` of each mask that was given.
       tokens: The number of tokens that a call computes on all devices together.
       devices: The number of devices that share the examples of a batch.
       groups: The number of such groups of devices, which share the masks.
-      place: A function that moves a batch to the devices.
       replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
         the examples with 'resample', and None with others.
     """
@@ -386,11 +382,9 @@ class Descent:
     def steps(
         self, batch: Batch, members: Int[np.ndarray, ' wanted']
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the logits that each call computes; the caller decides where they are kept.
+        """Yield the logits [m, b, ...] that each call computes, for the caller to keep.
 
-        Yields:
-          The indices [m] of masks in `masks`, of those among `members`, the indices [b] of rows in
-            the batch, and their logits [m, b, ...].
+        Before them come the indices [m] of masks, which are some of `members`, and [b] of rows.
         """
         if self.setting.config.head == MASKED_LM and not isinstance(batch, MaskedBatch):
             raise ValueError(

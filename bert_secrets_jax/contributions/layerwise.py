@@ -1,10 +1,10 @@
 """How much of each token comes from each token in one layer: value zeroing, ALTI and GlobEnc.
 
-Each gives a matrix of every layer whose rows sum to 1 and in which what stays on the residual
-stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before attention (ESM,
-ModernBERT), a layer ends with adding to the residual stream: then value zeroing compares the stream
-after the layer, and ALTI and GlobEnc the stream after attention, without any LayerNorm behind; the
-one before is part of what tokens give.
+Each gives a matrix [B, L, T, S] of every layer whose rows sum to 1 and in which what stays on the
+residual stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before
+attention (ESM, ModernBERT), a layer ends with adding to the residual stream: then value zeroing
+compares the stream after the layer, and ALTI and GlobEnc the stream after attention, without any
+LayerNorm behind; the one before is part of what tokens give.
 """
 
 import functools
@@ -22,16 +22,32 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
 from bert_secrets_jax.model.parts import layer_norm, unchanged
 
-# Makes the matrices [B, T, S] of a layer, whose rows need not sum to 1 yet.
-_OfLayer = Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']]
+# Makes the matrices [B, L, T, S] of a model from its output and the mask over tokens.
+OfModel = Callable[
+    [Bert, Mapping[str, Any], BertOutput, Shaped[Array, 'B T']], Float[Array, 'B L T S']
+]
 
 
-def value_zeroing(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
+def _in_each_layer(
+    of_layer: Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']],
+) -> OfModel:
+    """Apply a method to all layers, with rows that sum to 1 and nothing from padding."""
+
+    def of_model(bert, params, output, attention_mask):
+        def rows(of_params, attended):
+            found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
+            total = found.sum(axis=-1, keepdims=True)
+            # A token whose output hangs on no value keeps what it is.
+            kept = jnp.eye(found.shape[-1])[None]
+            return jnp.where(total > 0, found / jnp.where(total > 0, total, 1), kept)
+
+        return each_layer(rows, bert, params, output)
+
+    return of_model
+
+
+@_in_each_layer
+def value_zeroing(config: BertConfig, params, attended: Attended):
     """Return how far each token of a layer's output turns when the values of a token become zero.
 
     That is 1 - cos of the angle between the outputs of the layer at i with all values and without
@@ -39,56 +55,6 @@ def value_zeroing(
     Mixing in Transformers"). As in the published code, the bias is part of the value. It takes as
     long as about a forward pass for each token; memory does not grow with them.
     """
-    return _in_each_layer(_without_values, bert, params, output, attention_mask)
-
-
-def alti(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
-    """Return how much of the distance of a token from zero goes without the part of each token.
-
-    After attention, residual and LayerNorm, y_i is the sum of parts T_i(x_j) and of biases. The
-    contribution of j is max(0, ||y_i|| - ||y_i - T_i(x_j)||) in the norm L1, as a share of the row
-    (Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the Transformer"). As
-    in the published code, the bias of values is part of T, and y has the biases of the output
-    projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
-    deviation that the model divides by; the code takes that of a sample.
-    """
-    return _in_each_layer(_nearness, bert, params, output, attention_mask)
-
-
-def globenc(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
-    """Return the norms of what each token has of each token after both LayerNorms of a layer.
-
-    The feed-forward layer is left out, but for what it does to the standard deviation; both
-    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a row by one
-    number, which the share of the row no longer has.
-    """
-    return _in_each_layer(_norms, bert, params, output, attention_mask)
-
-
-def _in_each_layer(of_layer: _OfLayer, bert, params, output, attention_mask):
-    """Return the matrices of all layers, with rows that sum to 1 and nothing from padding."""
-
-    def rows(of_params, attended):
-        found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
-        total = found.sum(axis=-1, keepdims=True)
-        # A token whose output hangs on no value keeps what it is.
-        kept = jnp.eye(found.shape[-1])[None]
-        return jnp.where(total > 0, found / jnp.where(total > 0, total, 1), kept)
-
-    return each_layer(rows, bert, params, output)
-
-
-def _without_values(config: BertConfig, params, attended: Attended):
     rest = functools.partial(RestOfLayer(config).apply, {'params': params})
     whole = _directions(rest(attended.residual))
 
@@ -106,7 +72,17 @@ def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def _nearness(config: BertConfig, params, attended: Attended):
+@_in_each_layer
+def alti(config: BertConfig, params, attended: Attended):
+    """Return how much of the distance of a token from zero goes without the part of each token.
+
+    After attention, residual and LayerNorm, y_i is the sum of parts T_i(x_j) and of biases. The
+    contribution of j is max(0, ||y_i|| - ||y_i - T_i(x_j)||) in the norm L1, as a share of the row
+    (Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the Transformer"). As
+    in the published code, the bias of values is part of T, and y has the biases of the output
+    projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
+    deviation that the model divides by; the code takes that of a sample.
+    """
     residual = attended.residual
     linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
     if not config.family.norm_first:
@@ -125,7 +101,14 @@ def _nearness(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
-def _norms(config: BertConfig, params, attended: Attended):
+@_in_each_layer
+def globenc(config: BertConfig, params, attended: Attended):
+    """Return the norms of what each token has of each token after both LayerNorms of a layer.
+
+    The feed-forward layer is left out, but for what it does to the standard deviation; both
+    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a row by one
+    number, which the share of the row no longer has.
+    """
     if config.family.norm_first:
         return pair_norms(attended, residual=True)
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])

@@ -181,14 +181,8 @@ def with_classifier(
 ) -> Pretrained:
     """Return the model with a freshly initialised classifier, and a pooler if it has none.
 
-    The fresh weights are those of `from_pretrained(..., label_names=label_names, seed=seed)`. All
-    other weights are shared with the given model, not copied.
-
-    Args:
-      pretrained: The model; a head that it has is replaced.
-      label_names: Names of the classes. A single name means regression.
-      head: The kind of head, as in `from_pretrained`.
-      seed: Seed of the fresh weights.
+    The fresh weights are those of `from_pretrained` with the same names, head and seed. All other
+    weights are shared with the given model, not copied. A single name means regression.
 
     Raises:
       ValueError: There are no names.
