@@ -95,11 +95,7 @@ def count(
 
 
 def score_statistics(
-    counted: Counted,
-    differences: PerMask,
-    *,
-    half: bool = False,
-    tangent: '_Tangent | None' = None,
+    counted: Counted, differences: PerMask, *, half: bool = False, tangent: '_Tangent | None' = None
 ) -> PerMask:
     """Return how far the counts lie above hypothetical differences [M], in standard errors.
 

@@ -24,13 +24,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.effects import (
-    ANY_FINETUNING,
-    LEVEL,
-    Agreement,
-    BySeed,
-    Effects,
-)
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion

@@ -106,25 +106,17 @@ def faithfulness(
     descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
     variants = kept_tokens(encoded, plan.text, plan.kept)
     batches = bucket(variants, **encoding_for(descent, compute))
-    (logits,) = sweep_all(
-        pretrained,
-        batches,
-        descent,
-        folder=compute.folder,
-        what='Texts without tokens',
-        unit='texts',
-    )
+    shown = {'what': 'Texts without tokens', 'unit': 'texts'}
+    (logits,) = sweep_all(pretrained, batches, descent, folder=compute.folder, **shown)
     # float64, for differences of probabilities.
     logits = logits.astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
-    if logits.shape[-1] == 1:
-        values = logits[:, 0]
-    else:
+    values = logits[:, 0]
+    if logits.shape[-1] > 1:
         classes = logits[plan.whole].argmax(axis=-1)[plan.text]
         values = scipy.special.softmax(logits, axis=-1)[np.arange(len(logits)), classes]
-    fall = values[plan.whole] - values[np.stack([plan.without_best, plan.only_best])]
-    if logits.shape[-1] == 1:
-        fall = np.abs(fall)
+    fall = values[plan.whole] - values[plan.best]
+    fall = fall if logits.shape[-1] > 1 else np.abs(fall)
     tokens = np.array([int((~special).sum()) for special in scores.special])
     fall[..., tokens == 0] = np.nan
     margins = (logits * weights[plan.text]).sum(axis=-1)
@@ -178,15 +170,14 @@ class _Plan:
       kept: [V, T] Which of its tokens are left.
       whole: [E] The variant with all tokens.
       without_one: For each text, the variants without each token that can be deleted.
-      without_best, only_best: [M, P, E] The variants without the best tokens, and with them alone.
+      best: [2, M, P, E] The variants without the best tokens, and with them alone.
     """
 
     text: Int[np.ndarray, ' V']
     kept: Bool[np.ndarray, 'V T']
     whole: Int[np.ndarray, ' E']
     without_one: Sequence[Int[np.ndarray, ' _']]
-    without_best: Int[np.ndarray, 'M P E']
-    only_best: Int[np.ndarray, 'M P E']
+    best: Int[np.ndarray, '2 M P E']
 
     @classmethod
     def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
@@ -194,45 +185,35 @@ class _Plan:
         numbered: dict[tuple[int, bytes], int] = {}
         kept = []
 
-        def number(text: int, left: np.ndarray) -> int:
-            """Return the number of a variant, which has one by then."""
-            left = np.pad(left, (0, width - len(left)))
+        def number(text: int, lost: Sequence[int]) -> int:
+            """Return the number of a text without some tokens, which has one by then."""
+            left = np.arange(width) < len(scores.special[text])
+            left[lost] = False
             found = numbered.setdefault((text, left.tobytes()), len(kept))
             if found == len(kept):
                 kept.append(left)
             return found
 
         whole, without_one = [], []
-        count = len(scores.special)
-        best = np.zeros((2, len(scores.scores), len(shares), count), int)
+        best = np.zeros((2, len(scores.scores), len(shares), len(scores.special)), int)
         for text, special in enumerate(scores.special):
             places = np.flatnonzero(~special)
-            everything = np.ones(len(special), bool)
-            whole.append(number(text, everything))
-            without_one.append(
-                np.array([number(text, _without(everything, [place])) for place in places], int)
-            )
+            whole.append(number(text, []))
+            without_one.append(np.array([number(text, [place]) for place in places], int))
             for row, method in enumerate(scores.scores):
                 # Equal scores in a random order, not from left to right.
                 ties = np.random.default_rng([seed, text, row]).random(len(places))
                 order = places[np.lexsort((ties, -scores.scores[method][text][places]))]
                 for column, share in enumerate(shares):
-                    top = order[: int(np.ceil(share * len(places)))]
-                    rest = np.setdiff1d(places, top)
-                    best[0, row, column, text] = number(text, _without(everything, top))
-                    best[1, row, column, text] = number(text, _without(everything, rest))
+                    top, rest = np.split(order, [int(np.ceil(share * len(places)))])
+                    best[:, row, column, text] = number(text, top), number(text, rest)
         return cls(
             text=np.array([text for text, _ in numbered], int),
             kept=np.stack(kept),
             whole=np.array(whole),
             without_one=without_one,
-            without_best=best[0],
-            only_best=best[1],
+            best=best,
         )
-
-
-def _without(everything: np.ndarray, places) -> np.ndarray:
-    return everything & ~np.isin(np.arange(len(everything)), places)
 
 
 def kept_tokens(
@@ -322,8 +303,7 @@ def compare(
 
 def _tied(values: np.ndarray, best: int) -> list[int]:
     """Return the rows whose mean cannot be told from that of the best."""
-    count = len(values)
-    firsts, seconds = np.triu_indices(count, 1)
+    firsts, seconds = np.triu_indices(len(values), 1)
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
     # Methods that are equal in all texts, up to rounding, are not told apart.

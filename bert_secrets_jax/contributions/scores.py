@@ -121,12 +121,7 @@ def check_methods(methods: Sequence[str]) -> None:
 
 
 def scores_of(
-    pretrained: Pretrained,
-    encoded: Encoded,
-    *,
-    methods: Sequence[str],
-    seed: int,
-    compute: Compute,
+    pretrained: Pretrained, encoded: Encoded, *, methods: Sequence[str], seed: int, compute: Compute
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)

@@ -111,11 +111,7 @@ def attention_probabilities(
         query = rotate(query, scope.angles[: query.shape[1]])
         key = rotate(key, scope.angles)
     scores = jnp.einsum(
-        'BTNH,BSNH->BNTS',
-        query,
-        key,
-        precision=precision,
-        preferred_element_type=jnp.float32,
+        'BTNH,BSNH->BNTS', query, key, precision=precision, preferred_element_type=jnp.float32
     )
     return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), scope)
 

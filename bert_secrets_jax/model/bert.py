@@ -186,10 +186,7 @@ def check_has_all_heads(config: BertConfig) -> None:
 def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
-    for name, array in (
-        ('token_type_ids', token_type_ids),
-        ('attention_mask', attention_mask),
-    ):
+    for name, array in (('token_type_ids', token_type_ids), ('attention_mask', attention_mask)):
         if array.shape != input_ids.shape:
             raise ValueError(
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'

@@ -41,10 +41,7 @@ RANGES: Mapping[str, Range] = types.MappingProxyType(
 )
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
-    {
-        'position_embedding_type': ('absolute', 'rotary'),
-        'classifier_pooling': ('cls', 'mean'),
-    }
+    {'position_embedding_type': ('absolute', 'rotary'), 'classifier_pooling': ('cls', 'mean')}
     | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
 )
 

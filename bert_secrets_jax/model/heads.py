@@ -57,10 +57,7 @@ class Contacts(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        maps: Float[Array, 'L B N T T'],
-        input_ids: Int[Array, 'B T'],
-        attention_mask: Mask,
+        self, maps: Float[Array, 'L B N T T'], input_ids: Int[Array, 'B T'], attention_mask: Mask
     ) -> Float[Array, 'B T T']:
         """Return the probabilities; 0 where one of the two, such as <eos>, is no residue."""
         residue = attention_mask * (input_ids != self.config.family.eos_token_id)

@@ -15,13 +15,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from bert_secrets_jax.files import (
-    open_regular,
-    parse_json,
-    read_text,
-    sha256,
-    write_atomically,
-)
+from bert_secrets_jax.files import open_regular, parse_json, read_text, sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
 from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
@@ -173,11 +167,7 @@ def from_pretrained(
 
 
 def with_classifier(
-    pretrained: Pretrained,
-    label_names: Sequence[str],
-    *,
-    head: str = SEQUENCES,
-    seed: int = 0,
+    pretrained: Pretrained, label_names: Sequence[str], *, head: str = SEQUENCES, seed: int = 0
 ) -> Pretrained:
     """Return the model with a freshly initialised classifier, and a pooler if it has none.
 
@@ -257,8 +247,16 @@ def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> No
     with tempfile.TemporaryDirectory() as partial:
         for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
-    tensors = tensors_from_params(pretrained.config, pretrained.params)
-    text = json.dumps(write_config(pretrained.config), indent=2, sort_keys=True) + '\n'
+    write_model(
+        directory, pretrained.config, tensors_from_params(pretrained.config, pretrained.params)
+    )
+
+
+def write_model(
+    directory: pathlib.Path, config: BertConfig, tensors: dict[str, np.ndarray]
+) -> None:
+    """Write config.json and model.safetensors."""
+    text = json.dumps(write_config(config), indent=2, sort_keys=True) + '\n'
     write_atomically(directory / 'config.json', text.encode())
     data = safetensors.numpy.save(tensors, metadata={'format': 'pt'})
     write_atomically(directory / 'model.safetensors', data)
