@@ -15,9 +15,7 @@ from bert_secrets_jax.measure.flips import LEVEL
 
 # The probability with which an effect is found that counts as detectable.
 POWER = 0.8
-# One model was measured, and examples are the sample.
 THIS_MODEL = 'this model, on examples like these'
-# Several fine-tunings were measured: seeds and examples are samples.
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 
 

@@ -23,7 +23,6 @@ from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32
-# The least divisor, so that nothing is divided by 0.
 _TINY = 1e-300
 # The statistic of a difference that no distribution of the examples could have.
 _IMPOSSIBLE = 1e9
@@ -144,7 +143,7 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
 
     A difference lies below its interval with the probability `below`, and above it with `above`.
     """
-    # Both ends at once: first all lower ones, then all upper ones.
+    # First all lower ends, then all upper ones.
     masks = len(counted.counts)
     twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
     tangent = _tangent(twice)

@@ -149,8 +149,7 @@ def _largest_t(
         # Rounding may leave a little less, or more, than nothing.
         error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
         t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # With few texts, a resample may be one text many times. It tells nothing, so it counts
-        # against any finding.
+        # A resample of few texts may be one text many times, and counts against any finding.
         largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
     return np.concatenate(largest)
 

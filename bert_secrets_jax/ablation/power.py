@@ -16,7 +16,6 @@ from bert_secrets_jax.ablation.intervals import Counted
 from bert_secrets_jax.ablation.scores import PerMask, bisected
 from bert_secrets_jax.measure import confusion
 
-# Halvings of an interval of shares.
 _HALVINGS = 40
 
 

@@ -21,11 +21,9 @@ from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
-# Batches are cut so that each takes at most about this many calls, because progress moves once per
-# batch.
+# The most calls that a batch takes, because progress moves once per batch.
 _CALLS_PER_BATCH = 64
-# A batch that takes longer is also written while it is computed: little more than this is lost when
-# a sweep is killed.
+# A batch that takes longer is also written while it is computed.
 _SECONDS_BETWEEN_WRITES = 60
 
 

@@ -16,8 +16,7 @@ METRICS = (*confusion.METRICS, 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
-# The greatest rounding error of float64 sums that are exactly 0: relative to the mean square for
-# variances, absolute for scores.
+# The greatest rounding error of sums that are 0: relative for variances, absolute for scores.
 ROUNDING = 1e-12
 
 Predictions = Real[np.ndarray, 'M E']

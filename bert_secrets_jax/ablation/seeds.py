@@ -36,7 +36,6 @@ FLIPS = 4096
 
 # The smallest p-value that is looked for.
 _LEAST = 1e-15
-# Halvings of the range of the logarithm of a p-value.
 _HALVINGS = 50
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9

@@ -227,8 +227,7 @@ def _limits(
     if metric in confusion.METRICS:
         low, high = score_limits(count(*given), below=below, above=above)
         return low[0], high[0]
-    # Tails as thin as those of a corrected interval would need millions of resamples. So only the
-    # standard error is the bootstrap's.
+    # Only the error is the bootstrap's: thin tails would need millions of resamples.
     error = quietly(np.nanstd, resampled_differences(*given, resamples=resamples, seed=seed))
     found = differences(*given)[0, 0]
     tails = scipy.stats.norm.isf([below, above])

@@ -40,11 +40,7 @@ def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
     return maps_of
 
 
-# The kinds of maps. Each head has a map of the weights of attention. It has another of the norms of
-# what it gives, as shares of a row (Kobayashi et al. 2020). The other kinds have one map for all
-# heads of a layer. One shows what reaches a token through all layers below (Abnar and Zuidema
-# 2020). Three show how much of a token comes from each in a layer (Mohebbi et al. 2023, Ferrando et
-# al. 2022, Modarressi et al. 2022).
+# The kinds of maps. Weights and norms are of each head, the others of all heads of a layer.
 KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
     {
         'weights': learned_maps,

@@ -25,6 +25,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
+from bert_secrets_jax.ablation.scores import ROUNDING
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -38,8 +39,6 @@ from bert_secrets_jax.paper import spearman
 SHARES = (0.1, 0.2, 0.3, 0.5)
 # Fewer tokens have no ranking to speak of.
 FEWEST_TOKENS = 3
-# The rounding of float64, beside the largest of a handful of numbers.
-_ROUNDING = 1e-12
 # The measures, and whether more of each is better.
 MEASURES: Mapping[str, bool] = {
     'rank correlation': True,
@@ -224,7 +223,6 @@ def kept_tokens(
     `text` [V] says which text each is of, and `kept` [V, T] which tokens are left, the first
     always.
     """
-    # Those that are left first, in their order.
     order = np.argsort(~kept, axis=1, kind='stable')
     rows = text[:, None]
     return Encoded(
@@ -307,7 +305,7 @@ def _tied(values: np.ndarray, best: int) -> list[int]:
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
     # Methods that are equal in all texts, up to rounding, are not told apart.
-    told = error > _ROUNDING * np.abs(values).max()
+    told = error > ROUNDING * np.abs(values).max()
     t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
     p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))
     with_best = {

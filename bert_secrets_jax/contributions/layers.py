@@ -37,7 +37,6 @@ class Attended:
     residual: Float[Array, 'B T D']
 
 
-# Makes something [B, ...] of the parameters of a layer and of its attention.
 OfLayer = Callable[[Mapping[str, Any], Attended], Any]
 
 

@@ -17,7 +17,6 @@ from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.parts import unchanged
 
-# A linear map of vectors [..., D].
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
 # How much of a token comes from the others can be told in these ways (Kobayashi et al. 2021).
 MIXING = ('weights', 'norms', 'weights, residual', 'norms, residual', 'norms, residual, LayerNorm')

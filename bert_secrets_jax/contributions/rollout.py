@@ -12,8 +12,7 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Float
 
-# Capacities become whole numbers in units of this, which leaves them right to 5e-10. A flow is at
-# most 1, so that sums of it still fit 32 bits.
+# The unit of whole capacities: they are right to 5e-10, and sums up to 1 fit 32 bits.
 _UNIT = 2.0**-30
 
 

@@ -46,9 +46,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
 )
 
 
-# The kinds of heads on the encoder. They predict one label (or, if told so, several) for the whole
-# input, or one for each token. Others predict where an answer starts and ends, or the wordpieces
-# under [MASK].
+# The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)

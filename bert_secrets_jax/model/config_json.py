@@ -41,8 +41,7 @@ _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
         'quantization_config': (None,),
     }
 )
-# Bookkeeping that no layer reads: provenance, generation and tokenizer settings, loss choice, and
-# leftovers of older releases.
+# Bookkeeping that no layer reads.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
     architectures auto_map bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id

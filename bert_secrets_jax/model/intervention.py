@@ -63,13 +63,15 @@ def intervention_on(
 
     ValueError if an array does not fit the model or the inputs, or the replacement the baseline.
     """
-    layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.head_size
+    sizes = {
+        'batch': batch,
+        'layers': config.num_hidden_layers,
+        'length': length,
+        'heads': config.num_attention_heads,
+        'width': config.head_size,
+    }
     attention.check_baseline(baseline)
-    _check_shape(
-        'head_mask',
-        head_mask,
-        {'layers, heads': (layers, heads), 'batch, layers, heads': (batch, layers, heads)},
-    )
+    _check_shape('head_mask', head_mask, sizes, 'layers, heads', 'batch, layers, heads')
     if baseline in attention.MAP_BASELINES and replacement is not None:
         raise ValueError(
             f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
@@ -80,19 +82,9 @@ def intervention_on(
             f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
             'of another pass, or bs.mean_contexts(pretrained, batches).'
         )
-    _check_shape(
-        'replacement',
-        replacement,
-        {
-            'layers, heads, width': (layers, heads, width),
-            'batch, layers, length, heads, width': (batch, layers, length, heads, width),
-        },
-    )
-    _check_shape(
-        'map_change',
-        map_change,
-        {'batch, layers, heads, length, length': (batch, layers, heads, length, length)},
-    )
+    outputs = 'layers, heads, width', 'batch, layers, length, heads, width'
+    _check_shape('replacement', replacement, sizes, *outputs)
+    _check_shape('map_change', map_change, sizes, 'batch, layers, heads, length, length')
     if head_mask is not None:
         head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
     if replacement is not None:
@@ -105,8 +97,9 @@ def intervention_on(
     return Intervention(head_mask, replacement, map_change, baseline)
 
 
-def _check_shape(name: str, array: ArrayLike | None, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_shape(name: str, array: ArrayLike | None, sizes: dict[str, int], *shapes: str) -> None:
     """Refuse an array that has none of the shapes, which are given by the names of their axes."""
-    if array is not None and jnp.shape(array) not in shapes.values():
-        allowed = ' or '.join(f'[{axes}] = {list(shape)}' for axes, shape in shapes.items())
+    known = {axes: [sizes[axis] for axis in axes.split(', ')] for axes in shapes}
+    if array is not None and list(jnp.shape(array)) not in known.values():
+        allowed = ' or '.join(f'[{axes}] = {shape}' for axes, shape in known.items())
         raise ValueError(f'{name} must be {allowed}, got {list(jnp.shape(array))}.')

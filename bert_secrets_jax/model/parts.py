@@ -71,8 +71,7 @@ def matmul_precision(config: BertConfig) -> jax.lax.PrecisionLike:
 
 def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
     """Return LayerNorm, computed in float32 whatever the model computes in."""
-    # The fast variance E[x^2] - E[x]^2 cancels catastrophically in float32 and is not what BERT
-    # computes.
+    # The fast variance E[x^2] - E[x]^2 cancels catastrophically in float32.
     return nn.LayerNorm(
         epsilon=config.layer_norm_eps,
         use_fast_variance=False,

@@ -15,14 +15,11 @@ from bert_secrets_jax.files import read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
-# Files that a tokenizer is made from, beside tokenizer_config.json.
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
     'added_tokens.json',
 )  # fmt: skip
-# Characters of an error of another library that are shown.
 _LONGEST_ERROR = 1000
-# The share of wordpieces with capitals from which on it is told that no text can have them.
 _MANY_CAPITALS = 0.01
 _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 

@@ -23,8 +23,7 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
 # A model is asked for nothing that is hidden unless it has a token for that.
 _OPTIONAL = ('mask_token',)
 _INPUTS = ['input_ids', 'token_type_ids', 'attention_mask']
-# A vocabulary: the number of each token, the tokens in the order of their numbers, or a file with
-# one on each line.
+# Numbers by token, tokens in the order of their numbers, or a file with one on each line.
 Vocabulary = Mapping[str, int] | Sequence[str] | os.PathLike
 
 

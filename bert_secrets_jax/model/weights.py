@@ -36,7 +36,6 @@ from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
 from bert_secrets_jax.model.tokenizer import load_tokenizer, own_tokenizer
 
-# Where classifiers are, of whatever kind.
 _CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')
 _ENCODER = ('embeddings', 'layers', 'final_norm')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
