@@ -22,10 +22,8 @@ class MeanEffect:
 
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
-      error: Its standard error over examples (bootstrap).
-      low, high: The ends of its 95 % bootstrap interval.
+      error, low, high: Its standard error over examples, and 95 % interval (bootstrap).
       changed: The number of examples on which some mask changes the prediction.
-      examples: The number of examples.
     """
 
     difference: float

@@ -71,16 +71,13 @@ class BySeed:
     """The effects in every fine-tuning, and the two corrections of their means for all masks.
 
     Attributes:
-      intact: [S] The outcome of the intact model of each seed.
-      difference: [S, M] That of each mask minus that of the intact model of the same seed.
+      intact, difference: [S] and [S, M] As in `Effects`, for each seed.
       spread: [M] The standard deviation of `difference` over seeds (divisor S - 1).
       holm: [M] Holm's p-values over seeds and examples; effects over seeds count as about normal.
-      max_t: [M] P-values by flips of the signs of seeds (max-T; `measure.flips.sign_flip_test`),
-        for any fine-tuning of this recipe on these very examples; effects over seeds count as
-        symmetric.
+      max_t: [M] P-values by flips of the signs of seeds (max-T), for any fine-tuning of this recipe
+        on these very examples; effects over seeds count as symmetric.
       least_p: The least that `max_t` can be with so many seeds: above 0.05 for five and fewer.
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
-      agreement: The agreement of the effects between seeds.
     """
 
     intact: Float[np.ndarray, ' S']
@@ -104,15 +101,11 @@ class Effects:
       difference: [M] The outcome under each mask minus the intact model's, a mean over seeds if
         there are several; NaN where it is undefined.
       low, high: [M] The ends of the 95 % interval of `difference`.
-      p_value: [M] The two-sided p-value of no difference.
-      corrected: [M] The same, corrected for all M masks.
-      sample: The number of examples or fine-tunings.
-      sample_of: The things that the sample consists of, such as 'examples'.
+      p_value, corrected: [M] The two-sided p-values of no difference, the second for all M masks.
+      sample, sample_of: The number of examples or fine-tunings, and which of these they are.
       population: For whom the intervals and p-values are.
-      outcome: The quantity that was measured.
       intact: The outcome of the intact model, mean over seeds.
-      test: The name of the test that `p_value` comes from.
-      correction: The name of the correction.
+      test, correction: The names of the test and of the correction.
       benjamini_hochberg: [M] The p-values after a weaker correction, by Benjamini and Hochberg.
       critical: [M] The smallest difference, in either direction, that the test would call
         significant at LEVEL after a correction for all M masks.
@@ -121,8 +114,7 @@ class Effects:
       tost: [M] The p-value of a change by `significance.MARGIN` or more in either direction (two
         one-sided tests). At most 0.05 means that the 90 % interval lies within this margin.
       equivalent: [M] `tost`, adjusted for M tests by Holm's method.
-      unseen: How far the interval of a mask that changes no prediction reaches, on either side
-        (`significance.unseen_change`).
+      unseen: How far the interval of a mask that changes no prediction reaches, on either side.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """
 

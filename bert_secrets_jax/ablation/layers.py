@@ -4,11 +4,10 @@ Axes besides those of `model/attention.py`: Z rows, which are examples times mas
 of one example next to each other; J heads that a mask changes in one layer; A maps, one per head or
 one for all heads.
 
-To disable a head is to change the layer's output: the head's context, its map times the values, is
-replaced by the mean of the values (baseline 'uniform'), by 0 ('zero'), by its mean over a corpus
-('mean') or by its context on another input ('resample'). The last two come as a replacement: [1, 1,
-N, H], the same for all tokens of all examples, or [B, T, N, H], the same under all masks of an
-example. With the first two it is None.
+To disable a head is to replace its context, its map times the values, by the mean of the values
+(baseline 'uniform'), by 0 ('zero'), by its mean over a corpus ('mean') or by its context on another
+input ('resample'). The last two come as a replacement: [1, 1, N, H], or [B, T, N, H], the same
+under all masks of an example. With the first two it is None.
 
 `params` are those of one layer, `hidden` [B, T, D] or [Z, T, D] is what enters it, and `scope` the
 tokens that it may see, of each of the B examples.

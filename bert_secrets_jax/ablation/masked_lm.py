@@ -63,8 +63,7 @@ def masked_lm_losses(
 ) -> MaskedLosses:
     """Compute the loss of every text under every mask of heads, and show the progress.
 
-    The same wordpieces are hidden under all masks. The logits are those of hidden wordpieces alone,
-    and the last layer is run for all tokens.
+    The same wordpieces are hidden under all masks. The logits are those of hidden wordpieces alone.
 
     Args:
       pretrained: A model with the head of a masked LM.
@@ -78,8 +77,7 @@ def masked_lm_losses(
     Raises:
       TypeError: The model is not a `Pretrained`, or the texts are something else.
       ValueError: The model is no masked LM, `mask_words` or `sweep` would refuse the other
-        arguments, or wordpieces are to be hidden one at a time with 'resample', where another copy
-        of the same text would lend its outputs.
+        arguments, or wordpieces are to be hidden one at a time with 'resample'.
     """
     check_masked_lm(pretrained)
     masking = masking or Masking()

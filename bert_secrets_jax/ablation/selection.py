@@ -67,8 +67,7 @@ class ChosenElsewhere:
 
     Attributes:
       best: The mask that is best on the examples for choosing, the first of several.
-      where_chosen: The difference of this mask on those examples.
-      gain: Its difference on the examples for measuring.
+      where_chosen, gain: Its difference on those examples, and on those for measuring.
       low, high: The ends of the 95 % interval of `gain`, which needs no correction.
       choosing, measuring: The numbers of examples for either.
     """

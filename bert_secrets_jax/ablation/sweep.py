@@ -10,6 +10,7 @@ the sweep ('mean') or over the donors of each piece of a batch ('resample').
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -197,11 +198,6 @@ def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
             yield rows
 
 
-def _take(tree: Any, index: Any) -> Any:
-    """Index the first axis of every array."""
-    return jax.tree.map(lambda array: array[index], tree)
-
-
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
     """Fetch each array while the device works on the next one, and never queue more than one."""
     before = None
@@ -251,11 +247,10 @@ class Descent:
       setting: The static argument of the compiled functions, which serve all layers.
       layers: The parameters of each layer, apart: each call would copy a slice of their stack.
       classifier: The parameters of what follows the layers.
-      masks: [M, L, N] The distinct masks among those that were given.
-      which: The index in `masks` of each mask that was given.
+      masks, which: [M, L, N] The distinct masks, and the index of each that was given among them.
       tokens: The number of tokens that a call computes on all devices together.
-      devices: The number of devices that share the examples of a batch.
-      groups: The number of such groups of devices, which share the masks.
+      devices, groups: The number of devices that share the examples of a batch, and of such groups,
+        which share the masks.
       replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
         the examples with 'resample', and None with others.
     """
@@ -391,7 +386,8 @@ class Descent:
                 'A masked LM is asked for hidden wordpieces: give the batches of bs.mask_words.'
             )
         for rows in _pieces(batch, self.tokens // self.groups, self.devices):
-            for computed, found in one_behind(self._run(_take(batch, rows), members)):
+            piece = jax.tree.map(operator.itemgetter(rows), batch)
+            for computed, found in one_behind(self._run(piece, members)):
                 yield computed, rows, np.swapaxes(found, 0, 1)[: len(computed)]
 
     def _run(self, batch: Batch, members) -> Iterator[tuple[np.ndarray, Any]]:

@@ -1,12 +1,9 @@
 """Whether scores of tokens say what the model does without these tokens: one test for all methods.
 
 The texts lose tokens, and the model reads the rest from the start: the tokens after move up, and
-[CLS] and [SEP] always stay.
-
-- Each token alone: does the method rank the tokens as their deletion does?
-- The share of tokens with the highest scores (comprehensiveness), or all others (sufficiency): how
-much does the probability of the predicted class fall (DeYoung et al. 2020, "ERASER")? A good method
-has a large fall of the first kind and a small one of the second.
+[CLS] and [SEP] always stay. Does the method rank tokens as the deletion of each alone does? And how
+much does the probability of the predicted class fall without the tokens with the highest scores
+(comprehensiveness), or with them alone (sufficiency; DeYoung et al. 2020, "ERASER")?
 
 Shapes: E texts, V variants of texts, M methods, P shares.
 """
@@ -165,8 +162,7 @@ class _Plan:
     """Which variants of the texts are run, each once.
 
     Attributes:
-      text: [V] The text of each variant.
-      kept: [V, T] Which of its tokens are left.
+      text, kept: [V] and [V, T] The text of each variant, and which of its tokens are left.
       whole: [E] The variant with all tokens.
       without_one: For each text, the variants without each token that can be deleted.
       best: [2, M, P, E] The variants without the best tokens, and with them alone.
@@ -244,7 +240,6 @@ class Compared:
       texts: The number of texts that the measure applies to.
       mean, low, high: [M] The mean of each method, with its 95 % interval over texts.
       beyond: By the name of a rival, how much the mean of each other method is above the rival's.
-      best: The method with the best mean.
       tied: The methods that cannot be told from the best by paired t-tests of all pairs (Holm).
     """
 

@@ -23,11 +23,10 @@ class Attended:
     """The attention of one layer, taken apart.
 
     Attributes:
-      entered: [B, T, D] The input of the layer, which stays on the residual stream.
-      maps: [B, N, T, S] The learned maps.
-      moved: [B, S, N, D] What each head gives to a token that attends to one token alone.
-      given: [B, T, N, D] What each head gives to each token: the sum of `maps` times `moved`.
-      residual: [B, T, D] Input plus output of attention, with its bias, before any LayerNorm.
+      entered: The input of the layer, which stays on the residual stream.
+      moved: What each head gives to a token that attends to one token alone.
+      given: What each head gives to each token: the sum of `maps` times `moved`.
+      residual: Input plus output of attention, with its bias, before any LayerNorm.
     """
 
     entered: Float[Array, 'B T D']

@@ -176,7 +176,8 @@ def _score(
     output = bert.apply({'params': params}, **batch.inputs)
     graph = attention_graph(output.attentions)
     # The weight of each token in what the classifier reads, [B, T].
-    read = _read(bert, mask)
+    tokens = jnp.broadcast_to(jnp.eye(mask.shape[-1])[None], (*mask.shape, mask.shape[-1]))
+    read = pooled_tokens(bert.config, tokens, mask)
 
     def read_rows(matrix: Float[Array, 'B T S']):
         return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
@@ -214,13 +215,6 @@ def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
         return jnp.ones_like(logits)
     top = jax.nn.one_hot(logits.argmax(axis=-1), classes)
     return top - (1 - top) / (classes - 1)
-
-
-def _read(bert: Bert, attention_mask) -> Float[Array, 'B T']:
-    """Return the weight of each token in what the classifier reads."""
-    tokens = jnp.eye(attention_mask.shape[-1])
-    each = jnp.broadcast_to(tokens[None], (len(attention_mask), *tokens.shape))
-    return pooled_tokens(bert.config, each, attention_mask)
 
 
 def _gradients(bert: Bert, params, batch: Batch):

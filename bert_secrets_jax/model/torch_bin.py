@@ -1,16 +1,12 @@
 """Read `pytorch_model.bin` without PyTorch and without running anything that the file names.
 
-A `.bin` checkpoint is a Python pickle: a small program that builds objects, and that may call any
-function there is. Here it cannot:
-
-- Python's unpickler is not used. `pickletools.genops` only splits the pickle into instructions, and
-`_run` obeys the few of them that a plain dictionary of tensors needs. Whatever else a file asks
-for, an instruction, a function or a kind of object, is refused by its name.
-- What `_run` builds are numbers, texts, tuples, lists, dictionaries with texts as keys, and the
-descriptions below. Nothing is imported or called, nothing walks through nested values, and only
-texts and numbers are hashed or printed.
-- Every size that a file claims is compared with what is there before memory is taken for it, and
-only what tensors refer to is read. The constants below limit time and memory.
+A `.bin` checkpoint is a Python pickle, a program that may call any function there is. Here it
+cannot. `pickletools.genops` only splits it into instructions, and `_run` obeys the few of them that
+a plain dictionary of tensors needs. Anything else is refused by its name. All that it builds are
+numbers, texts, tuples, lists, dictionaries with texts as keys, and the descriptions below. Nothing
+is imported or called, nothing walks through nested values, and only texts and numbers are hashed or
+printed. Every size that a file claims is compared with what is there before memory is taken for it,
+and only what tensors refer to is read.
 
 A zip archive has checksums, so one that was damaged is refused. The older format has none.
 """

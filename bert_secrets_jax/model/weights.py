@@ -599,9 +599,10 @@ def _checkpoint_head(
     head = named if named in whole else whole[0] if whole else SEQUENCES
     fault = ''
     if head != MASKED_LM and any(name.startswith(_CLASSIFIERS) for name in tensors):
-        lacking = [
-            name for name in _under(layout, named or head) if f'{name}.weight' not in tensors
-        ]
+        wanted = named or head
+        modules = layout.modules(wanted) if wanted == SEQUENCES else layout.heads[wanted]
+        parts = [modules.get(name) for name in ('pooler', 'pooler_norm', 'classifier')]
+        lacking = [name for name in parts if name and f'{name}.weight' not in tensors]
         if architectures and named is None:
             fault = f'of {", ".join(architectures)}'
         elif lacking:
@@ -628,13 +629,6 @@ def _ends(layout: Layout, head: str) -> str:
         # Where a head of tokens stands on a layer of its own, that layer is under others, too.
         return f'{modules["lm/dense"]}.weight' if 'lm/dense' in modules else f'{modules["lm"]}.bias'
     return f'{modules["classifier"]}.weight'
-
-
-def _under(layout: Layout, head: str) -> list[str]:
-    """Return their names of the modules that a classifier is made of, with its pooler."""
-    modules = layout.modules(head) if head == SEQUENCES else layout.heads[head]
-    wanted = ('pooler', 'pooler_norm', 'classifier')
-    return [modules[name] for name in wanted if name in modules]
 
 
 def _settle_ties(layout: Layout, tensors: dict[str, np.ndarray], file: pathlib.Path) -> bool:
