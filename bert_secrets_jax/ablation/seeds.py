@@ -25,7 +25,7 @@ import scipy.stats
 from jaxtyping import Float, Real
 
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks
+from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
@@ -114,7 +114,6 @@ def assess_seeds(
     effects = np.stack([each.difference for each in alone])
     # A correlation that does not change is told from a small change by its rounding alone.
     effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
-    baseline = np.array([each.intact for each in alone])
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
@@ -125,52 +124,45 @@ def assess_seeds(
     mean = effects.mean(axis=0)
     half = variance.half_width
     p_value = variance.p_values(mean)
-    by_holm, by_flips = holm(p_value), max_t(effects, seed=seed)
+    by_seed = _by_seed(alone, effects, holm(p_value), max_t(effects, seed=seed))
     return Effects(
         names=first.names,
         difference=mean,
         low=mean - half,
         high=mean + half,
         p_value=p_value,
-        corrected=np.maximum(by_holm, by_flips),
+        corrected=np.maximum(by_seed.holm, by_seed.max_t),
         sample=seeds,
         sample_of='fine-tunings',
         population=ANY_FINETUNING,
         outcome=first.outcome,
-        intact=float(baseline.mean()),
+        intact=float(by_seed.intact.mean()),
         test='seeds and examples',
         correction='Holm and flips of seeds',
         critical=variance.least_significant(LEVEL / masks),
-        seeds=BySeed(
-            intact=baseline,
-            difference=effects,
-            spread=effects.std(axis=0, ddof=1),
-            holm=by_holm,
-            max_t=by_flips,
-            least_p=least_p(seeds),
-            significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
-            agreement=agreement(effects),
-        ),
+        seeds=by_seed,
     )
 
 
 def as_one_seed(alone: Effects) -> Effects:
     """Return the effects on a single model (`significance.assess`) as those over one seed."""
-    unknown, effects = np.full_like(alone.difference, np.nan), alone.difference[None]
-    return dataclasses.replace(
-        alone,
-        sample=1,
-        sample_of='fine-tunings',
-        seeds=BySeed(
-            intact=np.array([alone.intact]),
-            difference=effects,
-            spread=unknown,
-            holm=alone.corrected,
-            max_t=np.where(np.isnan(alone.difference), np.nan, least_p(1)),
-            least_p=least_p(1),
-            significant_share=(alone.corrected <= LEVEL).astype(float),
-            agreement=agreement(effects),
-        ),
+    by_flips = np.where(np.isnan(alone.difference), np.nan, least_p(1))
+    by_seed = _by_seed([alone], alone.difference[None], alone.corrected, by_flips)
+    return dataclasses.replace(alone, sample=1, sample_of='fine-tunings', seeds=by_seed)
+
+
+def _by_seed(
+    alone: Sequence[Effects], effects: OfSeeds, by_holm: PerMask, by_flips: PerMask
+) -> BySeed:
+    return BySeed(
+        intact=np.array([each.intact for each in alone]),
+        difference=effects,
+        spread=quietly(np.std, effects, axis=0, ddof=1),
+        holm=by_holm,
+        max_t=by_flips,
+        least_p=least_p(len(alone)),
+        significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
+        agreement=agreement(effects),
     )
 
 
@@ -183,6 +175,7 @@ def per_example(
     other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0. It is
     NaN for a model whose correlation is undefined.
     """
+    _check_metric(metric)
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
     if metric == 'pearson':
@@ -192,15 +185,13 @@ def per_example(
         # Without it, the sums of squares and products about the new means are smaller by these.
         squares = (1 - x**2 / others) * (1 - y**2 / others)
         without = (score - x * y / others) / np.sqrt(np.where(squares > 0, squares, np.nan))
-    elif metric in METRICS:
+    else:
         features = confusion.summands(metric, predictions, labels)
         sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
         score = confusion.score_of_sums(metric, sums)
         without = confusion.score_of_sums(
             metric, [whole - each for whole, each in zip(sums, features, strict=True)]
         )
-    else:
-        raise _unknown(metric)
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 
@@ -234,13 +225,8 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     if counts:
         alike = np.where(every > 0, seeds * shared / np.where(every > 0, every, 1), seeds)
         further = (0.5 * np.clip(alike, 1, seeds) / (seeds * examples)) ** 2
-    return Variance(
-        of_seeds=first / (seeds * examples),
-        of_examples=second / (seeds * examples) + further,
-        degrees=np.maximum(degrees, seeds - 1),
-        seeds=seeds,
-        examples=examples,
-    )
+    of_seeds, of_examples = first / (seeds * examples), second / (seeds * examples) + further
+    return Variance(of_seeds, of_examples, np.maximum(degrees, seeds - 1), seeds, examples)
 
 
 def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
@@ -338,8 +324,9 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     return centred / np.where(flat, np.nan, scale)
 
 
-def _unknown(metric: str) -> ValueError:
-    return ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+def _check_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
 
 
 def _check_enough(seeds: int, examples: int) -> None:
@@ -350,8 +337,7 @@ def _check_enough(seeds: int, examples: int) -> None:
 
 
 def _check(metric, predictions, intact, labels) -> None:
-    if metric not in METRICS:
-        raise _unknown(metric)
+    _check_metric(metric)
     seeds, examples = intact.shape
     if predictions.ndim != 3 or predictions.shape[::2] != intact.shape:
         raise ValueError(

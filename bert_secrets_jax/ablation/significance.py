@@ -222,17 +222,16 @@ def randomization_test(
     observed = differences(metric, predictions, baseline, labels)[0]
     known = np.flatnonzero(~np.isnan(observed))
     pairs = {k: _in_own_units(metric, np.stack([predictions[k], baseline])) for k in known}
-    differing: dict[int, list[int]] = {}
-    for k, pair in pairs.items():
-        differing.setdefault(int((pair[0] != pair[1]).sum()), []).append(k)
+    changes = np.array([(pairs[k][0] != pairs[k][1]).sum() for k in known], int)
     p_values = np.full(len(predictions), np.nan)
     # Masks with equally many changes share their swaps, which take longer to draw than to use.
-    for number, masks in differing.items():
+    for number in np.unique(changes).tolist():
+        masks = known[changes == number]
         exact = 2**number <= rounds
         # Ranks need all examples of every swap, sums only those that differ.
         width = len(labels) if metric == 'spearman' else max(number, 1)
         rng = np.random.default_rng(seed)
-        extreme, total = dict.fromkeys(masks, 0), 0
+        extreme, total = np.zeros(len(masks)), 0
         for start, stop in blocks(2**number if exact else rounds, width):
             if exact:
                 swaps = (np.arange(start, stop)[:, None] >> np.arange(number)) & 1 == 1
@@ -241,12 +240,11 @@ def randomization_test(
             total += len(swaps)
             # NumPy multiplies booleans without BLAS, which is slow.
             swaps = swaps if metric == 'spearman' else swaps.astype(np.float64)
-            for k in masks:
+            for place, k in enumerate(masks):
                 found = _swapped_difference(metric, pairs[k], labels, swaps)
                 # An undefined difference counts as extreme, which makes the p-value conservative.
-                extreme[k] += int(np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING)))
-        for k in masks:
-            p_values[k] = extreme[k] / total if exact else (1 + extreme[k]) / (1 + total)
+                extreme[place] += np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING))
+        p_values[masks] = extreme / total if exact else (1 + extreme) / (1 + total)
     return p_values
 
 
