@@ -46,8 +46,7 @@ def loss_in(unit: str) -> Outcome:
 class Agreement:
     """How well two fine-tunings agree on what the masks do, on the same examples.
 
-    Intervals are 95 % over seeds (jackknife on Fisher's scale), NaN below three seeds. All are NaN
-    below three masks.
+    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
 
     Attributes:
       rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.

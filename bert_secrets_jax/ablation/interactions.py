@@ -20,10 +20,7 @@ from bert_secrets_jax.model.config import BertConfig
 def single_and_pair_masks(
     config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
 ) -> masks.Masks:
-    """Return a mask per head, in the order of the heads, and then one per pair of them.
-
-    Heads are (layer, head) counted from 0; None takes all. Errors are those of `masks.pairs`.
-    """
+    """Return a mask per head, in their order, and then one per pair of them, as `masks.pairs`."""
     heads = masks.all_heads(config) if heads is None else heads
     alone = masks.disable(config, [[head] for head in heads])
     return np.concatenate([alone, masks.pairs(config, heads)])
@@ -41,11 +38,7 @@ def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
 def interactions(
     effects: Real[np.ndarray, 'M *values'], count: int
 ) -> Real[np.ndarray, 'P *values']:
-    """Return effect(a, b) - effect(a) - effect(b) of each pair [P, ...] of `count` heads.
-
-    The effects [M, ...] are those of the masks of `single_and_pair_masks`, of any shape. ValueError
-    if their number is another one.
-    """
+    """Return effect(a, b) - effect(a) - effect(b) from those of `single_and_pair_masks`."""
     pairs = pairs_of(count)
     if len(effects) != count + len(pairs):
         raise ValueError(

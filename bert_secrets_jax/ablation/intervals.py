@@ -5,8 +5,7 @@ intervals cover too seldom: that of no change is [0, 0]. So the differences are 
 test is inverted: Tango's (1998) for accuracy, and the same idea for any function of the confusion
 matrix, by its derivative. The variance is that of the distribution which fits the counts best among
 those with the difference in question, so that changes which never occurred count, too. Where a
-class is rare, such a change could mean much for Matthews' correlation or macro F1, and intervals
-are wide: with one example in twenty, about twice as wide as they need be.
+class is rare, such a change could mean much, and intervals are wide.
 
 Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
 those that occur, C classes.
@@ -139,10 +138,7 @@ def score_statistics(
 
 
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
-    """Return the ends [M] of the intervals of the differences: those that the test does not refute.
-
-    A difference lies below its interval with the probability `below`, and above it with `above`.
-    """
+    """Return the ends [M] of the intervals that differences are below and above so seldom."""
     # First all lower ends, then all upper ones.
     masks = len(counted.counts)
     twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
@@ -159,10 +155,7 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
 
 
 def score_equivalence(counted: Counted, margin: float) -> PerMask:
-    """Return p-values [M] of the hypothesis that a difference is at least the margin, either way.
-
-    It is the larger one of two one-sided tests (TOST, Schuirmann 1987).
-    """
+    """Return p-values [M] of a difference of the margin or more (TOST, Schuirmann 1987)."""
     margins = np.full(len(counted.counts), margin)
     above = score_statistics(counted, -margins, half=True)
     below = score_statistics(counted, margins, half=True)

@@ -80,11 +80,7 @@ def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=No
 
 @_piece
 def open_layer(setting: Setting, params, hidden, scope, replacement=None):
-    """Run the attention of a layer once for all masks that first differ in it.
-
-    Returns the residual stream [B, T, D] after the intact attention, and the change of it [N, B, T,
-    D] that comes from disabling each head.
-    """
+    """Return the residual stream after intact attention, and what disabling each head changes."""
     context, value = _contexts(setting, params, hidden, scope)
     baseline = _baseline(setting, value, scope, replacement)
     changes = jnp.einsum(
@@ -202,10 +198,7 @@ def read_all(setting: Setting, classifier, hidden, attention_mask):
 
 @_piece
 def read_words(setting: Setting, classifier, embedding, hidden, places, words):
-    """Return the sum [Z, 1] of the log-probabilities that a masked LM gives to hidden wordpieces.
-
-    The `words` [B, K] at `places` [B, K] are -1 where there are fewer than K.
-    """
+    """Return the sum [Z, 1] of the log-probabilities of hidden wordpieces [B, K]; -1 is none."""
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
     logits = Head(setting.config).apply({'params': classifier}, asked, None, embedding).logits

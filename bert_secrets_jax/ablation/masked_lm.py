@@ -100,11 +100,7 @@ def masked_lm_losses(
 def losses_of_texts(
     likely: Float[np.ndarray, 'M R'], masked: MaskedTexts
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
-    """Return the loss of each text [M, E], and the number of its hidden wordpieces [E].
-
-    `likely` [M, R] are sums of log-probabilities of rows. A text has several rows where wordpieces
-    are hidden one at a time.
-    """
+    """Return the loss of each text, of all its rows, and the number of its hidden wordpieces."""
     count = int(masked.text.max()) + 1
     losses = np.zeros((len(likely), count))
     np.add.at(losses, (slice(None), masked.text), -likely.astype(np.float64))

@@ -31,10 +31,7 @@ def single_layers(config: BertConfig) -> Masks:
 
 
 def one_head_left(config: BertConfig) -> Masks:
-    """Return one mask per head, which disables all other heads of its layer.
-
-    This is the ablation of Michel et al. 2019, section 3.3.
-    """
+    """Return one mask per head, which disables all others of its layer (Michel et al. 2019)."""
     heads = all_heads(config)
     kept = _ones(config, len(heads))
     for mask, (layer, head) in zip(kept, heads, strict=True):

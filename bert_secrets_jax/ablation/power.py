@@ -1,8 +1,7 @@
 """How large an effect must be for a test to find it, after correction for all tests.
 
-Two numbers tell how little it means that a test finds nothing: the smallest difference that it
-calls significant, and the one that it finds with a given probability (the minimal detectable
-effect).
+Two numbers tell: the smallest difference that it calls significant, and the one that it finds with
+a given probability (the minimal detectable effect).
 
 Axes: M masks, C classes.
 """
@@ -22,9 +21,8 @@ _HALVINGS = 40
 def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     """Return the smallest changes of accuracy [M] that McNemar's exact test calls significant.
 
-    A mask gains some examples and loses some. The smaller of the two numbers is kept, and the other
-    one raised until the test calls the difference significant at the level. NaN where the examples
-    are too few for any.
+    The smaller one of the numbers of examples that a mask gains and loses is kept, and the other
+    one raised. NaN where the examples are too few for any.
     """
     examples = counted.counts.sum(axis=1)
     _, intact, masked = counted.kinds.T

@@ -98,7 +98,9 @@ def sweep_in_two_precisions(
         which = np.flatnonzero(repeated & ~exact)
         logits[:, which] = swept(pretrained, which)
         exact |= repeated
-        error = max(error, _error(logits[:, exact], rough[:, exact]))
+        errors = logits[:, exact].astype(np.float64) - rough[:, exact]
+        # What shifts all logits alike decides nothing.
+        error = max(error, float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max()))
         repeated |= (_nearest(logits) <= safety * error).any(axis=0)
     logging.info(
         'Two precisions: %d of %d examples were computed in float32, too; the greatest error of '
@@ -144,12 +146,6 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
                 else 'Use bs.sweep_examples, in one precision.'
             )
         )
-
-
-def _error(fine: Float[np.ndarray, 'M E C'], rough: Float[np.ndarray, 'M E C']) -> float:
-    """Return the greatest error of a difference: what shifts all alike decides nothing."""
-    errors = fine.astype(np.float64) - rough
-    return float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max())
 
 
 def _nearest(logits: Float[np.ndarray, 'M E C']) -> Float[np.ndarray, 'M E']:

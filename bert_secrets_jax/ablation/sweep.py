@@ -74,10 +74,7 @@ class Swept:
     def predictions(self) -> Real[np.ndarray, 'M E *T']:
         """The predicted class ids, or the predicted values where there is one output (C is 1).
 
-        Those of a masked LM mean nothing.
-
-        Raises:
-          FloatingPointError: Some logits are NaN or infinite.
+        Those of a masked LM mean nothing. FloatingPointError if some logits are NaN or infinite.
         """
         check_finite(self.logits)
         if self.logits.shape[-1] == 1:
@@ -276,10 +273,7 @@ class Descent:
         replacement: np.ndarray | None,
         compute: Compute,
     ) -> 'Descent':
-        """Check the arguments, which are those of `sweep`, and prepare the parameters.
-
-        What all examples together give for 'mean' and 'resample' comes from `replacing`.
-        """
+        """Check the arguments, which are those of `sweep`, and prepare the parameters."""
         check_whole(pretrained)
         config = pretrained.config
         masks = np.asarray(masks, np.float32)
@@ -464,8 +458,7 @@ class Descent:
     def _chunks(self, layer, members, tokens):
         """Yield groups of masks that change about equally many heads of a layer.
 
-        Each group comes a second time, filled up by repetition to one of few sizes, because every
-        size is compiled.
+        Each comes a second time, filled up to one of few sizes, because every size is compiled.
         """
         most = max(self.tokens // tokens, 1)
         widths = self._changed(layer, members)

@@ -49,8 +49,7 @@ def token_contributions(
 ) -> Float[Array, 'B T']:
     """Return what each token contributes to the logits, weighted by `of_logits` and added up.
 
-    Padding has 0. With the part of the biases, they add up to the sum itself. It takes as long as
-    about two forward passes, whatever the length.
+    It takes as long as about two forward passes, whatever the length. Padding has 0.
     """
     gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask

@@ -94,8 +94,7 @@ def faithfulness(
     """Test whether scores of tokens say what the model does without these tokens.
 
     It takes a pass for each token, and up to two for each method and share; what several methods
-    ask for is computed once. The shares of tokens that are deleted or kept are rounded up to whole
-    tokens. Tokens with the same score are put in a random order.
+    ask for is computed once. Tokens with the same score are put in a random order.
     """
     check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
@@ -214,11 +213,7 @@ class _Plan:
 def kept_tokens(
     encoded: Encoded, text: Int[np.ndarray, ' V'], kept: Bool[np.ndarray, 'V T']
 ) -> Encoded:
-    """Return texts [V] with some of their tokens, which move up and keep their segment.
-
-    `text` [V] says which text each is of, and `kept` [V, T] which tokens are left, the first
-    always.
-    """
+    """Return texts [V] with the tokens that are kept, which move up and keep their segment."""
     order = np.argsort(~kept, axis=1, kind='stable')
     rows = text[:, None]
     return Encoded(
@@ -263,9 +258,8 @@ def compare(
 ) -> Compared:
     """Compare methods by a measure, with paired intervals and tests over texts.
 
-    The values [M, E] are NaN, for all methods, where the measure does not apply; it has to apply to
-    two texts or more (ValueError). All methods are compared with those `rivals` that are there. No
-    interval goes beyond `limit`, the greatest size that the measure can have.
+    Values are NaN, for all methods, where the measure does not apply. All methods are compared with
+    those `rivals` that are there. No interval goes beyond `limit`.
     """
     values = values[:, ~np.isnan(values).any(axis=0)]
     count = values.shape[1]

@@ -36,10 +36,9 @@ class Attended:
     residual: Float[Array, 'B T D']
 
 
-OfLayer = Callable[[Mapping[str, Any], Attended], Any]
-
-
-def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output: BertOutput) -> Any:
+def each_layer(
+    of_layer: Callable, bert: Bert, params: Mapping[str, Any], output: BertOutput
+) -> Any:
     """Make something of the attention of each layer, and hold only one layer's `moved` at a time.
 
     `of_layer` takes the parameters of a layer and its `Attended`, and returns a tree of arrays [B,
@@ -71,11 +70,7 @@ def attended(
     maps: Float[Array, 'B N T S'],
     normed: Shaped[Array, ''],
 ) -> Attended:
-    """Take the attention of a layer apart.
-
-    `contexts` are the outputs of its heads before the output projection; `normed` says whether its
-    input is normalised, where LayerNorm comes first.
-    """
+    """Take the attention of a layer apart; its contexts come before the output projection."""
     read = entered
     if config.family.norm_first:
         norm = layer_norm(config, 'attention_norm').apply

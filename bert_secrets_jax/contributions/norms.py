@@ -55,8 +55,8 @@ def pair_norms(
 def norm_map(params: Mapping[str, Any]) -> Linear:
     """Return the linear part of LayerNorm: it subtracts the mean of a vector and scales by gamma.
 
-    LayerNorm divides by the standard deviation of the whole sum that it is given, one number for
-    each token, and adds beta. Up to these, it is this map of each summand (Kobayashi et al. 2021).
+    LayerNorm of a sum is this map of each summand, over one number, plus beta (Kobayashi et al.
+    2021).
     """
 
     def linear(x):

@@ -19,8 +19,7 @@ _UNIT = 2.0**-30
 def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L T S']:
     """Return the matrix of each layer for rollout and flow: (A + I) / 2, A the mean over heads.
 
-    I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020). Real
-    tokens get nothing from padding, so that it changes nothing here or in products of these.
+    I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020).
     """
     identity = jnp.eye(attentions.shape[-1])
     return (attentions.mean(axis=2) + identity[None, None]) / 2

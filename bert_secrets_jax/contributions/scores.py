@@ -134,7 +134,11 @@ def scores_of(
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
         found = fetch(_score(pretrained.bert, methods, params, place(batch)))
         if FLOW in methods:
-            found['scores'][FLOW] = _flows(batch, found['graph'], found['read'])
+            found['scores'][FLOW] = flows = np.zeros_like(found['read'])
+            for row, length in enumerate(np.asarray(batch.lengths).tolist()):
+                if length:
+                    graph = found['graph'][row, :, :length, :length]
+                    flows[row, :length] = flow(graph, found['read'][row, :length])
         for row, example in enumerate(np.asarray(batch.example).tolist()):
             if example < 0:
                 continue
@@ -155,16 +159,6 @@ def scores_of(
         logits=logits,
         scores={method: tuple(scores[method]) for method in methods},
     )
-
-
-def _flows(batch: Batch, graphs: np.ndarray, read: np.ndarray) -> np.ndarray:
-    """Return the flows [B, T], 0 at padding."""
-    found = np.zeros_like(read)
-    for row, length in enumerate(np.asarray(batch.lengths).tolist()):
-        if length:
-            of_one = graphs[row, :, :length, :length]
-            found[row, :length] = flow(of_one, read[row, :length])
-    return found
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -205,11 +199,7 @@ def _score(
 
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
-    """Return the weights of the logits in what scores are about.
-
-    That is the logit of the predicted class less the mean of the others: adding one number to all
-    logits changes no probability, and changes nothing here. In a regression it is the value.
-    """
+    """Return the weights of the logits in what scores are about, as the module says."""
     classes = logits.shape[-1]
     if classes == 1:
         return jnp.ones_like(logits)

@@ -23,8 +23,6 @@ MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
 BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
-# An array, or whatever JAX puts in its place: programs are lowered without any.
-_Leaf = Any
 
 
 @flax.struct.dataclass
@@ -38,9 +36,9 @@ class Scope:
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
     """
 
-    visible: _Leaf
-    bias: _Leaf = None
-    angles: _Leaf = None
+    visible: Any
+    bias: Any = None
+    angles: Any = None
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:

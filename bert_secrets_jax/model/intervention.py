@@ -10,9 +10,6 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
-# An array, or whatever JAX puts in its place; None where there is none.
-_Leaf = Any
-
 
 @flax.struct.dataclass
 class Intervention:
@@ -28,9 +25,9 @@ class Intervention:
       baseline: The behaviour of a disabled head.
     """
 
-    mask: _Leaf = None
-    replacement: _Leaf = None
-    map_change: _Leaf = None
+    mask: Any = None
+    replacement: Any = None
+    map_change: Any = None
     baseline: str = flax.struct.field(default='uniform', pytree_node=False)
 
     def on_maps(

@@ -42,10 +42,6 @@ class Layout:
             head == MASKED_LM and name == self.second_bias
         )
 
-    def is_of_any(self, name: str) -> bool:
-        """Return whether a tensor, named without the prefix, is of any head."""
-        return any(self.is_of(head, name) for head in self.heads)
-
     def part(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Cut their modules into ours; what cannot be cut stays, and is then unexpected."""
         for theirs, ours in self.fused.items():

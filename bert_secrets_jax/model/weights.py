@@ -570,8 +570,9 @@ def _settle_head(
     else:
         kept = ()
     theirs = tuple(f'{modules[name]}.' for name in kept)
-    for name in [name for name in tensors if layout.is_of_any(name)]:
-        if not name.startswith(theirs):
+    for name in list(tensors):
+        of_head = any(layout.is_of(each, name) for each in layout.heads)
+        if of_head and not name.startswith(theirs):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
     has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)
