@@ -64,13 +64,8 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)
     heads = all_heads(config)
-    return disable(
-        config,
-        [
-            [heads[index] for index in rng.choice(len(heads), size, replace=False)]
-            for _ in range(count)
-        ],
-    )
+    drawn = (rng.choice(len(heads), size, replace=False) for _ in range(count))
+    return disable(config, [[heads[index] for index in each] for each in drawn])
 
 
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:

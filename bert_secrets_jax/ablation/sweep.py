@@ -299,9 +299,7 @@ class Descent:
         mesh = compute.mesh
         params, devices, place = on_devices(pretrained.params, mesh)
         groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
-        spread = None
-        if groups > 1:
-            spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS)))
+        spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if groups > 1 else None
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Setting(config, baseline, spread),

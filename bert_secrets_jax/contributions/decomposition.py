@@ -110,13 +110,9 @@ def decompose(
         logits, contributions = _class_contributions(pretrained.bert, pretrained.params, batch)
         contributions = np.asarray(contributions[0, :, :length]).T
         ids = encoded.input_ids[example, :length].tolist()
-        found.append(
-            Decomposition(
-                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
-                contributions=contributions,
-                biases=np.asarray(logits[0]) - contributions.sum(axis=0),
-            )
-        )
+        tokens = pretrained.tokenizer.convert_ids_to_tokens(ids)
+        biases = np.asarray(logits[0]) - contributions.sum(axis=0)
+        found.append(Decomposition(tokens, contributions, biases))
     return found
 
 

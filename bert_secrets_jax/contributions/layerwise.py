@@ -22,18 +22,13 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
 from bert_secrets_jax.model.parts import layer_norm, unchanged
 
-# Makes the matrices [B, L, T, S] of a model from its output and the mask over tokens.
-OfModel = Callable[
-    [Bert, Mapping[str, Any], BertOutput, Shaped[Array, 'B T']], Float[Array, 'B L T S']
-]
-
 
 def _in_each_layer(
     of_layer: Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']],
-) -> OfModel:
+) -> Callable[..., Float[Array, 'B L T S']]:
     """Apply a method to all layers, with rows that sum to 1 and nothing from padding."""
 
-    def of_model(bert, params, output, attention_mask):
+    def of_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
         def rows(of_params, attended):
             found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
             total = found.sum(axis=-1, keepdims=True)

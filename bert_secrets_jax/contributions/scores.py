@@ -91,8 +91,7 @@ def token_scores(
       pretrained: A model with a classifier of texts, or a regression.
       texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       methods: The names of the methods: 'random', 'attention' (of the last layer), 'rollout',
-        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or 'gradient
-        norm'.
+        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input', 'gradient norm'.
       seed: The seed of the random scores.
       compute: How it is computed; nothing is written into its folder.
 

@@ -179,11 +179,9 @@ def with_classifier(
     if isinstance(label_names, str) or not label_names:
         raise ValueError(f'{label_names=} must be a sequence of at least one name.')
     bert = _with_head(pretrained.config, head, tuple(label_names))
-    fresh = init_params(bert, seed)
     kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
-    return Pretrained(
-        bert, {name: kept.get(name, part) for name, part in fresh.items()}, pretrained.tokenizer
-    )
+    params = {name: kept.get(name, part) for name, part in init_params(bert, seed).items()}
+    return Pretrained(bert, params, pretrained.tokenizer)
 
 
 def without_head(pretrained: Pretrained) -> Pretrained:
@@ -290,16 +288,13 @@ def params_from_tensors(
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
-    wrong: dict[str, list[str]] = {
-        kind: [] for kind in ('missing', 'unexpected', 'misshapen', 'unusable')
-    }
+    kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
+    wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
     for path, leaf in leaves.items():
         if path.split('/')[0] in fresh:
             result[path] = leaf
             continue
-        path_of_all, shape = _without_number(path, leaf.shape)
-        shape = _their_shape(path_of_all, shape)
-        parts = []
+        shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
         for name in _their_names(config, path):
             used.add(name)
             if name is None:
@@ -346,9 +341,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
         for name, layer in zip(names, layers, strict=True):
             if name is None:
                 continue
-            array = (
-                layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
-            )
+            turned = path.endswith('kernel')
+            array = layer.reshape(shape[::-1]).T if turned else layer.reshape(shape)
             full = name if layout.is_of(config.head, name) else prefix + name
             if not np.array_equal(tensors.get(full, array), array):
                 raise ValueError(
@@ -387,11 +381,9 @@ def _their_names(config: BertConfig, path: str) -> list[str | None]:
     name = f'{modules[module]}.{_LEAVES[leaf]}'
     if '{}' not in name:
         return [name]
-    normed = [kind.normed or module != 'layers/attention_norm' for kind in config.layer_kinds]
-    return [
-        name.format(group) if there else None
-        for group, there in zip(config.groups, normed, strict=True)
-    ]
+    layers = zip(config.groups, config.layer_kinds, strict=True)
+    always = module != 'layers/attention_norm'
+    return [name.format(group) if always or kind.normed else None for group, kind in layers]
 
 
 def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
