@@ -39,18 +39,21 @@ RANGES: Mapping[str, Range] = types.MappingProxyType(
         'mask_token_id': Range(0, 10_000_000, optional=True),
     }
 )
-# The values that each switch may have.
-CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
-    {'position_embedding_type': ('absolute', 'rotary'), 'classifier_pooling': ('cls', 'mean')}
-    | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
-)
-
-
 # The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
 ANSWER = ('start', 'end')
+# The values that each switch may have.
+CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
+    {
+        'dtype': COMPUTE_DTYPES,
+        'head': HEADS,
+        'position_embedding_type': ('absolute', 'rotary'),
+        'classifier_pooling': ('cls', 'mean'),
+    }
+    | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
+)
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -96,32 +99,28 @@ class BertConfig:
       intermediate_size: Width of the feed-forward layer.
       hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
         'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
-      hidden_dropout_prob: Dropout rate of hidden states while training.
-      attention_probs_dropout_prob: Dropout rate of each attention probability while training.
+      hidden_dropout_prob, attention_probs_dropout_prob: Dropout rates while training, of hidden
+        states and of each attention probability.
       classifier_dropout: Dropout rate of the pooled output; None means `hidden_dropout_prob`.
       max_position_embeddings: Number of positions; see `max_length`.
-      type_vocab_size: Number of segments, which have an effect from two on; with 0 they have no
-        embeddings.
+      type_vocab_size: Number of segments, which matter from two on; 0 has no embeddings of them.
       layer_norm_eps: Epsilon of LayerNorm: 1e-12 in BERT. Flax's default (1e-6) makes another
         model.
       initializer_range: Standard deviation of freshly initialised weights.
-      pad_token_id: Number of the wordpiece [PAD].
+      pad_token_id, mask_token_id: Numbers of [PAD] and, where `token_dropout` needs it, of [MASK].
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
-      num_hidden_groups: Number of different layers, each used several times in a row (ALBERT); None
-        is as many as there are layers.
+      num_hidden_groups: Number of different layers, each used several times in a row (ALBERT), if
+        there are fewer than layers.
       position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
-      rope_theta: Base of the rotary positions; in ModernBERT, that of the global layers.
-      local_rope_theta: Base of the rotary positions of local layers.
+      rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: The input of the classifier: [CLS] ('cls'), or the mean of all tokens
-        ('mean').
+      classifier_pooling: The input of the classifier: [CLS] ('cls') or the mean of tokens ('mean').
       emb_layer_norm_before: Whether the embeddings are normalised.
       token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
         (ESM).
-      mask_token_id: Number of the wordpiece [MASK], where `token_dropout` needs it.
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
@@ -130,8 +129,7 @@ class BertConfig:
         'masked_lm'. The first needs `label_names`; without any, nothing stands there.
       label_names: Names of the classes. No name means no classifier; one name means regression.
         Those of an answer are always 'start' and 'end'. A masked LM has none.
-      multi_label: Whether an input may have several of the classes, each with a logistic regression
-        of its own.
+      multi_label: Whether an input may have several classes, each with a logistic regression.
       tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
       pruned_heads: [L] The heads that each layer has lost, from 0 on; () where none has. The layers
         of a model that has lost heads have parameters of their own shapes, and are not stacked. A
@@ -199,8 +197,6 @@ class BertConfig:
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
                 'wordpieces.'
             )
-        if self.dtype not in COMPUTE_DTYPES:
-            raise ValueError(f'dtype={shortened(self.dtype)} must be {either(COMPUTE_DTYPES)}.')
         for name, value in self.family.fixed.items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -221,8 +217,6 @@ class BertConfig:
 
     def _check_head(self) -> None:
         """Refuse settings of what stands on the encoder that do not fit each other."""
-        if self.head not in HEADS:
-            raise ValueError(f'head={shortened(self.head)} must be {either(HEADS)}.')
         names = self.label_names
         if self.head == MASKED_LM and names:
             raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')

@@ -112,19 +112,17 @@ def from_pretrained(
         'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network.
       label_names: None keeps the checkpoint's own head, if it has one: a classifier, or a masked
         LM. Names put a freshly initialised classifier of that many classes in its place (one name
-        means regression), and add a pooler if one is needed and there is none. An empty sequence
-        leaves the head out.
+        means regression), with a pooler if it needs one. An empty sequence leaves the head out.
       head: The kind of head: the names are classes of the input ('sequence_classification') or of
         its tokens ('token_classification'). With the names 'start' and 'end', it may also find
         where an answer is ('question_answering').
       seed: Seed of the fresh weights.
-      dtype: Type in which matrix products are computed: 'float32', 'tf32x3' (NVIDIA GPUs) or
-        'bfloat16'.
+      dtype: Type of matrix products: 'float32', 'tf32x3' (NVIDIA GPUs) or 'bfloat16'.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
       tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
-        `letter_tokenizer` or `function_tokenizer` makes from a vocabulary. None takes that of the
-        checkpoint; if it has none, this is told, and the model takes ids and no texts.
+        `letter_tokenizer` or `function_tokenizer` makes. None takes that of the checkpoint; if it
+        has none, this is told, and the model takes ids and no texts.
       allow_unknown: Whether texts are encoded even if half of their tokens or more become [UNK].
 
     Raises:
