@@ -1,9 +1,8 @@
 """Which other input lends a disabled head its output (baseline 'resample'), in NumPy alone.
 
 In resample ablation (Chan et al. 2022, causal scrubbing) a head gives an example its output on
-another one, the donor. So it loses what it knows about this example alone. Donors are drawn over
-all examples at once, and tokens are paired by position in the text. Neither depends on batches,
-padding or devices.
+another one, the donor. Donors are drawn over all examples at once, and tokens are paired by
+position in the text. Neither depends on batches, padding or devices.
 """
 
 import dataclasses
@@ -52,10 +51,9 @@ def donor_tokens(
 ) -> Int[np.ndarray, 'B T']:
     """Return the position in the donor from which each token takes the output of a head.
 
-    [CLS] takes that of the donor's [CLS], and the last [SEP] that of the donor's last [SEP]. The
-    other tokens take those of the donor's other tokens in order, from the first again where the
-    donor is shorter; a donor without other tokens lends its last [SEP]. Padding takes from position
-    0, which has no effect. Lengths count [CLS] and [SEP], and are 0 in a filler row.
+    [CLS] and the last [SEP] take those of the donor's. The other tokens take those of the donor's
+    other tokens in order, from the first again where the donor is shorter; a donor without any
+    lends its last [SEP]. Padding takes from position 0. Lengths are 0 in a filler row.
     """
     places = np.arange(width)[None]
     last, donor_last = lengths[:, None] - 1, donor_lengths[:, None] - 1
@@ -70,7 +68,6 @@ class Donors:
 
     Attributes:
       rows: The batch and the row of each example [E], by the example's number.
-      batches: All batches.
       donors: [E] The number of the donor of each example; -1 for a number without example.
     """
 

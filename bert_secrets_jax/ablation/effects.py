@@ -24,9 +24,8 @@ class Outcome:
     """A quantity that masks change: the name of a metric, or 'loss'.
 
     Attributes:
-      unit: The unit in which readers see it.
+      unit, digits: The unit in which readers see it, and decimals of a difference.
       scale: The number of these units in 1: a score of 1 has 100 points.
-      digits: The decimals of a difference in this unit.
       more_is_better: Whether a model with a greater value is better.
     """
 

@@ -1,11 +1,10 @@
 """Intervals and tests of differences between scores that hold where few predictions change.
 
-A bootstrap repeats the examples that it has. Where few of some hundred predictions change, its
-intervals cover too seldom: that of no change is [0, 0]. So the differences are counted, and a score
-test is inverted: Tango's (1998) for accuracy, and the same idea for any function of the confusion
-matrix, by its derivative. The variance is that of the distribution which fits the counts best among
-those with the difference in question, so that changes which never occurred count, too. Where a
-class is rare, such a change could mean much, and intervals are wide.
+A bootstrap repeats the examples that it has: its interval of no change is [0, 0]. So the
+differences are counted, and a score test is inverted: Tango's (1998) for accuracy, and the same
+idea for any function of the confusion matrix, by its derivative. The variance is that of the
+distribution which fits the counts best among those with the difference in question, so that changes
+which never occurred count, too. Where a class is rare, intervals are wide.
 
 Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
 those that occur, C classes.
@@ -35,7 +34,6 @@ class Counted:
       counts: [M, K] The number of examples of each kind.
       kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
         kind, the one with both answers swapped is here, too.
-      classes: The number of classes C.
     """
 
     metric: str
@@ -97,13 +95,11 @@ def score_statistics(
 ) -> PerMask:
     """Return how far the counts lie above hypothetical differences [M], in standard errors.
 
-    The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
-    replaced by its tangent at the counts. The sample mean of it, less the hypothesis, is divided by
-    its standard error under the distribution over all kinds that has the mean 0 and the greatest
-    likelihood. For accuracy, this is Tango's statistic. It is 0 where no example and no prediction
-    is of class 1. `half` moves the counts by half a changed prediction towards the hypothesis: this
-    correction for continuity keeps a test of a few counts to its level. Several differences may
-    share a `tangent`.
+    The difference, as a function of the shares of all C^3 kinds of examples, is replaced by its
+    tangent at the counts, which several differences may share. Its sample mean, less the
+    hypothesis, is divided by its standard error under the distribution over all kinds that has the
+    mean 0 and the greatest likelihood. `half` moves the counts by half a changed prediction towards
+    the hypothesis: this correction for continuity keeps a test of a few counts to its level.
     """
     examples = counted.counts.sum(axis=1)
     shares = counted.counts / examples[:, None]

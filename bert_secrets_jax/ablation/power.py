@@ -42,11 +42,9 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
     """Return the losses [M] of a score that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
-    and, besides these, makes some right predictions wrong, those of every class alike. The test
-    compares the sum of all effects with its spread if each change may as well be the other way
-    round (swaps, as in `significance.randomization_test`). Sums are taken as normal. The first loss
-    is expected to reach the level, the second is found with the probability `power`. They are NaN
-    where not even a mask without a right prediction is.
+    and makes some right predictions wrong, those of every class alike. The test compares the sum of
+    all effects, taken as normal, with its spread if each change may as well be the other way round.
+    The first loss is expected to reach the level, the second is found with the probability `power`.
     """
     examples = counted.counts.sum(axis=1)
     whole, _ = counted.confusions
@@ -99,10 +97,9 @@ def smallest_effects_on_correlation(
 ) -> tuple[PerMask, PerMask]:
     """Return the same for a correlation; NaN where that of the intact model is too small.
 
-    The loss is that of a mask which scatters as much about the intact model as the one in question,
-    by its standard error, and adds noise of its own to the predictions. If that lowers the
+    A mask with these errors adds noise of its own to the predictions. If that lowers the
     correlation from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance
-    of the difference (to first order).
+    of the difference.
     """
     most = np.full(len(errors), max(score, 0.0))
 

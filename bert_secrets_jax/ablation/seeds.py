@@ -4,14 +4,10 @@ Axes: S seeds (each is one fine-tuned model), M masks, E examples.
 
 All models answer the same examples, so seeds and examples are crossed. The value of an example
 under one mask and one model is the sum of a mean, an effect of the seed, an effect of the example
-that all seeds share, and a remainder. The mean of all values has the variance
-
-    seeds / S  +  examples / E  +  remainder / (S * E),
-
-where each name stands for the variance of that effect. Mean squares estimate it (Searle, Casella
-and McCulloch 1992, chapter 4). A percentile bootstrap of seeds and then examples covers too seldom
-with few seeds. Accuracy is a mean over examples; for other metrics, an example counts as its
-influence on the score (the jackknife).
+that all seeds share, and a remainder. The mean of all values has the variance seeds / S + examples
+/ E + remainder / (S * E), where each name stands for the variance of that effect. Mean squares
+estimate it (Searle, Casella and McCulloch 1992, chapter 4). For other metrics than accuracy, an
+example counts as its influence on the score (the jackknife).
 
 Simulated with 5 to 10 seeds and 277 to 1,500 examples, 93 to 97 % of the intervals hold the mean
 effect; 92 % where the effects of seeds are strongly skewed.
@@ -69,8 +65,8 @@ class Variance:
         """Return the size of a mean [M] that has a two-sided p-value.
 
         Each part has Student's quantile with its own degrees of freedom. Satterthwaite's are
-        estimated, and too many at small levels: of simulated families of 144 masks without any
-        effect at 5 seeds, 22 % instead of 5 % would have a significant one.
+        estimated: of simulated families of 144 masks without any effect, 22 % instead of 5 % had a
+        significant one.
         """
         seeds, examples = (
             scipy.stats.t.isf(np.asarray(p_value) / 2, max(count - 1, 1)) ** 2
@@ -97,15 +93,11 @@ def assess_seeds(
 ) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
 
-    Where a score is undefined in one seed, the mask has NaN. Both corrections for all masks have to
-    be significant: Holm's, since the examples are a sample, and that by flips of seeds, since it
-    asks for no normal distribution. `critical` is for a mask that is the only one with an effect.
-
-    Args:
-      alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
-      predictions, intact: [S, M, E] and [S, E] Those of each seed's model, masked and as it is.
-      labels: [E] The true labels.
-      seed: The seed of the flips of signs, which are random for more than 12 seeds only.
+    `alone` are the effects in each seed's model by itself (`significance.assess`), on one of
+    METRICS. Both corrections for all masks have to be significant: Holm's, since the examples are a
+    sample, and that by flips of seeds, since it asks for no normal distribution. `critical` is for
+    a mask that is the only one with an effect. Where a score is undefined in one seed, the mask has
+    NaN.
     """
     first = alone[0]
     metric = first.outcome.name
@@ -172,8 +164,7 @@ def per_example(
     """Return a value [..., E] for each example whose mean is the score of the model [...].
 
     It is the score plus E - 1 times the loss without the example, compared with leaving out any
-    other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0. It is
-    NaN for a model whose correlation is undefined.
+    other (the jackknife; Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
     _check_metric(metric)
     if metric in ('accuracy', 'f1_micro'):

@@ -210,10 +210,8 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 class Piece:
     """A piece of a batch, as all steps through the layers read it on the devices.
 
-    Attributes:
-      scopes: The tokens that each layer may see.
-      replacements: What replaces the contexts of disabled heads in each layer, as in `layers`; None
-        where nothing does. Those of 'resample' are as large as the hidden states of these layers.
+    `scopes` and `replacements` (see `layers`) are those of each layer. A replacement is None where
+    nothing is replaced; those of 'resample' are as large as the hidden states.
     """
 
     batch: Batch
@@ -241,15 +239,14 @@ class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
 
     Attributes:
-      setting: The static argument of the compiled functions, which serve all layers.
       layers: The parameters of each layer, apart: each call would copy a slice of their stack.
       classifier: The parameters of what follows the layers.
       masks, which: [M, L, N] The distinct masks, and the index of each that was given among them.
       tokens: The number of tokens that a call computes on all devices together.
       devices, groups: The number of devices that share the examples of a batch, and of such groups,
         which share the masks.
-      replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
-        the examples with 'resample', and None with others.
+      replacement: The mean outputs [L, N, H] of the heads, or the donors of examples, as the
+        baseline needs.
     """
 
     setting: Setting

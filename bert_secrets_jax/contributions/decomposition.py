@@ -1,11 +1,9 @@
 """Contributions of each token and of biases to the logits (DecompX, Modarressi et al. 2023).
 
-At an input, everything in the model that is not linear is a factor whose value is known: maps, the
-standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these values
-the logits are linear in the embeddings of the tokens and in the biases. In a linear function, the
-contribution of an embedding to an output is its product with the gradient, so that one backward
-pass gives those of all tokens to a logit. The network of `measure.relevance` is walked down here
-with gradients.
+At an input, everything that is not linear is a factor whose value is known: maps, the standard
+deviations of LayerNorm, and for each activation f its slope f(x) / x. With these the logits are
+linear in the embeddings and the biases, and the contribution of an embedding is its product with
+the gradient: one backward pass gives all. It walks down the network of `measure.relevance`.
 """
 
 import dataclasses

@@ -51,14 +51,12 @@ class Faithfulness:
     Attributes:
       tokens: [E] The number of tokens that can be deleted.
       rank: [M, E] Rank correlation over tokens of the size of the score with that of the effect of
-        deleting the token; 0 where the scores rank nothing, NaN where the effects do not, or there
-        are fewer than three tokens.
+        deleting the token; 0 where the scores rank nothing, NaN where the effects do not.
       signed: [M, E] The same of both with their signs; NaN of methods without.
       comprehensiveness, sufficiency: [M, P, E] The fall of the predicted class's probability
-        without the best tokens, and with them alone; in a regression, the size of the change. NaN
-        if no token can be deleted.
+        without the best tokens, and with them alone; in a regression, the size of the change.
       effects: [T] for each text, what deleting each token takes from the logit of the predicted
-        class less the mean of the others; 0 for [CLS] and [SEP].
+        class less the mean of the others.
     """
 
     methods: tuple[str, ...]

@@ -2,9 +2,8 @@
 
 Each gives a matrix [B, L, T, S] of every layer whose rows sum to 1 and in which what stays on the
 residual stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before
-attention (ESM, ModernBERT), a layer ends with adding to the residual stream: then value zeroing
-compares the stream after the layer, and ALTI and GlobEnc the stream after attention, without any
-LayerNorm behind; the one before is part of what tokens give.
+attention (ESM, ModernBERT), value zeroing compares the stream after the layer, and ALTI and GlobEnc
+that after attention; the LayerNorm is part of what tokens give.
 """
 
 import functools

@@ -71,11 +71,10 @@ def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[A
 
     With the vector that a token gets from all others together (context) and the one that comes from
     itself (preserved), the ratio is ||context|| / (||context|| + ||preserved||) (Kobayashi et al.
-    2021). With the residual, what stays on the residual stream is preserved, too; by weights, it
-    weighs as much as all attention (Abnar and Zuidema 2020). With LayerNorm, both vectors go
-    through the one after attention, if it stands there. As in the published code, weights are
-    averaged over heads, the bias of values is part of f, and biases that no token brings count for
-    neither.
+    2021). What stays on the residual stream is preserved, too; by weights, it weighs as much as all
+    attention (Abnar and Zuidema 2020). LayerNorm is the one after attention, if it stands there. As
+    in the published code, weights are averaged over heads, the bias of values is part of f, and
+    biases that no token brings count for neither.
     """
     own = _own(attended)
     context = attended.given.sum(axis=2) - own

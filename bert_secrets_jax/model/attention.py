@@ -147,13 +147,10 @@ def disable_heads(
 ) -> Float[Array, 'B N T S']:
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
-    A mask of 1 keeps a head and 0 replaces it, both exactly; fractions interpolate, and the result
-    is differentiable in it. With the baseline 'uniform', the paper's way, every visible token gets
-    1/length, so that information still flows. 'zero' removes the head's contribution (Michel et al.
-    2019, Voita et al. 2019). Maps are those after softmax and before dropout.
-
-    Raises:
-      ValueError: The baseline is none of `MAP_BASELINES`.
+    A mask of 1 keeps a head and 0 replaces it, both exactly; the result is differentiable in it.
+    With 'uniform', the paper's way, every visible token gets 1/length, so that information still
+    flows. 'zero' removes the head's contribution (Michel et al. 2019, Voita et al. 2019). Maps are
+    those after softmax and before dropout. ValueError for another baseline.
     """
     check_baseline(baseline, MAP_BASELINES)
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]

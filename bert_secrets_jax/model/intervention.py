@@ -15,14 +15,12 @@ from bert_secrets_jax.model.config import BertConfig
 class Intervention:
     """A change of the heads, with one entry for each layer on the first axis.
 
-    A scan over layers hands each layer its own entry, without that axis. The two methods are for
-    one layer.
+    A scan over layers hands each layer its own entry, for which the two methods are.
 
     Attributes:
       mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does; None keeps all.
       replacement: [L, #B, #T, N, H] The outputs of disabled heads; None if they have other maps.
       map_change: [L, B, N, T, S] The change that is added to the maps; None adds nothing.
-      baseline: The behaviour of a disabled head.
     """
 
     mask: Any = None

@@ -117,13 +117,13 @@ class _Pieces(io.BufferedReader):
 def load(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     """Return the tensors of a PyTorch state dict, by name.
 
-    The file is one of `torch.save(model.state_dict(), path)`, in the zip format (PyTorch 1.6 and
-    later) or in the one before it.
+    The file is one of `torch.save(model.state_dict(), path)`, zipped (PyTorch 1.6 and later) or
+    not.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is not such a state dict, is damaged, or asks for anything but tensors,
-        or for far more memory than a state dict of its size. Nothing that the file names has run.
+        or for far more memory than its size. Nothing that the file names has run.
     """
     path = pathlib.Path(path)
     try:
