@@ -90,9 +90,7 @@ def masked_lm_losses(
     masked = mask_words(
         pretrained.tokenizer, texts, masking=masking, **encoding_for(descent, compute)
     )
-    descent = descent.replacing(
-        pretrained, masked.batches, donor_seed=donor_seed, mesh=compute.mesh
-    )
+    descent = descent.replacing(pretrained, masked.batches, donor_seed, compute.mesh)
     likely = sweep_all(pretrained, masked.batches, descent, folder=compute.folder)[..., 0]
     return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
 

@@ -59,7 +59,7 @@ def sweep_examples(
     descent = Descent.start(pretrained, masks, baseline, replacement, compute)
     encoding = encoding_for(descent, compute)
     batches = encode(pretrained.tokenizer, examples, passes=descent.passes, **encoding)
-    descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=compute.mesh)
+    descent = descent.replacing(pretrained, batches, donor_seed, compute.mesh)
     logits = sweep_all(pretrained, batches, descent, folder=compute.folder)
     return Swept(masks=np.asarray(masks, np.float32), logits=logits)
 

@@ -53,13 +53,7 @@ def weighted_scores(
 
 
 def resampled_differences(
-    metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
+    metric, predictions, baseline, labels, *, resamples: int, seed: int
 ) -> Float[np.ndarray, 'R M']:
     """Return the differences [R, M] in resamples of the examples, which all masks share."""
     check(metric, predictions, labels, baseline)

@@ -178,7 +178,7 @@ def sweep_batches(
     batches = listed(batches)
     if descent.lacks_replacement:
         batches = list(batches)
-        descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
+        descent = descent.replacing(pretrained, batches, donor_seed, mesh)
     return map(descent.logits, batches)
 
 
@@ -263,12 +263,7 @@ class Descent:
 
     @classmethod
     def start(
-        cls,
-        pretrained: Pretrained,
-        masks: Shaped[np.ndarray, 'M L N'],
-        baseline: str,
-        replacement: np.ndarray | None,
-        compute: Compute,
+        cls, pretrained: Pretrained, masks, baseline: str, replacement, compute: Compute
     ) -> 'Descent':
         """Check the arguments, which are those of `sweep`, and prepare the parameters."""
         check_whole(pretrained)
@@ -332,12 +327,7 @@ class Descent:
         return self.setting.baseline in OUTPUT_BASELINES and self.replacement is None
 
     def replacing(
-        self,
-        pretrained: Pretrained,
-        batches: Sequence[Batch],
-        *,
-        donor_seed: int,
-        mesh: Mesh | None,
+        self, pretrained: Pretrained, batches: Sequence[Batch], donor_seed: int, mesh: Mesh | None
     ) -> 'Descent':
         """Return a descent with the replacement that it lacks, made from all batches."""
         if not self.lacks_replacement:

@@ -8,8 +8,7 @@ the gradient: one backward pass gives all. It walks down the network of `measure
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +39,10 @@ _LINEARISED = Linearised()
 
 def token_contributions(
     bert: Bert,
-    params: Mapping[str, Any],
+    params,
     output: BertOutput,
     attention_mask: Shaped[Array, 'B T'],
-    of_logits: Callable[[Float[Array, 'B C']], Float[Array, 'B C']],
+    of_logits: Callable,
 ) -> Float[Array, 'B T']:
     """Return what each token contributes to the logits, weighted by `of_logits` and added up.
 

@@ -11,7 +11,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
@@ -62,14 +62,7 @@ def each_layer(
     return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), found)
 
 
-def attended(
-    config: BertConfig,
-    params: Mapping[str, Any],
-    entered: Float[Array, 'B T D'],
-    contexts: Float[Array, 'B T N H'],
-    maps: Float[Array, 'B N T S'],
-    normed: Shaped[Array, ''],
-) -> Attended:
+def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Attended:
     """Take the attention of a layer apart; its contexts come before the output projection."""
     read = entered
     if config.family.norm_first:

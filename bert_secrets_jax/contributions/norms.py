@@ -134,14 +134,7 @@ def output_norms(
     return jnp.moveaxis(norms, -1, 2)[..., None]
 
 
-def _as_it_is(
-    bert: Bert,
-    params: Mapping[str, Any],
-    batch: Batch,
-    *,
-    head_mask: Array | None = None,
-    baseline: str = 'uniform',
-) -> BertOutput:
+def _as_it_is(bert: Bert, params, batch: Batch, *, head_mask=None, baseline='') -> BertOutput:
     """Return the output of the whole model: what disabled heads would move is moved nowhere."""
     del baseline  # No head is disabled.
     if head_mask is not None:

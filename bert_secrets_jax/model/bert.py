@@ -15,7 +15,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, Layer, LayersApart, kinds_of_layers
 from bert_secrets_jax.model.heads import Contacts, Head
-from bert_secrets_jax.model.intervention import intervention_on
+from bert_secrets_jax.model.intervention import Intervention, intervention_on
 from bert_secrets_jax.model.parts import within
 
 
@@ -116,14 +116,8 @@ class Bert(nn.Module):
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
-        intervention = intervention_on(
-            config,
-            *input_ids.shape,
-            head_mask=head_mask,
-            baseline=baseline,
-            replacement=replacement,
-            map_change=map_change,
-        )
+        given = Intervention(head_mask, replacement, map_change, baseline)
+        intervention = intervention_on(config, *input_ids.shape, given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
         if example_ids is None:

@@ -45,14 +45,7 @@ class Intervention:
 
 
 def intervention_on(
-    config: BertConfig,
-    batch: int,
-    length: int,
-    *,
-    head_mask: ArrayLike | None,
-    baseline: str,
-    replacement: ArrayLike | None,
-    map_change: ArrayLike | None,
+    config: BertConfig, batch: int, length: int, given: Intervention
 ) -> Intervention:
     """Check the arguments of `Bert` that change heads, and move layers to the first axis.
 
@@ -65,6 +58,8 @@ def intervention_on(
         'heads': config.num_attention_heads,
         'width': config.head_size,
     }
+    head_mask, replacement, map_change = given.mask, given.replacement, given.map_change
+    baseline = given.baseline
     attention.check_baseline(baseline)
     _check_shape('head_mask', head_mask, sizes, 'layers, heads', 'batch, layers, heads')
     if baseline in attention.MAP_BASELINES and replacement is not None:
