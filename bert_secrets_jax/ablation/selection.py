@@ -36,10 +36,8 @@ class SelectedGain:
       naive: The difference of this mask on the examples on which it was chosen.
       from_nine_tenths: The mean difference where nine tenths of the examples choose the mask and
         the last tenth measures it (10-fold cross-validation); tenths are joined into one score.
-      from_half: The mean difference on one half of the examples, where the other half chooses. Half
-        as many examples choose worse, so it is often lower.
-      low, high: The ends of a 95 % interval of the true gain of `best`, which holds although it was
-        chosen as the best of all M.
+      from_half: The mean difference on one half, where the other half chooses, and so often worse.
+      low, high: The ends of a 95 % interval of the true gain of `best`, chosen as it was.
       chosen: [M] The share of the nine tenths on which each mask was the best.
     """
 

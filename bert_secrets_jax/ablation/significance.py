@@ -15,10 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.effects import LEVEL as LEVEL
-from bert_secrets_jax.ablation.effects import POWER as POWER
-from bert_secrets_jax.ablation.effects import Effects as Effects
-from bert_secrets_jax.ablation.effects import Outcome
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
 from bert_secrets_jax.ablation.power import (
     critical_of_mcnemar,

@@ -64,10 +64,9 @@ def attention_maps(
     """Return the maps of all heads on each of a few texts.
 
         maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
+        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
 
     All maps stay in memory, L x N x T x T numbers for each text; use `collect` for a corpus.
-
-        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
 
     Args:
       pretrained: The model.
@@ -75,8 +74,8 @@ def attention_maps(
       max_length: The greatest number of tokens. Longer inputs are cut.
       kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
-      methods: The methods by which the tokens are scored, those of `token_scores`. They need a
-        model that classifies texts.
+      methods: The methods of `token_scores` by which tokens are scored, if the model classifies
+        texts.
 
     Raises:
       TypeError: The model or the texts are something else.

@@ -361,25 +361,19 @@ class BertConfig:
     @property
     def summary(self) -> str:
         """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
-        parts = [
-            self.model_type,
-            f'{self.num_hidden_layers} layers',
-            f'{self.num_attention_heads} heads',
-            f'width {self.hidden_size}',
-        ]
+        sizes = f'{self.num_hidden_layers} layers, {self.num_attention_heads} heads'
+        parts = [self.model_type, sizes, f'width {self.hidden_size}']
         if any(self.pruned_heads):
             gone = sum(map(len, self.pruned_heads))
             parts.append(f'{gone} of {self.num_heads} heads removed')
-        if self.head in (QUESTIONS, MASKED_LM):
-            parts.append({QUESTIONS: 'answers', MASKED_LM: 'masked LM'}[self.head])
-        elif self.head == TOKENS:
-            parts.append(f'{self.num_labels} classes of tokens')
-        elif self.multi_label:
-            parts.append(f'{self.num_labels} classes, several at once')
+        classes = f'{self.num_labels} classes'
+        heads = {QUESTIONS: 'answers', MASKED_LM: 'masked LM', TOKENS: f'{classes} of tokens'}
+        if self.multi_label:
+            classes += ', several at once'
         elif self.num_labels == 1:
-            parts.append('regression')
-        elif self.num_labels:
-            parts.append(f'{self.num_labels} classes')
+            classes = 'regression'
+        if self.has_head:
+            parts.append(heads.get(self.head, classes))
         return ', '.join(parts)
 
 
