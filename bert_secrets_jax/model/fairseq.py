@@ -49,8 +49,7 @@ def convert_fairseq(
 
     Raises:
       ImportError: PyTorch is not installed.
-      ValueError: The checkpoint is none of RoBERTa, or asks for anything but plain values. The
-        error names what.
+      ValueError: The checkpoint is none of RoBERTa, or asks for anything but plain values.
     """
     settings, weights = _read(pathlib.Path(checkpoint))
     tensors, unknown = {}, []

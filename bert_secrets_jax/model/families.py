@@ -128,12 +128,11 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             defaults={'classifier_dropout': 0.2},
             always={'type_vocab_size': 0, 'layer_norm_eps': 1e-12},
         ),
-        'electra': Family(
+        'electra': dataclasses.replace(
+            _ROBERTA,
             name='Electra',
+            positions_after_padding=False,
             pooler_act='gelu',
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
             reads=('embedding_size',),
             defaults={'embedding_size': 128},
         ),

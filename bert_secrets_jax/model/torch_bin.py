@@ -26,14 +26,11 @@ import numpy as np
 
 from bert_secrets_jax import files
 
-# The most bytes that are read at once. The pickle and the archive's list of members are read as a
-# whole, and data piece by piece. A byte is at most one instruction, and a member takes 46 bytes or
-# more. So this limits both counts as well: to about three seconds and 100 MB. Those of BERT-large,
-# with 400 tensors, take 60 kB each.
+# The most bytes that are read at once, and so of the pickle and of the list of members: both take
+# three seconds and 100 MB at most. Those of BERT-large, with 400 tensors, have 60 kB each.
 _PIECE = 2**20
-# Bytes of all tensors, and of all storages, for each byte of the file. Tied tensors are stored
-# once and returned for each name: a BERT-large whose 24 layers share their weights needs 7.6.
-# Archives are hardly ever compressed, and weights shrink to no less than a half.
+# Bytes of all tensors, and of all storages, for each byte of the file. Tied tensors are returned
+# for each name: a BERT-large whose 24 layers share their weights needs 7.6.
 _FACTOR = 8
 # So much is always allowed, for tiny files: zeros that are expanded or compressed.
 _ALWAYS = 2**20

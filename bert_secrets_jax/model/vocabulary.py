@@ -33,8 +33,8 @@ def regex_tokenizer(vocabulary: Vocabulary, pattern: str, **special: str):
     What lies between two matches becomes [UNK], and is not left out. Spaces separate tokens.
 
     Args:
-      vocabulary: The number of each token, the tokens in the order of their numbers, or the path of
-        a file with one on each line.
+      vocabulary: Numbers by token, tokens in the order of their numbers, or the path of a file with
+        one on each line.
       pattern: The expression, such as that of Schwaller et al. 2019 for SMILES.
       special: The special tokens (`cls_token`, `sep_token`, `pad_token`, `unk_token`,
         `mask_token`), where they are spelt in another way than [CLS] or <cls> and so on.
@@ -60,14 +60,8 @@ def regex_tokenizer(vocabulary: Vocabulary, pattern: str, **special: str):
 def letter_tokenizer(vocabulary: Vocabulary, **special: str):
     """Return a tokenizer with a token for each letter, as models of proteins have it.
 
-    Tokens of the vocabulary that are written in angle or square brackets, such as <mask>, stay
-    whole.
-
-    Args:
-      vocabulary, special: As in `regex_tokenizer`.
-
-    Raises:
-      ValueError: A special token is not in the vocabulary, or a token is there twice.
+    Tokens of the vocabulary in angle or square brackets, such as <mask>, stay whole. Arguments and
+    errors are those of `regex_tokenizer`.
     """
     numbers = _numbers(vocabulary)
     whole = [re.escape(token) for token in numbers if re.fullmatch(r'<.+>|\[.+\]', token)]
@@ -85,7 +79,7 @@ def function_tokenizer(vocabulary: Vocabulary, split: Callable[[str], Sequence[s
         order. What it leaves out becomes [UNK], unless it is space.
 
     Raises:
-      ValueError: As in `letter_tokenizer`; later, if the function returns what no text has.
+      ValueError: As in `regex_tokenizer`; later, if the function returns what no text has.
     """
     from tokenizers import pre_tokenizers
 
