@@ -26,8 +26,8 @@ def mean_contexts(
     """Return the mean output of each head over all real tokens of all examples.
 
     It replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang et al.
-    2022 use it on GPT-2): the head no longer tells texts or tokens apart. Each token counts once,
-    so that long examples weigh more. Labels are not used.
+    2022 use it on GPT-2). Each token counts once, so that long examples weigh more. Labels are not
+    used.
 
     Args:
       pretrained: A model, with or without a classifier.

@@ -164,13 +164,8 @@ def assess_losses(
     "Sampling techniques", section 6.3). Flips of signs would find too much, because changes of a
     loss are skewed. Over fewer than `FEW` texts, intervals cover a little less than 95 %.
 
-    Args:
-      losses, intact: [M, E] and [E] The losses of each text, added up over hidden wordpieces.
-      hidden: [E] The number of hidden wordpieces of each text; ones for another mean over texts.
-
-    Raises:
-      ValueError: There are fewer than two texts.
-      FloatingPointError: A loss is NaN or infinite.
+    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
+    the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
     count = len(intact)
     if count < _FEWEST:

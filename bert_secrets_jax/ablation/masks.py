@@ -43,10 +43,8 @@ def one_head_left(config: BertConfig) -> Masks:
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
     """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
-    Heads are (layer, head) counted from 0, each once; None takes all heads.
-
-    Raises:
-      ValueError: There are fewer than two heads, or a head is given twice.
+    Heads are (layer, head) counted from 0, at least two, each once (else ValueError); None takes
+    all.
     """
     heads = all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
     if len(heads) < 2 or len(set(heads)) < len(heads):
@@ -57,8 +55,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
     """Return `count` masks that disable `size` random heads of the whole model.
 
-    Raises:
-      ValueError: `size` is negative, or the model has fewer heads.
+    ValueError if `size` is negative, or the model has fewer heads.
     """
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
@@ -71,9 +68,7 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
     """Return one mask per set of heads, which are (layer, head) counted from 0.
 
-    Raises:
-      ValueError: The model does not have one of the heads.
-      TypeError: A head is given where a set of heads belongs.
+    ValueError if the model does not have one of them, TypeError if a head is given for a set.
     """
     sets = [list(heads) for heads in sets]
     if any(np.ndim(head) != 1 for heads in sets for head in heads):

@@ -134,14 +134,12 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
             f'{safety=} must be at least 1, where an error as great as seen is allowed.'
         )
     if baseline == 'resample' or (baseline == 'mean' and replacement is None):
+        mend = 'Use bs.sweep_examples, in one precision.'
+        if baseline == 'mean':
+            mend = 'Give the replacement that bs.mean_contexts returns.'
         raise ValueError(
             f"With baseline={baseline!r}, what replaces a head's output depends on all examples of "
-            'a sweep, of which float32 would repeat a part. '
-            + (
-                'Give the replacement that bs.mean_contexts returns.'
-                if baseline == 'mean'
-                else 'Use bs.sweep_examples, in one precision.'
-            )
+            f'a sweep, of which float32 would repeat a part. {mend}'
         )
 
 

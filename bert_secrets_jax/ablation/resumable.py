@@ -40,9 +40,8 @@ def sweep_examples(
     """Compute the logits of every example under every mask, and show the progress.
 
     With a folder, a sweep that was killed goes on where it was when it is called again with the
-    same arguments; it loses about a minute of work. The folder only holds unfinished work: delete
-    it when the result is saved. A file in it that is damaged, or that belongs to another model,
-    other masks, another baseline or other batches, is ignored.
+    same arguments; it loses about a minute of work. Delete the folder when the result is saved.
+    Files in it that are damaged, or belong to something else, are ignored.
 
     Args:
       pretrained: A model with a classification or regression head.

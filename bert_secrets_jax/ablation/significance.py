@@ -202,15 +202,14 @@ def randomization_test(
 
     If a mask changes nothing, its predictions and the baseline's may be swapped, example by
     example. The p-value is the share of swaps after which the two differ at least as much as
-    observed. It is taken over all possible swaps where there are at most `rounds` of them, and
-    otherwise over `rounds` random swaps and the observed predictions.
+    observed: of all possible swaps where there are at most `rounds`, and otherwise of `rounds`
+    random swaps and the observed predictions.
 
-    A correlation does not depend on the scale or the offset of predictions. So they are
-    standardized before they are swapped (for Pearson's) or replaced by their ranks (for
-    Spearman's), lest every swap mix two scales. The scale is the mean absolute deviation from the
-    median: the standard deviation follows a few outliers, which doubles the false alarms in
-    heavy-tailed predictions. If one of two equally good models has outliers and the other has none,
-    false alarms of Pearson's at a level of 5 % can rise to about 11 %.
+    A correlation does not depend on scale or offset. So predictions are standardized before they
+    are swapped (for Pearson's) or replaced by their ranks (for Spearman's), lest every swap mix two
+    scales. The scale is the mean absolute deviation from the median: the standard deviation follows
+    a few outliers, which doubles the false alarms. If one of two equally good models has outliers
+    and the other has none, false alarms of Pearson's at a level of 5 % can rise to about 11 %.
 
     Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
     1,500 examples, so 10 minutes for 144 heads. Arguments and errors are those of `assess`.

@@ -259,7 +259,6 @@ def _feed_forward(config: BertConfig, hidden):
     return layer(config.hidden_size, 'output')(wide)
 
 
-# The output of a layer, its learned maps, and the outputs of its heads.
 Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]
 
 

@@ -40,8 +40,7 @@ def locate(
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
     `check` is a function of the folder with all small files, called before weights are downloaded
-    from the hub: what it raises spares the download. Without network this takes seconds, since the
-    hub is asked once.
+    from the hub: what it raises spares the download. Without network this takes seconds.
 
     Raises:
       FileNotFoundError: There is nothing of that name here, in the cache, or on the hub.
