@@ -49,8 +49,7 @@ class Setting:
     spread: NamedSharding | None = None
 
 
-def _piece(function):
-    return functools.partial(jax.jit, static_argnums=0)(function)
+_piece = functools.partial(jax.jit, static_argnums=0)
 
 
 @_piece
