@@ -1,6 +1,6 @@
 """The effect of disabling a random head: the mean over masks, with its error over examples.
 
-Axes: M masks, E examples, R resamples.
+Axes: M masks, E examples.
 """
 
 import dataclasses
@@ -22,11 +22,8 @@ class MeanEffect:
 
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
-      error: Its standard error over examples (bootstrap).
-      low: The lower end of its 95 % bootstrap interval.
-      high: The upper end of this interval.
+      error, low, high: Its standard error over examples, and 95 % interval (bootstrap).
       changed: The number of examples on which some mask changes the prediction.
-      examples: The number of examples.
     """
 
     difference: float
@@ -48,34 +45,21 @@ def mean_effect(
 ) -> MeanEffect:
     """Compare the masks with the intact model on average: what losing a random head does.
 
-    All masks are scored on the same resamples, so the error allows for their dependence. Masks
-    whose difference is undefined in a resample are left out of its mean.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-      resamples: The number of resamples of the bootstrap.
-      seed: The seed of the bootstrap.
-
-    Raises:
-      ValueError: `significance.assess` would refuse the arguments.
+    All masks are scored on the same resamples, so the error allows for their dependence. An
+    undefined difference is left out of its mean. Arguments are those of `significance.assess`.
     """
-    given, examples = (metric, predictions, baseline, labels), len(labels)
+    given = metric, predictions, baseline, labels
     resampled = resampled_differences(*given, resamples=resamples, seed=seed)
     means = quietly(np.nanmean, resampled, axis=1)
-    everything = differences(*given, np.ones((1, examples)))
     known = means[~np.isnan(means)]
-    nothing = np.full(3, np.nan)
-    error, low, high = (
-        nothing if len(known) < 2 else (known.std(ddof=1), *np.quantile(known, [0.025, 0.975]))
-    )
+    error = low = high = np.nan
+    if len(known) > 1:
+        error, (low, high) = known.std(ddof=1), np.quantile(known, [0.025, 0.975])
     return MeanEffect(
-        difference=float(quietly(np.nanmean, everything)),
+        difference=float(quietly(np.nanmean, differences(*given))),
         error=float(error),
         low=float(low),
         high=float(high),
         changed=int(np.any(predictions != baseline[None], axis=0).sum()),
-        examples=examples,
+        examples=len(labels),
     )

@@ -25,16 +25,14 @@ def mean_contexts(
 ) -> Float[np.ndarray, 'L N H']:
     """Return the mean output of each head over all real tokens of all examples.
 
-    This is what replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang
-    et al. 2022 use it on GPT-2): the head no longer distinguishes texts or tokens, and the layers
-    above still get what it gives to all of them alike. Each token counts once, so that long
-    examples weigh more. Labels are not used.
+    It replaces the output of a disabled head in mean ablation (the baseline 'mean'; Wang et al.
+    2022 use it on GPT-2). Each token counts once, so that long examples weigh more. Labels are not
+    used.
 
     Args:
       pretrained: A model, with or without a classifier.
       batches: The batches of the corpus, read once.
-      mesh: The devices, along an axis `data`, over which the examples of each batch are split; None
-        uses one device.
+      mesh: The devices, along an axis `data`, that share the examples of each batch; None uses one.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
@@ -63,14 +61,7 @@ def mean_contexts(
 def intact_contexts(
     setting: Setting, embeddings: Any, layers: Sequence[Any], batch: Batch
 ) -> Iterator[Any]:
-    """Yield the outputs [B, T, N, H] of the heads of each layer; nothing is run before it is asked.
-
-    Args:
-      setting: The model.
-      embeddings: The parameters of the embeddings.
-      layers: The parameters of each layer.
-      batch: The inputs, on the devices.
-    """
+    """Yield the outputs [B, T, N, H] of the heads, layer by layer, each when it is asked."""
     hidden, scopes = embed(setting, embeddings, batch)
     for params, kind in zip(layers, kinds_of_layers(setting.config), strict=False):
         context = open_intact(setting, params, hidden, scope_of(scopes, kind))
@@ -86,12 +77,7 @@ def layers_of(params: Any) -> list[Any]:
 
 
 def on_devices(params: Any, mesh: Mesh | None) -> tuple[Any, int, Callable[[Any], Any]]:
-    """Return the parameters on all devices, their number, and a function that places a batch.
-
-    Args:
-      params: The parameters of a model.
-      mesh: The devices along an axis `data`; None uses one.
-    """
+    """Return the parameters on all devices, their number, and a function that places a batch."""
     count = 1 if mesh is None else mesh.shape[DATA]
     return replicate(params, mesh), count, functools.partial(split, mesh=mesh)
 

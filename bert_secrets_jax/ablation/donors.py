@@ -1,11 +1,8 @@
 """Which other input lends a disabled head its output (baseline 'resample'), in NumPy alone.
 
-In resample ablation (Chan et al. 2022, causal scrubbing) the output of a head on an example is
-replaced by its output on another example, the donor. So a head loses what it knows about this
-example, and nothing that it says of all examples alike.
-
-Donors are drawn over all examples at once, and tokens are paired by position in the text. Neither
-depends on batches, padding or devices.
+In resample ablation (Chan et al. 2022, causal scrubbing) a head gives an example its output on
+another one, the donor. Donors are drawn over all examples at once, and tokens are paired by
+position in the text. Neither depends on batches, padding or devices.
 """
 
 import dataclasses
@@ -20,19 +17,8 @@ from bert_secrets_jax.data.encoding import Batch
 def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray, ' E']:
     """Draw the donor of each example: another one, of the closest length that there is.
 
-    Among examples of one length, each lends its output once, and each other one is equally likely
-    to be the donor. An example that is alone with its length has a donor of the nearest length, or
-    of the two nearest ones if they are equally near; each of their examples is equally likely.
-
-    Args:
-      lengths: The number of tokens of each example.
-      seed: The seed of the draw.
-
-    Returns:
-      The index of the donor of each example.
-
-    Raises:
-      ValueError: There are fewer than two examples.
+    Among examples of one length, each lends its output once, and each other one is equally likely.
+    An example that is alone with its length has any donor of the one or two nearest lengths.
     """
     check_enough(len(lengths))
     rng = np.random.default_rng(seed)
@@ -65,15 +51,9 @@ def donor_tokens(
 ) -> Int[np.ndarray, 'B T']:
     """Return the position in the donor from which each token takes the output of a head.
 
-    [CLS] takes that of the donor's [CLS], and the last [SEP] that of the donor's last [SEP]. The
-    other tokens take those of the donor's other tokens in order, from the first again where the
-    donor is shorter; a donor without other tokens lends its last [SEP]. No real token takes
-    anything from padding. Padding takes from position 0, which has no effect.
-
-    Args:
-      lengths: The number of tokens of each example, [CLS] and [SEP] included; 0 in a filler row.
-      donor_lengths: The number of tokens of its donor.
-      width: The padded length of the examples.
+    [CLS] and the last [SEP] take those of the donor's. The other tokens take those of the donor's
+    other tokens in order, from the first again where the donor is shorter; a donor without any
+    lends its last [SEP]. Padding takes from position 0. Lengths are 0 in a filler row.
     """
     places = np.arange(width)[None]
     last, donor_last = lengths[:, None] - 1, donor_lengths[:, None] - 1
@@ -88,7 +68,6 @@ class Donors:
 
     Attributes:
       rows: The batch and the row of each example [E], by the example's number.
-      batches: All batches.
       donors: [E] The number of the donor of each example; -1 for a number without example.
     """
 
@@ -98,15 +77,7 @@ class Donors:
 
     @classmethod
     def drawn(cls, batches: Sequence[Batch], *, seed: int) -> 'Donors':
-        """Draw donors among the examples of all batches.
-
-        Args:
-          batches: The batches, with each example once.
-          seed: The seed of the draw.
-
-        Raises:
-          ValueError: There are fewer than two examples.
-        """
+        """Draw donors among the examples of all batches, which have each example once."""
         places = {
             int(example): (number, row)
             for number, batch in enumerate(batches)
@@ -122,15 +93,9 @@ class Donors:
         return cls(rows, batches, donors)
 
     def of(self, batch: Batch, *, padding: int) -> tuple[Batch, Int[np.ndarray, 'B T']]:
-        """Return the donors of a batch, row by row, and the tokens to take from them.
+        """Return the donors of a batch, row by row, and the result of `donor_tokens` for them.
 
-        Args:
-          batch: Some of the examples.
-          padding: The wordpiece of padding.
-
-        Returns:
-          A batch without marks, padded to a length that occurs among all batches, whose filler rows
-          are those of the examples; and the result of `donor_tokens`.
+        The donors have no marks, and are padded to a length that occurs among all batches.
         """
         examples = np.asarray(batch.example)
         donors = np.where(examples >= 0, self.donors[examples], -1)

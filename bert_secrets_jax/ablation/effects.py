@@ -11,26 +11,21 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.measure.flips import LEVEL
 
-# The chance of any false discovery among all tests that is accepted.
-LEVEL = 0.05
 # The probability with which an effect is found that counts as detectable.
 POWER = 0.8
-# One model was measured, and examples are the sample.
 THIS_MODEL = 'this model, on examples like these'
-# Several fine-tunings were measured: seeds and examples are samples.
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A quantity that masks change.
+    """A quantity that masks change: the name of a metric, or 'loss'.
 
     Attributes:
-      name: The name of a metric, such as 'f1', or 'loss'.
-      unit: The unit in which readers see it.
+      unit, digits: The unit in which readers see it, and decimals of a difference.
       scale: The number of these units in 1: a score of 1 has 100 points.
-      digits: The decimals of a difference in this unit.
       more_is_better: Whether a model with a greater value is better.
     """
 
@@ -42,11 +37,7 @@ class Outcome:
 
 
 def loss_in(unit: str) -> Outcome:
-    """Return the outcome of a loss.
-
-    Args:
-      unit: Its unit, such as 'nats'.
-    """
+    """Return the outcome of a loss in a unit, such as 'nats'."""
     return Outcome('loss', unit, scale=1.0, digits=4, more_is_better=False)
 
 
@@ -54,18 +45,12 @@ def loss_in(unit: str) -> Outcome:
 class Agreement:
     """How well two fine-tunings agree on what the masks do, on the same examples.
 
-    Each has a 95 % interval over seeds (jackknife on Fisher's scale), NaN below three seeds. All
-    are NaN below three masks.
+    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
 
     Attributes:
       rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
-      rank_low, rank_high: The ends of its interval.
-      icc1: The intraclass correlation ICC(1) of Shrout and Fleiss (1979): the share of the variance
-        of the effects that lies between masks.
-      icc1_low, icc1_high: The ends of its interval.
-      icc3: ICC(3,1) of the same: as ICC(1), but the mean effect of a seed over all masks does not
-        count.
-      icc3_low, icc3_high: The ends of its interval.
+      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
+      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
     """
 
     rank: float
@@ -84,18 +69,13 @@ class BySeed:
     """The effects in every fine-tuning, and the two corrections of their means for all masks.
 
     Attributes:
-      intact: [S] The outcome of the intact model of each seed.
-      difference: [S, M] That of each mask minus that of the intact model of the same seed.
-      spread: [M] The standard deviation of `difference` over seeds (of the sample, divisor S - 1).
-      holm: [M] The p-values over seeds and examples, adjusted by Holm's method. They take effects
-        over seeds to be about normal.
-      max_t: [M] The p-values adjusted by flipping the signs of seeds, the same for all masks
-        (max-T; `measure.flips.sign_flip_test`), for any fine-tuning of this recipe on these very
-        examples. They take effects over seeds to be symmetric.
-      least_p: The smallest value that `max_t` can have with so many seeds: 2 / 2^S, which is above
-        0.05 for five seeds and fewer.
+      intact, difference: [S] and [S, M] As in `Effects`, for each seed.
+      spread: [M] The standard deviation of `difference` over seeds (divisor S - 1).
+      holm: [M] Holm's p-values over seeds and examples; effects over seeds count as about normal.
+      max_t: [M] P-values by flips of the signs of seeds (max-T), for any fine-tuning of this recipe
+        on these very examples; effects over seeds count as symmetric.
+      least_p: The least that `max_t` can be with so many seeds: above 0.05 for five and fewer.
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
-      agreement: The agreement of the effects between seeds.
     """
 
     intact: Float[np.ndarray, ' S']
@@ -115,33 +95,24 @@ class Effects:
     """The outcome under each of M masks, compared with that of the intact model.
 
     Attributes:
-      names: [M] The heads or the layer that each mask disables, such as 'L1-H2'; empty
-        if they were not named.
-      difference: [M] The outcome under each mask minus that of the intact model, as the mean over
-        seeds if there are several; NaN where it is undefined.
+      names: [M] The heads or the layer that each mask disables, such as 'L1-H2'; empty if unnamed.
+      difference: [M] The outcome under each mask minus the intact model's, a mean over seeds if
+        there are several; NaN where it is undefined.
       low, high: [M] The ends of the 95 % interval of `difference`.
-      p_value: [M] The two-sided p-value of the hypothesis that there is no difference.
-      corrected: [M] The same, corrected for all M masks.
-      sample: The number of examples or fine-tunings.
-      sample_of: The things that the sample consists of, such as 'examples'.
+      p_value, corrected: [M] The two-sided p-values of no difference, the second for all M masks.
+      sample, sample_of: The number of examples or fine-tunings, and which of these they are.
       population: For whom the intervals and p-values are.
-      outcome: The quantity that was measured.
       intact: The outcome of the intact model, mean over seeds.
-      test: The name of the test that `p_value` comes from.
-      correction: The name of the correction.
-      benjamini_hochberg: [M] The p-values adjusted by Benjamini and Hochberg's method, a weaker
-        correction.
+      test, correction: The names of the test and of the correction.
+      benjamini_hochberg: [M] The p-values after a weaker correction, by Benjamini and Hochberg.
       critical: [M] The smallest difference, in either direction, that the test would call
         significant at LEVEL after a correction for all M masks.
-      detectable: [M] The smallest true difference that the test finds with a probability of POWER
-        after the same correction.
+      detectable: [M] The smallest true difference that it then finds with a probability of POWER.
       changed: [M] The number of examples that are answered otherwise than by the intact model.
-      tost: [M] The p-value of the hypothesis that disabling matters, that is, changes the score by
-        `significance.MARGIN` or more in either direction (two one-sided tests). At most 0.05 means
-        that the 90 % interval lies within this margin.
+      tost: [M] The p-value of a change by `significance.MARGIN` or more in either direction (two
+        one-sided tests). At most 0.05 means that the 90 % interval lies within this margin.
       equivalent: [M] `tost`, adjusted for M tests by Holm's method.
-      unseen: How far the interval of a mask that changes no prediction reaches, on either side: for
-        kinds of examples that the sample lacks (`significance.unseen_change`).
+      unseen: How far the interval of a mask that changes no prediction reaches, on either side.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """
 
@@ -190,24 +161,15 @@ class Effects:
         return int(np.argmin(np.where(np.isnan(self.gain), np.inf, self.gain)))
 
     def extremes(self, count: int) -> list[int]:
-        """Return the masks with the lowest and the highest differences, each in ascending order.
-
-        Args:
-          count: The number of masks at either end.
-        """
+        """Return the masks with the `count` lowest and highest differences, ascending."""
         order = np.argsort(self.difference)[: np.isfinite(self.difference).sum()].tolist()
         return list(dict.fromkeys((*order[:count], *order[-count:])))
 
     def significant(self, level: float = LEVEL, correction: str = 'corrected') -> tuple[int, int]:
         """Return the numbers of masks that significantly lower the outcome and that raise it.
 
-        Args:
-          level: The greatest adjusted p-value that counts as significant.
-          correction: 'corrected' bounds the chance of any error, 'benjamini_hochberg' the expected
-            share of errors among the masks that are counted, and 'none' bounds neither.
-
-        Raises:
-          ValueError: The correction is unknown.
+        The correction 'corrected' bounds the chance of any error, 'benjamini_hochberg' the expected
+        share of errors among the masks that are counted, and 'none' bounds neither.
         """
         adjusted = {'none': self.p_value, 'corrected': self.corrected}
         adjusted['benjamini_hochberg'] = self.benjamini_hochberg

@@ -1,12 +1,10 @@
 """Interactions of heads: the effect of two heads together beyond the sum of their single effects.
 
-The effect of disabling heads is the score (or the loss) without them minus that of the intact
-model. The interaction of heads a and b is effect(a, b) - effect(a) - effect(b). It is 0 where the
-heads are independent. In a score it is negative where one head can stand in for the other (each
-alone does little, both together do much), and positive where their damages overlap; in a loss, the
-signs are the other way round.
+The interaction of heads a and b is effect(a, b) - effect(a) - effect(b), and 0 where they are
+independent. In a score it is negative where one head can stand in for the other, and positive where
+their damages overlap; in a loss, the signs are the other way round.
 
-Here P is the number of pairs of heads; pairs are in the order of `itertools.combinations`.
+P is the number of pairs of heads, in the order of `itertools.combinations`.
 """
 
 import itertools
@@ -22,20 +20,7 @@ from bert_secrets_jax.model.config import BertConfig
 def single_and_pair_masks(
     config: BertConfig, heads: Sequence[tuple[int, int]] | None = None
 ) -> masks.Masks:
-    """Return masks that disable each head alone, and then each pair of heads.
-
-    Args:
-      config: The config of the model.
-      heads: The heads, each once, as (layer, head) counted from 0; None takes all heads of the
-        model.
-
-    Returns:
-      One mask per head, in the order of the heads, followed by one mask per pair.
-
-    Raises:
-      ValueError: There are fewer than two heads, a head is given twice, or the model does not have
-        it.
-    """
+    """Return a mask per head, in their order, and then one per pair of them, as `masks.pairs`."""
     heads = masks.all_heads(config) if heads is None else heads
     alone = masks.disable(config, [[head] for head in heads])
     return np.concatenate([alone, masks.pairs(config, heads)])
@@ -53,16 +38,7 @@ def pairs_of(count: int) -> Int[np.ndarray, 'P 2']:
 def interactions(
     effects: Real[np.ndarray, 'M *values'], count: int
 ) -> Real[np.ndarray, 'P *values']:
-    """Return effect(a, b) - effect(a) - effect(b) of each pair [P, ...].
-
-    Args:
-      effects: [M, ...] The effect of each mask of `single_and_pair_masks` relative to the intact
-        model: a number, or an array of numbers such as one per example.
-      count: The number of heads.
-
-    Raises:
-      ValueError: The number of effects is not the number of heads plus the number of pairs.
-    """
+    """Return effect(a, b) - effect(a) - effect(b) from those of `single_and_pair_masks`."""
     pairs = pairs_of(count)
     if len(effects) != count + len(pairs):
         raise ValueError(
@@ -74,12 +50,7 @@ def interactions(
 
 
 def as_matrix(values: Float[np.ndarray, ' P'], count: int) -> Float[np.ndarray, 'count count']:
-    """Arrange one value per pair in a symmetric matrix [count, count], whose diagonal is NaN.
-
-    Args:
-      values: The value of each pair [P].
-      count: The number of heads.
-    """
+    """Arrange one value per pair in a symmetric matrix [count, count], whose diagonal is NaN."""
     first, second = pairs_of(count).T
     matrix = np.full((count, count), np.nan)
     matrix[first, second] = matrix[second, first] = values

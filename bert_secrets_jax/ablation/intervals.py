@@ -1,36 +1,29 @@
-"""Intervals and tests of differences between scores of classes that hold where few predictions
-change.
+"""Intervals and tests of differences between scores that hold where few predictions change.
 
-A bootstrap repeats the examples that it has. Where only a few of some hundred predictions change,
-it misses what these few happen to lack, and its intervals cover too seldom (an interval of none is
-[0, 0]). So the differences are counted, and a score test is inverted: Tango's (1998) for accuracy,
-and the same idea for any function of the confusion matrix, by its derivative. The variance is that
-of the distribution which fits the counts best among those that have the difference in question, so
-that changes which never occurred count, too. Where a class is rare, a change that never occurred
-could mean much for Matthews' correlation or macro F1, and intervals are wide: with one example in
-twenty, about twice as wide as they need be.
+A bootstrap repeats the examples that it has: its interval of no change is [0, 0]. So the
+differences are counted, and a score test is inverted: Tango's (1998) for accuracy, and the same
+idea for any function of the confusion matrix, by its derivative. The variance is that of the
+distribution which fits the counts best among those with the difference in question, so that changes
+which never occurred count, too. Where a class is rare, intervals are wide.
 
 Axes: M masks, K kinds of examples (true class, answer of the intact model, answer of the mask) of
 those that occur, C classes.
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, check
+from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, bisected, check
 from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32
-# The least divisor, so that nothing is divided by 0.
 _TINY = 1e-300
 # The statistic of a difference that no distribution of the examples could have.
 _IMPOSSIBLE = 1e9
-_ENDS = tuple(functools.partial(function, axis=(1, 2)) for function in (np.min, np.max))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +31,9 @@ class Counted:
     """How often the intact model and each mask do what to an example.
 
     Attributes:
-      metric: One of `measure.confusion.METRICS`.
       counts: [M, K] The number of examples of each kind.
       kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
         kind, the one with both answers swapped is here, too.
-      classes: The number of classes C.
     """
 
     metric: str
@@ -70,17 +61,7 @@ class Counted:
 def count(
     metric: str, predictions: Predictions, baseline: PerExample, labels: PerExample
 ) -> Counted:
-    """Count the kinds of examples.
-
-    Args:
-      metric: One of `measure.confusion.METRICS`.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-
-    Raises:
-      ValueError: The metric is another one, or the shapes do not fit.
-    """
+    """Count the kinds of examples; raises ValueError for a metric that is not one of classes."""
     check(metric, predictions, labels, baseline)
     if metric not in confusion.METRICS:
         raise ValueError(
@@ -109,116 +90,20 @@ def count(
     return Counted(metric, counts.astype(np.float64), kinds, classes)
 
 
-def score_statistics(counted: Counted, differences: PerMask, *, half: bool = False) -> PerMask:
-    """Return how far the counts lie above a hypothetical difference, in standard errors.
+def score_statistics(
+    counted: Counted, differences: PerMask, *, half: bool = False, tangent: '_Tangent | None' = None
+) -> PerMask:
+    """Return how far the counts lie above hypothetical differences [M], in standard errors.
 
-    The difference of the scores, as a function of the shares of all C^3 kinds of examples, is
-    replaced by its tangent at the counts: the difference found, plus the mean of the influences of
-    the kinds. The sample mean of difference found + influence - hypothetical difference is divided
-    by its standard error under the distribution over all kinds that has the mean 0 and the greatest
-    likelihood. For accuracy, this is Tango's statistic.
-
-    Args:
-      counted: The counts.
-      differences: [M] The hypothetical differences.
-      half: Whether to move the counts by half a changed prediction towards the hypothesis. This
-        correction for continuity keeps a test of a few counts to its level.
-
-    Returns:
-      The statistics [M], approximately standard normal if the hypothesis is true. They are 0 where
-      no score is defined, because no example and no prediction is of class 1.
+    The difference, as a function of the shares of all C^3 kinds of examples, is replaced by its
+    tangent at the counts, which several differences may share. Its sample mean, less the
+    hypothesis, is divided by its standard error under the distribution over all kinds that has the
+    mean 0 and the greatest likelihood. `half` moves the counts by half a changed prediction towards
+    the hypothesis: this correction for continuity keeps a test of a few counts to its level.
     """
-    return _statistics(counted, _tangent(counted), differences, half=half)
-
-
-def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
-    """Return the ends of the intervals of the differences: those that the test does not refute.
-
-    Args:
-      counted: The counts.
-      below: The probability that a difference lies below its interval.
-      above: The probability that it lies above.
-
-    Returns:
-      The lower ends [M] and the upper ends [M].
-    """
-    # Both ends at once: first all lower ones, then all upper ones.
-    masks = len(counted.counts)
-    twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
-    tangent = _tangent(twice)
-    limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
-    furthest = 2.0 if counted.metric == 'matthews' else 1.0
-    inside, outside = tangent.difference, np.repeat([-furthest, furthest], masks)
-    for _ in range(_HALVINGS):
-        middle = (inside + outside) / 2
-        within = np.abs(_statistics(twice, tangent, middle)) <= limits
-        inside, outside = np.where(within, middle, inside), np.where(within, outside, middle)
-    return inside[:masks], inside[masks:]
-
-
-def score_equivalence(counted: Counted, margin: float) -> PerMask:
-    """Return p-values [M] of the hypothesis that a difference is at least the margin.
-
-    These are two one-sided tests (TOST, Schuirmann 1987): that the score falls by the margin or
-    more, and that it rises as much. The larger of their p-values counts.
-
-    Args:
-      counted: The counts.
-      margin: The smallest difference, in either direction, that would matter.
-    """
-    margins = np.full(len(counted.counts), margin)
-    above = score_statistics(counted, -margins, half=True)
-    below = score_statistics(counted, margins, half=True)
-    return scipy.stats.norm.sf(np.minimum(above, -below))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tangent:
-    """The difference of the scores near the counts.
-
-    Attributes:
-      difference: [M] The difference found.
-      influences: [M, K] The amount that one example of each kind adds to it, times the number of
-        examples.
-      least, greatest: [M] The ends of the range of influences, over all C^3 kinds.
-      least_changed, greatest_changed: [M] The same over kinds with two different answers.
-    """
-
-    difference: PerMask
-    influences: Float[np.ndarray, 'M K']
-    least: PerMask
-    greatest: PerMask
-    least_changed: PerMask
-    greatest_changed: PerMask
-
-
-def _tangent(counted: Counted) -> _Tangent:
-    labels, intact, masked = counted.kinds.T
-    confusions = counted.confusions
-    whole, without = confusion.score(counted.metric, confusions)
-    of_intact, of_mask = confusion.gradient(counted.metric, confusions)
-    same = np.eye(counted.classes, dtype=bool)
-    ends = []
-    for label in range(counted.classes):
-        of_label = of_mask[:, label, None, :] - of_intact[:, label, :, None]
-        changed = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
-        least, greatest = (function(each) for function, each in zip(_ENDS, changed, strict=True))
-        ends.append([_ENDS[0](of_label), _ENDS[1](of_label), least, greatest])
-    least, greatest, least_changed, greatest_changed = np.swapaxes(ends, 0, 1)
-    return _Tangent(
-        difference=without - whole,
-        influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],
-        least=least.min(axis=0),
-        greatest=greatest.max(axis=0),
-        least_changed=least_changed.min(axis=0),
-        greatest_changed=greatest_changed.max(axis=0),
-    )
-
-
-def _statistics(counted: Counted, tangent: _Tangent, differences: PerMask, *, half: bool = False):
-    """Return what `score_statistics` returns, from a tangent that several differences share."""
     examples = counted.counts.sum(axis=1)
     shares = counted.counts / examples[:, None]
+    tangent = tangent or _tangent(counted)
     ahead = tangent.difference - differences
     values = tangent.influences + ahead[:, None]
     greatest, least = tangent.greatest + ahead, tangent.least + ahead
@@ -246,3 +131,69 @@ def _statistics(counted: Counted, tangent: _Tangent, differences: PerMask, *, ha
     # Without any influence, no score is defined.
     impossible = np.where(tangent.greatest > tangent.least, np.sign(mean) * _IMPOSSIBLE, 0)
     return np.where(possible, found, impossible)
+
+
+def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
+    """Return the ends [M] of the intervals that differences are below and above so seldom."""
+    # First all lower ends, then all upper ones.
+    masks = len(counted.counts)
+    twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
+    tangent = _tangent(twice)
+    limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
+    furthest = 2.0 if counted.metric == 'matthews' else 1.0
+    inside, _ = bisected(
+        lambda middle: np.abs(score_statistics(twice, middle, tangent=tangent)) > limits,
+        tangent.difference,
+        np.repeat([-furthest, furthest], masks),
+        _HALVINGS,
+    )
+    return inside[:masks], inside[masks:]
+
+
+def score_equivalence(counted: Counted, margin: float) -> PerMask:
+    """Return p-values [M] of a difference of the margin or more (TOST, Schuirmann 1987)."""
+    margins = np.full(len(counted.counts), margin)
+    above = score_statistics(counted, -margins, half=True)
+    below = score_statistics(counted, margins, half=True)
+    return scipy.stats.norm.sf(np.minimum(above, -below))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tangent:
+    """The difference of the scores near the counts, and the influences of kinds on it.
+
+    Attributes:
+      influences: [M, K] Those of one example of each kind, times the number of examples.
+      least, greatest: [M] The ends of their range, over all C^3 kinds.
+      least_changed, greatest_changed: [M] The same over kinds with two different answers.
+    """
+
+    difference: PerMask
+    influences: Float[np.ndarray, 'M K']
+    least: PerMask
+    greatest: PerMask
+    least_changed: PerMask
+    greatest_changed: PerMask
+
+
+def _tangent(counted: Counted) -> _Tangent:
+    labels, intact, masked = counted.kinds.T
+    confusions = counted.confusions
+    whole, without = confusion.score(counted.metric, confusions)
+    of_intact, of_mask = confusion.gradient(counted.metric, confusions)
+    same = np.eye(counted.classes, dtype=bool)
+    ends = []
+    for label in range(counted.classes):
+        of_label = of_mask[:, label, None, :] - of_intact[:, label, :, None]
+        least, greatest = (np.where(same, end, of_label) for end in (np.inf, -np.inf))
+        lows = [each.min(axis=(1, 2)) for each in (of_label, least)]
+        ends.append([*lows, *(each.max(axis=(1, 2)) for each in (of_label, greatest))])
+    least, least_changed, greatest, greatest_changed = np.swapaxes(ends, 0, 1)
+    return _Tangent(
+        difference=without - whole,
+        influences=of_mask[:, labels, masked] - of_intact[:, labels, intact],
+        least=least.min(axis=0),
+        greatest=greatest.max(axis=0),
+        least_changed=least_changed.min(axis=0),
+        greatest_changed=greatest_changed.max(axis=0),
+    )

@@ -4,11 +4,13 @@ Axes besides those of `model/attention.py`: Z rows, which are examples times mas
 of one example next to each other; J heads that a mask changes in one layer; A maps, one per head or
 one for all heads.
 
-To disable a head is to change the layer's output: the head's context, which is its map times the
-values, is replaced by the mean of the values (baseline 'uniform'), by 0 ('zero'), by its mean over
-a corpus ('mean') or by its context on another input ('resample'). The last two are computed before,
-and come as a replacement: [1, 1, N, H], the same for all tokens of all examples, or [B, T, N, H],
-the same under all masks of an example. With the first two it is None.
+To disable a head is to replace its context, its map times the values, by the mean of the values
+(baseline 'uniform'), by 0 ('zero'), by its mean over a corpus ('mean') or by its context on another
+input ('resample'). The last two come as a replacement: [1, 1, N, H], or [B, T, N, H], the same
+under all masks of an example. With the first two it is None.
+
+`params` are those of one layer, `hidden` [B, T, D] or [Z, T, D] is what enters it, and `scope` the
+tokens that it may see, of each of the B examples.
 """
 
 import dataclasses
@@ -38,7 +40,6 @@ class Setting:
     """The static argument of the compiled functions of this module.
 
     Attributes:
-      config: The config of the model.
       baseline: The replacement of a disabled head, one of `attention.BASELINES`.
       spread: How rows lie on devices of which groups share the masks; None if none do.
     """
@@ -48,19 +49,12 @@ class Setting:
     spread: NamedSharding | None = None
 
 
-def _piece(function):
-    return functools.partial(jax.jit, static_argnums=0)(function)
+_piece = functools.partial(jax.jit, static_argnums=0)
 
 
 @_piece
 def embed(setting: Setting, params, batch):
-    """Return the hidden states [B, T, D] that enter the first layer, and the scopes of all layers.
-
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of the embeddings.
-      batch: The batch.
-    """
+    """Return the hidden states [B, T, D] that enter the first layer, and the scopes of layers."""
     embeddings = Embeddings(setting.config)
     return embeddings.apply(
         {'params': params},
@@ -74,16 +68,7 @@ def embed(setting: Setting, params, batch):
 
 @_piece
 def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=None):
-    """Run a whole layer, and return its output [Z, T, D].
-
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of this layer.
-      hidden: [Z, T, D] The hidden states that enter the layer.
-      scope: The tokens that the layer may see, of each of the B examples.
-      head_mask: [Z, N] The mask of the layer's heads in each row; None keeps all heads.
-      replacement: The replacements for the contexts of disabled heads.
-    """
+    """Return the output [Z, T, D] of a layer under its mask [Z, N]; None keeps all heads."""
     scope = _scope_per_row(scope, len(hidden))
     context, value = _contexts(setting, params, hidden, scope)
     if head_mask is not None:
@@ -94,19 +79,7 @@ def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=No
 
 @_piece
 def open_layer(setting: Setting, params, hidden, scope, replacement=None):
-    """Run the attention of a layer once for all masks that first differ in it.
-
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of this layer.
-      hidden: [B, T, D] The hidden states that enter the layer.
-      scope: The tokens that the layer may see, of each of the B examples.
-      replacement: The replacements for the contexts of disabled heads.
-
-    Returns:
-      The residual stream [B, T, D] after the intact attention, and the change of it [N, B, T, D]
-      that comes from disabling each head.
-    """
+    """Return the residual stream after intact attention, and what disabling each head changes."""
     context, value = _contexts(setting, params, hidden, scope)
     baseline = _baseline(setting, value, scope, replacement)
     changes = jnp.einsum(
@@ -122,14 +95,7 @@ def open_layer(setting: Setting, params, hidden, scope, replacement=None):
 def close_layer(setting: Setting, params, residual, changes, heads, amounts):
     """Return the output [B * M, T, D] of an opened layer under M masks.
 
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of this layer.
-      residual: [B, T, D] The first result of `open_layer`.
-      changes: [N, B, T, D] The second result of `open_layer`.
-      heads: [M, J] The heads that each mask changes.
-      amounts: [M, J] The share by which each of these heads is disabled, which is 1 minus the mask.
-        Where a mask changes fewer than J heads, the other amounts are 0.
+    Each mask changes `heads` [M, J] by `amounts`, 1 minus itself; 0 fills up masks of fewer heads.
     """
     change = jnp.einsum(
         'MJ,MJBTD->BMTD',
@@ -146,39 +112,19 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
 
 @_piece
 def leave_layer(setting: Setting, params, residual):
-    """Return the output [B, T, D] of an opened layer in which no head is disabled.
-
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of this layer.
-      residual: [B, T, D] The first result of `open_layer`.
-    """
+    """Return the output [B, T, D] of an opened layer in which no head is disabled."""
     return _rest(setting, params, residual)
 
 
 @_piece
 def open_intact(setting: Setting, params, hidden, scope):
-    """Return the contexts [B, T, N, H] of the heads of a layer.
-
-    Args:
-      setting: The model.
-      params: The parameters of this layer.
-      hidden: [B, T, D] The hidden states that enter the layer.
-      scope: The tokens that the layer may see, of each of the B examples.
-    """
+    """Return the contexts [B, T, N, H] of the heads of a layer."""
     return _contexts(setting, params, hidden, scope)[0]
 
 
 @_piece
 def close_intact(setting: Setting, params, hidden, context):
-    """Return the output [B, T, D] of a layer in which no head is disabled.
-
-    Args:
-      setting: The model.
-      params: The parameters of this layer.
-      hidden: [B, T, D] The hidden states that enter the layer.
-      context: The result of `open_intact`.
-    """
+    """Return the output [B, T, D] of a layer from the contexts of its heads."""
     return _rest(setting, params, hidden + _output(setting, params, context))
 
 
@@ -202,20 +148,11 @@ def lend(context, tokens):
 
 @_piece
 def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, replacement=None):
-    """Return the logits [Z, M, C] under M masks of the last layer.
+    """Return the logits [Z, M, C] under M masks [Z, M, N] of the last layer.
 
     The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys,
     unless these are rotated, and its maps average the hidden states before these become values. A
     token then costs 2 N D multiply-adds instead of the 2 D^2 of its key and value.
-
-    Args:
-      setting: The model and the baseline.
-      params: The parameters of the last layer.
-      classifier: The parameters of what follows it.
-      hidden: [Z, T, D] The hidden states that enter the last layer.
-      scope: The tokens that the layer may see, of each of the B examples.
-      head_masks: [Z, M, N] The masks of the last layer's heads.
-      replacement: The replacements for the contexts of disabled heads.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
@@ -253,30 +190,14 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
 
 @_piece
 def read_all(setting: Setting, classifier, hidden, attention_mask):
-    """Return the logits of a head that reads all tokens: [Z, C], or of each token [Z, T, C].
-
-    Args:
-      setting: The model and the baseline.
-      classifier: The parameters of what follows the last layer.
-      hidden: [Z, T, D] The output of the last layer.
-      attention_mask: [B, T] The mask of the tokens: 1 on real tokens, 0 on padding.
-    """
+    """Return the logits of a head that reads all tokens: [Z, C], or of each token [Z, T, C]."""
     attention_mask = _per_row(attention_mask, len(hidden))
     return Head(setting.config).apply({'params': classifier}, hidden, attention_mask).logits
 
 
 @_piece
 def read_words(setting: Setting, classifier, embedding, hidden, places, words):
-    """Return the sum [Z, 1] of the log-probabilities that a masked LM gives to hidden wordpieces.
-
-    Args:
-      setting: The model and the baseline.
-      classifier: The parameters of what follows the last layer.
-      embedding: [V, E] The embeddings of the wordpieces.
-      hidden: [Z, T, D] The output of the last layer.
-      places: [B, K] The positions of the hidden wordpieces.
-      words: [B, K] These wordpieces; -1 where there are fewer than K.
-    """
+    """Return the sum [Z, 1] of the log-probabilities of hidden wordpieces [B, K]; -1 is none."""
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
     logits = Head(setting.config).apply({'params': classifier}, asked, None, embedding).logits

@@ -11,7 +11,8 @@ import scipy.stats
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome, loss_in
-from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
+from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
+from bert_secrets_jax.ablation.scores import ROUNDING, blocks
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -25,10 +26,6 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 _FEWEST, FEW = 2, 50
 _RESAMPLES = 5000
 MASKED_LM_LOSS = loss_in('nats per hidden wordpiece')
-# The greatest rounding error of sums that are 0, relative to the sum of squares.
-_ROUNDING = 1e-12
-# Numbers in one block of resamples: 8 MB.
-_BLOCK = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +34,7 @@ class MaskedLosses:
 
     Attributes:
       masks: [M, L, N] The masks of heads.
-      losses: [M, E] The loss of each text in nats: the negative log-probabilities of its hidden
-        wordpieces, added up.
+      losses: [M, E] The loss of each text in nats, added up over its hidden wordpieces.
       hidden: [E] The number of hidden wordpieces of each text.
     """
 
@@ -67,8 +63,7 @@ def masked_lm_losses(
 ) -> MaskedLosses:
     """Compute the loss of every text under every mask of heads, and show the progress.
 
-    The same wordpieces are hidden under all masks. The logits are those of hidden wordpieces alone,
-    and the last layer is run for all tokens.
+    The same wordpieces are hidden under all masks. The logits are those of hidden wordpieces alone.
 
     Args:
       pretrained: A model with the head of a masked LM.
@@ -82,8 +77,7 @@ def masked_lm_losses(
     Raises:
       TypeError: The model is not a `Pretrained`, or the texts are something else.
       ValueError: The model is no masked LM, `mask_words` or `sweep` would refuse the other
-        arguments, or wordpieces are to be hidden one at a time with 'resample', where another copy
-        of the same text would lend its outputs.
+        arguments, or wordpieces are to be hidden one at a time with 'resample'.
     """
     check_masked_lm(pretrained)
     masking = masking or Masking()
@@ -92,25 +86,11 @@ def masked_lm_losses(
             "Wordpieces that are hidden one at a time do not go with baseline='resample': most "
             'donors would be copies of the same text.'
         )
-    descent = Descent.start(
-        pretrained,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        chunk_tokens=compute.chunk_tokens,
-        mesh=compute.mesh,
-    )
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
     masked = mask_words(
-        pretrained.tokenizer,
-        texts,
-        masking=masking,
-        max_length=compute.max_length,
-        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
-        batch_multiple=descent.devices,
+        pretrained.tokenizer, texts, masking=masking, **encoding_for(descent, compute)
     )
-    descent = descent.replacing(
-        pretrained, masked.batches, donor_seed=donor_seed, mesh=compute.mesh
-    )
+    descent = descent.replacing(pretrained, masked.batches, donor_seed, compute.mesh)
     likely = sweep_all(pretrained, masked.batches, descent, folder=compute.folder)[..., 0]
     return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
 
@@ -118,12 +98,7 @@ def masked_lm_losses(
 def losses_of_texts(
     likely: Float[np.ndarray, 'M R'], masked: MaskedTexts
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
-    """Return the loss of each text [M, E], and the number of its hidden wordpieces [E].
-
-    Args:
-      likely: [M, R] The sum of the log-probabilities of the hidden wordpieces of each row.
-      masked: The texts, which have several rows where wordpieces are hidden one at a time.
-    """
+    """Return the loss of each text, of all its rows, and the number of its hidden wordpieces."""
     count = int(masked.text.max()) + 1
     losses = np.zeros((len(likely), count))
     np.add.at(losses, (slice(None), masked.text), -likely.astype(np.float64))
@@ -148,20 +123,13 @@ def check_masked_lm(*models: Pretrained) -> None:
 def _largest_t(
     linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], seed: int
 ) -> Float[np.ndarray, ' R']:
-    """Return the largest |t| among all masks in each resample of texts, where none has an effect.
-
-    Args:
-      linear: [M, E] The change of each text less what the mean change makes of it.
-      share: [E] The number of hidden wordpieces of each text, 1 on average.
-      seed: The seed of the resamples.
-    """
+    """Return the largest |t| among all masks in each resample of texts, if none has an effect."""
     count = len(share)
     rng = np.random.default_rng(seed)
     largest = []
-    block = max(1, _BLOCK // count)
-    for start in range(0, _RESAMPLES, block):
-        size = min(block, _RESAMPLES - start)
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=size).astype(np.float64)
+    for start, stop in blocks(_RESAMPLES, count):
+        drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
+        drawn = drawn.astype(np.float64)
         weight = drawn @ share
         mean = drawn @ linear.T / weight[:, None]
         squares = drawn @ (linear**2).T
@@ -171,10 +139,9 @@ def _largest_t(
             + mean**2 * (drawn @ share**2)[:, None]
         )
         # Rounding may leave a little less, or more, than nothing.
-        error = np.sqrt(np.maximum(square, _ROUNDING * squares) / (count - 1) / count)
+        error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
         t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # With few texts, a resample may be one text many times. It tells nothing, so it counts
-        # against any finding.
+        # A resample of few texts may be one text many times, and counts against any finding.
         largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
     return np.concatenate(largest)
 
@@ -193,24 +160,12 @@ def assess_losses(
 
     P-values are those of Student's t-test, and `corrected` is the chance that any of the masks
     reaches as large a t (max-T), by a bootstrap of texts. A difference per wordpiece is a ratio of
-    two sums over texts. Its interval is that of the mean of its linear part (Cochran 1977,
-    "Sampling techniques", section 6.3), with Student's t. The correction for all masks is by a
-    bootstrap of t and not by flips of signs, because changes of a loss are skewed, for which flips
-    find too much. In the simulated worlds of the tests (tests/ablation/test_masked_lm.py),
-    intervals over fewer than `FEW` texts cover a little less than 95 %.
+    two sums over texts; its interval is that of the mean of its linear part (Cochran 1977,
+    "Sampling techniques", section 6.3). Flips of signs would find too much, because changes of a
+    loss are skewed. Over fewer than `FEW` texts, intervals cover a little less than 95 %.
 
-    Args:
-      losses: [M, E] The loss of each text under each mask, added up over hidden wordpieces.
-      intact: [E] That of the intact model.
-      hidden: [E] The number of hidden wordpieces of each text; ones for another mean over texts.
-      names: The names of the masks [M].
-      outcome: The quantity, if it is not the loss of a masked LM.
-      sample_of: The things that the texts are, such as 'examples'.
-      seed: The seed of the bootstrap.
-
-    Raises:
-      ValueError: There are fewer than two texts.
-      FloatingPointError: A loss is NaN or infinite.
+    Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
+    the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
     count = len(intact)
     if count < _FEWEST:
@@ -223,7 +178,7 @@ def assess_losses(
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
     # A change that is the same everywhere, up to rounding, has no error and is not tested.
-    told = error > _ROUNDING * np.abs(changes).max(axis=1)
+    told = error > ROUNDING * np.abs(changes).max(axis=1)
     t = np.abs(difference) / np.where(told, error, np.inf)
     p_values = 2 * scipy.stats.t.sf(t, count - 1)
     largest = _largest_t(linear, share, seed)

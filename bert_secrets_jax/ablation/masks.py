@@ -31,10 +31,7 @@ def single_layers(config: BertConfig) -> Masks:
 
 
 def one_head_left(config: BertConfig) -> Masks:
-    """Return one mask per head, which disables all other heads of its layer.
-
-    This is the ablation of Michel et al. 2019, section 3.3.
-    """
+    """Return one mask per head, which disables all others of its layer (Michel et al. 2019)."""
     heads = all_heads(config)
     kept = _ones(config, len(heads))
     for mask, (layer, head) in zip(kept, heads, strict=True):
@@ -46,13 +43,8 @@ def one_head_left(config: BertConfig) -> Masks:
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
     """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
-    Args:
-      config: The config of the model.
-      heads: The heads to form pairs of, each once, as (layer, head) counted from 0; None takes all
-        heads of the model.
-
-    Raises:
-      ValueError: There are fewer than two heads, or a head is given twice.
+    Heads are (layer, head) counted from 0, at least two, each once (else ValueError); None takes
+    all.
     """
     heads = all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
     if len(heads) < 2 or len(set(heads)) < len(heads):
@@ -61,40 +53,22 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
-    """Return masks that disable random heads of the whole model.
+    """Return `count` masks that disable `size` random heads of the whole model.
 
-    Args:
-      config: The config of the model.
-      size: The number of heads that each mask disables.
-      count: The number of masks to draw.
-      seed: The seed of the draws.
-
-    Raises:
-      ValueError: `size` is negative, or the model has fewer heads.
+    ValueError if `size` is negative, or the model has fewer heads.
     """
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)
     heads = all_heads(config)
-    return disable(
-        config,
-        [
-            [heads[index] for index in rng.choice(len(heads), size, replace=False)]
-            for _ in range(count)
-        ],
-    )
+    drawn = (rng.choice(len(heads), size, replace=False) for _ in range(count))
+    return disable(config, [[heads[index] for index in each] for each in drawn])
 
 
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
-    """Return one mask per set of heads.
+    """Return one mask per set of heads, which are (layer, head) counted from 0.
 
-    Args:
-      config: The config of the model.
-      sets: The heads that each mask disables, as (layer, head) counted from 0.
-
-    Raises:
-      ValueError: The model does not have one of the heads.
-      TypeError: A head is given where a set of heads belongs.
+    ValueError if the model does not have one of them, TypeError if a head is given for a set.
     """
     sets = [list(heads) for heads in sets]
     if any(np.ndim(head) != 1 for heads in sets for head in heads):
@@ -112,13 +86,10 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
-    """Read a list of heads as a person writes it, with commas between them.
+    """Read a list of heads as a person writes it, as (layer, head) counted from 0.
 
     >>> parse_heads('L1-H2,L7-H6')
     [(0, 1), (6, 5)]
-
-    Returns:
-      The heads as (layer, head), counted from 0.
 
     Raises:
       ValueError: A part of the text is not a head; the message names it.
@@ -138,11 +109,10 @@ def with_intact(masks: Masks) -> Float[np.ndarray, 'M+1 L N']:
 
 
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
-    """Name the heads that a mask disables.
+    """Name the heads that a mask disables; '' if it keeps all.
 
-    Returns:
-      'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
-      several of these joined by '+', and '' for a mask that keeps all heads.
+    They are 'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
+    or several of these joined by '+'.
     """
     names = []
     for layer, row in enumerate(np.asarray(mask)):

@@ -1,35 +1,28 @@
-"""How large an effect must be for a test to find it.
+"""How large an effect must be for a test to find it, after correction for all tests.
 
-That a test finds nothing says little where it could hardly have found anything. Two numbers tell
-how little: the smallest difference that it calls significant, and the one that it finds with a
-given probability (the minimal detectable effect), both after correction for all tests.
+Two numbers tell: the smallest difference that it calls significant, and the one that it finds with
+a given probability (the minimal detectable effect).
 
 Axes: M masks, C classes.
 """
+
+import functools
 
 import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.ablation.intervals import Counted
-from bert_secrets_jax.ablation.scores import PerMask
+from bert_secrets_jax.ablation.scores import PerMask, bisected
 from bert_secrets_jax.measure import confusion
 
-# Halvings of an interval of shares.
 _HALVINGS = 40
 
 
 def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     """Return the smallest changes of accuracy [M] that McNemar's exact test calls significant.
 
-    A mask gains some examples and loses some. The smaller of the two numbers is kept, and the other
-    one raised until the test calls the difference significant.
-
-    Args:
-      counted: The counts for accuracy.
-      level: The greatest p-value that counts as significant.
-
-    Returns:
-      The changes [M] as shares of all examples; NaN where the examples are too few for any.
+    The smaller one of the numbers of examples that a mask gains and loses is kept, and the other
+    one raised. NaN where the examples are too few for any.
     """
     examples = counted.counts.sum(axis=1)
     _, intact, masked = counted.kinds.T
@@ -46,23 +39,12 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
 
 
 def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[PerMask, PerMask]:
-    """Return the losses of a score that a paired test calls significant, and that it finds.
+    """Return the losses [M] of a score that a paired test calls significant, and that it finds.
 
     The loss is that of a mask which changes as many predictions to and fro as the one in question,
-    and, beside these, makes some right predictions wrong, those of every class alike. The test
-    compares the sum of the effects of all changes with the spread that it has if each change may as
-    well be the other way round (swaps, as in `significance.randomization_test`; for accuracy, that
-    is McNemar's test). Sums are taken as normal.
-
-    Args:
-      counted: The counts.
-      level: The greatest p-value that counts as significant.
-      power: The probability with which the test is to find the loss.
-
-    Returns:
-      The loss [M] at which the test is expected to reach its level, and the larger loss [M] that it
-      finds with the given probability; NaN where not even a mask without a right prediction is
-      found so often.
+    and makes some right predictions wrong, those of every class alike. The test compares the sum of
+    all effects, taken as normal, with its spread if each change may as well be the other way round.
+    The first loss is expected to reach the level, the second is found with the probability `power`.
     """
     examples = counted.counts.sum(axis=1)
     whole, _ = counted.confusions
@@ -100,12 +82,10 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
 
     found = []
     for wanted in (0.5, power):
+        reached = functools.partial(ahead, wanted=wanted)
         low, high = np.zeros(len(whole)), np.ones(len(whole))
-        possible = ahead(high, wanted)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            enough = ahead(middle, wanted)
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        possible = reached(high)
+        _, high = bisected(reached, low, high, _HALVINGS)
         away = high[:, None, None] * turned
         after = whole + away - away.sum(axis=2)[..., None] * ~wrong
         found.append(np.where(possible, score - confusion.score(counted.metric, after), np.nan))
@@ -115,37 +95,24 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
 def smallest_effects_on_correlation(
     errors: PerMask, score: float, examples: int, *, level: float, power: float
 ) -> tuple[PerMask, PerMask]:
-    """Return the losses of a correlation that a paired test calls significant, and that it finds.
+    """Return the same for a correlation; NaN where that of the intact model is too small.
 
-    The loss is that of a mask which scatters as much about the intact model as the one in question,
-    and, beside this, adds noise of its own to the predictions. If the noise lowers the correlation
-    from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance of the
-    difference (to first order).
-
-    Args:
-      errors: [M] The standard error of each mask's difference.
-      score: The correlation of the intact model.
-      examples: The number of examples E.
-      level, power: As in `smallest_effects`.
-
-    Returns:
-      As in `smallest_effects`; NaN where the correlation of the intact model is too small for it.
+    A mask with these errors adds noise of its own to the predictions. If that lowers the
+    correlation from S to S - d, it adds (1 - ((S - d) / S)^2) (1 - (S - d)^2) / E to the variance
+    of the difference.
     """
     most = np.full(len(errors), max(score, 0.0))
+
+    def ahead(loss, needed):
+        left = most - loss
+        share = np.divide(left, most, out=np.zeros_like(left), where=most > 0)
+        added = (1 - share**2) * (1 - left**2) / examples
+        return loss >= needed * np.sqrt(errors**2 + added)
+
     found = []
     for wanted in (0.5, power):
         needed = scipy.stats.norm.isf(level / 2) + scipy.stats.norm.ppf(wanted)
-
-        def ahead(loss, needed=needed):
-            left = most - loss
-            share = np.divide(left, most, out=np.zeros_like(left), where=most > 0)
-            added = (1 - share**2) * (1 - left**2) / examples
-            return loss >= needed * np.sqrt(errors**2 + added)
-
-        low, high = np.zeros(len(errors)), most
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            enough = ahead(middle)
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        found.append(np.where(ahead(most) & (most > 0), high, np.nan))
+        reached = functools.partial(ahead, needed=needed)
+        _, high = bisected(reached, np.zeros(len(errors)), most, _HALVINGS)
+        found.append(np.where(reached(most) & (most > 0), high, np.nan))
     return found[0], found[1]

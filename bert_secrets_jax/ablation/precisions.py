@@ -31,9 +31,8 @@ class TwicePrecise(Swept):
 
     Attributes:
       exact: [E] Whether the logits of an example are those of float32, under all masks.
-      error: The greatest error of bfloat16 that was seen, in the difference of two logits of an
-        example or, for a regression, of the values of two examples under one mask. In the units of
-        the logits.
+      error: The greatest error of bfloat16 that was seen, in the units of the logits: in the
+        difference of two logits of an example or, for a regression, of two examples under one mask.
       bound: The distance below which a decision counted as uncertain.
     """
 
@@ -57,34 +56,23 @@ def sweep_in_two_precisions(
 
     All is computed in bfloat16, and a random sample of the examples in float32 as well, which shows
     how large the errors are. Then float32 repeats every example that, under any mask, is closer to
-    another decision than that error allows; what it finds may raise the error, and then more
-    examples are repeated. The predictions are those of float32, unless an error is more than
-    `safety` times as great as all that were seen. Of a regression the order of the examples is
-    kept. Where their values are close to each other, that repeats nearly all of them: for a
-    correlation over hundreds of examples, a sweep in float32 alone is faster.
-
-    It pays on devices that multiply bfloat16 faster than float32. On CPUs it does not: see
-    docs/scaling.md.
+    another decision than that error allows; if that raises the error, more are repeated. The
+    predictions are those of float32, unless an error is more than `safety` times as great as all
+    that were seen. For a regression the order of the examples is kept, which repeats nearly all of
+    them where values are close. It does not pay on CPUs (docs/scaling.md).
 
     Args:
-      pretrained: A model that computes in float32, with a classification or regression head of
-        inputs.
-      examples: Strings, pairs of strings or `Example`s, all of one kind.
-      masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      sample: The number of examples that are drawn, for a regression at least two; all where there
-        are no more.
+      pretrained: A model in float32, with a classification or regression head of inputs.
+      examples, masks: As in `sweep_examples`.
+      sample: The number of examples that are drawn, for a regression at least two; at most all.
       safety: How many times the greatest error that was seen a difference must have to be certain.
       seed: The seed of the draw.
-      baseline: The behaviour of a disabled head: 'uniform', 'zero', or 'mean' with a `replacement`.
-        Donors ('resample') are drawn from the examples of one sweep.
-      **sweeping: The other arguments of `sweep_examples`. The two precisions share the folder: each
-        finds its own unfinished work there.
+      baseline: 'uniform', 'zero', or 'mean' with a `replacement`, since donors depend on the sweep.
+      **sweeping: The other arguments of `sweep_examples`. Both precisions may share a folder.
 
     Raises:
-      TypeError: The model is not a `Pretrained`, or the examples are not texts.
-      ValueError: The model already computes in bfloat16 or has a head of tokens, `sample` or
-        `safety` is too small, the baseline depends on the examples, or `sweep_examples` would
-        refuse the other arguments.
+      ValueError: The model computes in bfloat16 or has a head of tokens, `sample` or `safety` is
+        too small, the baseline depends on the examples, or `sweep_examples` would refuse the rest.
       FloatingPointError: Some logits are NaN or infinite.
     """
     _check(pretrained, sample, safety, baseline, sweeping.get('replacement'))
@@ -96,7 +84,8 @@ def sweep_in_two_precisions(
         check_finite(found)
         return found
 
-    rough = swept(_in_bfloat16(pretrained), np.arange(len(examples)))
+    coarse = Bert(dataclasses.replace(pretrained.config, dtype='bfloat16'))
+    rough = swept(dataclasses.replace(pretrained, bert=coarse), np.arange(len(examples)))
     logits, exact = rough.copy(), np.zeros(len(examples), bool)
     drawn = np.random.default_rng(seed).permutation(len(examples))[:sample]
     repeated = np.zeros(len(examples), bool)
@@ -106,7 +95,9 @@ def sweep_in_two_precisions(
         which = np.flatnonzero(repeated & ~exact)
         logits[:, which] = swept(pretrained, which)
         exact |= repeated
-        error = max(error, _error(logits[:, exact], rough[:, exact]))
+        errors = logits[:, exact].astype(np.float64) - rough[:, exact]
+        # What shifts all logits alike decides nothing.
+        error = max(error, float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max()))
         repeated |= (_nearest(logits) <= safety * error).any(axis=0)
     logging.info(
         'Two precisions: %d of %d examples were computed in float32, too; the greatest error of '
@@ -143,26 +134,13 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
             f'{safety=} must be at least 1, where an error as great as seen is allowed.'
         )
     if baseline == 'resample' or (baseline == 'mean' and replacement is None):
+        mend = 'Use bs.sweep_examples, in one precision.'
+        if baseline == 'mean':
+            mend = 'Give the replacement that bs.mean_contexts returns.'
         raise ValueError(
             f"With baseline={baseline!r}, what replaces a head's output depends on all examples of "
-            'a sweep, of which float32 would repeat a part. '
-            + (
-                'Give the replacement that bs.mean_contexts returns.'
-                if baseline == 'mean'
-                else 'Use bs.sweep_examples, in one precision.'
-            )
+            f'a sweep, of which float32 would repeat a part. {mend}'
         )
-
-
-def _in_bfloat16(pretrained: Pretrained) -> Pretrained:
-    config = dataclasses.replace(pretrained.config, dtype='bfloat16')
-    return dataclasses.replace(pretrained, bert=Bert(config))
-
-
-def _error(fine: Float[np.ndarray, 'M E C'], rough: Float[np.ndarray, 'M E C']) -> float:
-    """Return the greatest error of a difference: what shifts all alike decides nothing."""
-    errors = fine.astype(np.float64) - rough
-    return float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max())
 
 
 def _nearest(logits: Float[np.ndarray, 'M E C']) -> Float[np.ndarray, 'M E']:

@@ -21,11 +21,9 @@ from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
-# Batches are cut so that each takes at most about this many calls, because progress moves once per
-# batch.
+# The most calls that a batch takes, because progress moves once per batch.
 _CALLS_PER_BATCH = 64
-# A batch that takes longer is also written while it is computed: little more than this is lost when
-# a sweep is killed.
+# A batch that takes longer is also written while it is computed.
 _SECONDS_BETWEEN_WRITES = 60
 
 
@@ -42,54 +40,35 @@ def sweep_examples(
     """Compute the logits of every example under every mask, and show the progress.
 
     With a folder, a sweep that was killed goes on where it was when it is called again with the
-    same arguments; it loses about a minute of work. The folder only holds unfinished work: delete
-    it when the result is saved. A file in it that is damaged, or that belongs to another model,
-    other masks, another baseline or other batches, is ignored, and its part is computed again.
+    same arguments; it loses about a minute of work. Delete the folder when the result is saved.
+    Files in it that are damaged, or belong to something else, are ignored.
 
     Args:
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
-      baseline, replacement, donor_seed: The behaviour of a disabled head, as in `sweep`. The mean
-        and the donors are those of all examples.
-      compute: How it is computed. Where there are many masks, batches have fewer tokens, so that
-        progress shows.
+      baseline, replacement, donor_seed: As in `sweep`. The mean and the donors are those of all
+        examples.
+      compute: How it is computed. Many masks make smaller batches, so that progress shows.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
       ValueError: There are no examples, or `sweep` would refuse the other arguments.
     """
-    descent = Descent.start(
-        pretrained,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        chunk_tokens=compute.chunk_tokens,
-        mesh=compute.mesh,
-    )
-    batches = encode(
-        pretrained.tokenizer,
-        examples,
-        max_length=compute.max_length,
-        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
-        batch_multiple=descent.devices,
-        passes=descent.passes,
-    )
-    descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=compute.mesh)
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
+    encoding = encoding_for(descent, compute)
+    batches = encode(pretrained.tokenizer, examples, passes=descent.passes, **encoding)
+    descent = descent.replacing(pretrained, batches, donor_seed, compute.mesh)
     logits = sweep_all(pretrained, batches, descent, folder=compute.folder)
     return Swept(masks=np.asarray(masks, np.float32), logits=logits)
 
 
-def tokens_of_batch(descent: Descent, tokens_per_batch: int) -> int:
-    """Return how many tokens a batch may have so that progress shows.
-
-    Args:
-      descent: The computation.
-      tokens_per_batch: The greatest number that is wanted.
-    """
+def encoding_for(descent: Descent, compute: Compute) -> dict[str, int]:
+    """Return the arguments of `encode` and `bucket`, with batches so small that progress shows."""
     few = max(descent.tokens * _CALLS_PER_BATCH // len(descent.masks), 1)
     # A batch of more tokens than a call takes would be cut into pieces anyway.
-    return min(tokens_per_batch, descent.tokens, few)
+    tokens = min(compute.tokens_per_batch, descent.tokens, few)
+    return {**compute.encoding, 'tokens_per_batch': tokens}
 
 
 def sweep_all(
@@ -103,12 +82,7 @@ def sweep_all(
 ) -> np.ndarray:
     """Return the logits [M, E, ...] of all batches, and show the progress.
 
-    Args:
-      pretrained: The model of the descent.
-      batches: The batches.
-      descent: The computation, which lacks no replacement.
-      folder: As in `sweep_examples`.
-      what, unit: The name and the unit of the progress; None names the masks.
+    The descent lacks no replacement. Without `what`, the progress names the masks.
     """
     files = [None] * len(batches)
     if folder is not None:
@@ -178,25 +152,24 @@ def _read(
     return logits, done
 
 
-def _write(file: pathlib.Path, logits: np.ndarray, done: np.ndarray) -> None:
-    write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
-
-
 def _complete(
     part: tuple[np.ndarray, np.ndarray], descent: Descent, batch: Batch, file: pathlib.Path | None
 ) -> None:
     """Compute what is missing of a part, in place, and write it now and then and at the end."""
     logits, done = part
+
+    def write() -> None:
+        write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
+
     written = time.monotonic()
     missing = np.flatnonzero(~done.all(axis=1))
     for members, rows, found in descent.steps(batch, missing):
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True
         # The clocks of several processes differ: they write together, at the end.
-        if jax.process_count() > 1 or time.monotonic() - written < _SECONDS_BETWEEN_WRITES:
-            continue
-        if file is not None:
-            _write(file, logits, done)
+        together = file is None or jax.process_count() > 1
+        if not together and time.monotonic() - written >= _SECONDS_BETWEEN_WRITES:
+            write()
             written = time.monotonic()
     if file is not None:
-        processes.on_first(lambda: _write(file, logits, done))
+        processes.on_first(write)

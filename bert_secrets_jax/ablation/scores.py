@@ -1,9 +1,7 @@
 """Scores of many ablated models on many resamples of the examples.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
-computed.
-
-Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+computed. Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
 'spearman'.
 """
 
@@ -18,8 +16,7 @@ METRICS = (*confusion.METRICS, 'pearson', 'spearman')
 
 # Numbers in one block of resamples or masks: 8 MB, for any number of examples.
 _BLOCK = 1_000_000
-# The greatest rounding error of float64 sums that are exactly 0: relative to the mean square for
-# variances, absolute for scores.
+# The greatest rounding error of sums that are 0: relative for variances, absolute for scores.
 ROUNDING = 1e-12
 
 Predictions = Real[np.ndarray, 'M E']
@@ -29,26 +26,16 @@ Weights = Real[np.ndarray, 'R E'] | Bool[np.ndarray, 'R E']
 
 
 def weighted_scores(
-    metric: str, predictions: Predictions, labels: PerExample, weights: Weights
+    metric: str, predictions: Predictions, labels: PerExample, weights: Weights | None = None
 ) -> Float[np.ndarray, 'R M']:
-    """Score every mask on every resample, as `finetune.metrics` scores repeated examples.
+    """Score every mask on every resample [R, M], as `finetune.metrics` scores repeated examples.
 
-    Args:
-      metric: One of METRICS.
-      predictions: [M, E] The predictions under each mask.
-      labels: [E] The true labels.
-      weights: [R, E] The number of times that each resample contains each example; 0 and 1 choose a
-        part of the examples.
-
-    Returns:
-      [R, M] The scores; NaN where a correlation is undefined. Pearson's is undefined where the
-      variance in a resample is below 1e-12 times its mean square about the mean of all examples.
-
-    Raises:
-      ValueError: The metric is unknown, the shapes do not fit, weights are negative, or predictions
-        are not finite.
+    It is NaN where a correlation is undefined. Pearson's is if the variance in a resample is below
+    1e-12 times its mean square about the mean of all examples. `weights` [R, E] say how often each
+    resample contains each example; None counts each once (R = 1).
     """
     check(metric, predictions, labels)
+    weights = np.ones((1, len(labels))) if weights is None else weights
     if weights.ndim != 2 or weights.shape[1] != len(labels):
         raise ValueError(f'Weights must be [R, {len(labels)}], got {list(weights.shape)}.')
     weights = weights.astype(np.float64)
@@ -66,27 +53,9 @@ def weighted_scores(
 
 
 def resampled_differences(
-    metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
+    metric, predictions, baseline, labels, *, resamples: int, seed: int
 ) -> Float[np.ndarray, 'R M']:
-    """Return the differences [R, M] in resamples of the examples, drawn with replacement.
-
-    Args:
-      metric: One of METRICS.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-      resamples: The number of resamples.
-      seed: The seed of the resamples, which all masks share.
-
-    Raises:
-      ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
-    """
+    """Return the differences [R, M] in resamples of the examples, which all masks share."""
     check(metric, predictions, labels, baseline)
     rng = np.random.default_rng(seed)
     examples = len(labels)
@@ -125,7 +94,8 @@ def blocks(rows: int, width: int) -> list[tuple[int, int]]:
     return [(start, min(start + most, rows)) for start in range(0, rows, most)]
 
 
-def differences(metric, predictions, baseline, labels, weights) -> np.ndarray:
+def differences(metric, predictions, baseline, labels, weights=None) -> np.ndarray:
+    """Return the differences [R, M] from the intact model; arguments as in `weighted_scores`."""
     scores = weighted_scores(metric, predictions, labels, weights)
     return scores - weighted_scores(metric, baseline[None], labels, weights)
 
@@ -176,6 +146,15 @@ def _ranks(values, weights) -> np.ndarray:
     # Equal values share the middle of their ranks. The mean of all ranks is half their number.
     middle = upto - np.diff(upto, axis=1, prepend=0) / 2
     return (middle - upto[:, -1:] / 2)[:, group]
+
+
+def bisected(reached, low, high, halvings: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ends [M] close around the places between two others where `reached` becomes true."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        enough = reached(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return low, high
 
 
 def quietly(function, values, *args, **kwargs):

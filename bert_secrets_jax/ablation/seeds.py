@@ -4,39 +4,24 @@ Axes: S seeds (each is one fine-tuned model), M masks, E examples.
 
 All models answer the same examples, so seeds and examples are crossed. The value of an example
 under one mask and one model is the sum of a mean, an effect of the seed, an effect of the example
-that all seeds share, and a remainder. The mean of all values has the variance
-
-    seeds / S  +  examples / E  +  remainder / (S * E),
-
-where each name stands for the variance of that effect. Mean squares estimate it (Searle, Casella
-and McCulloch 1992, chapter 4). A percentile bootstrap of seeds and then examples estimates the same
-variance, but with few seeds it covers too seldom: its variance over S seeds is (S - 1) / S of the
-right one, and it uses the normal quantile, 1.96, where Student's with 4 degrees of freedom is 2.78.
-
-Accuracy is a mean over examples. For other metrics, an example counts as its influence on the
-score (the jackknife).
+that all seeds share, and a remainder. The mean of all values has the variance seeds / S + examples
+/ E + remainder / (S * E), where each name stands for the variance of that effect. Mean squares
+estimate it (Searle, Casella and McCulloch 1992, chapter 4). For other metrics than accuracy, an
+example counts as its influence on the score (the jackknife).
 
 Simulated with 5 to 10 seeds and 277 to 1,500 examples, 93 to 97 % of the intervals hold the mean
-effect over all fine-tunings and all examples. They cover less where the effects of seeds are
-strongly skewed: 92 % for a correlation near 0.86 whose loss differs by 5 points from seed to seed.
+effect; 92 % where the effects of seeds are strongly skewed.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.effects import (
-    ANY_FINETUNING,
-    LEVEL,
-    Agreement,
-    BySeed,
-    Effects,
-)
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
+from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
@@ -45,11 +30,8 @@ METRICS = (*confusion.METRICS, 'pearson')
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
 FLIPS = 4096
 
-# Numbers in one block of masks: 32 MB.
-_BLOCK = 4_000_000
 # The smallest p-value that is looked for.
 _LEAST = 1e-15
-# Halvings of the range of the logarithm of a p-value.
 _HALVINGS = 50
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9
@@ -62,12 +44,9 @@ class Variance:
     """The variance of means over seeds and examples, in two parts that add up.
 
     Attributes:
-      of_seeds: [M] The part that was estimated from S seeds. It is never below what the remainder
-        alone leads to.
+      of_seeds: [M] The part that was estimated from S seeds, at least what the remainder leads to.
       of_examples: [M] The part that was estimated from E examples.
       degrees: [M] The degrees of freedom of the sum (Satterthwaite 1946), at least S - 1.
-      seeds: The number of seeds, S.
-      examples: The number of examples, E.
     """
 
     of_seeds: PerMask
@@ -85,14 +64,9 @@ class Variance:
     def least_significant(self, p_value: float | PerMask) -> PerMask:
         """Return the size of a mean [M] that has a two-sided p-value.
 
-        Each part has Student's quantile with its own degrees of freedom. Satterthwaite's would be
-        estimated, and at the small levels that a correction for many masks needs, a part that is
-        small by chance is found significant too often: of simulated families of 144 masks without
-        any effect, 22 % instead of 5 % at 5 seeds. This test finds somewhat less than an
-        uncorrected interval does.
-
-        Args:
-          p_value: The p-value, or one for each mask [M].
+        Each part has Student's quantile with its own degrees of freedom. Satterthwaite's are
+        estimated: of simulated families of 144 masks without any effect, 22 % instead of 5 % had a
+        significant one.
         """
         seeds, examples = (
             scipy.stats.t.isf(np.asarray(p_value) / 2, max(count - 1, 1)) ** 2
@@ -102,11 +76,10 @@ class Variance:
 
     def p_values(self, mean: PerMask) -> PerMask:
         """Return the two-sided p-values [M] of the hypothesis that the means [M] are zero."""
-        low, high = (np.full(mean.shape, np.log(end)) for end in (_LEAST, 1.0))
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            reached = np.abs(mean) >= self.least_significant(np.exp(middle))
-            high, low = np.where(reached, middle, high), np.where(reached, low, middle)
+        ends = (np.full(mean.shape, np.log(end)) for end in (_LEAST, 1.0))
+        _, high = bisected(
+            lambda p: np.abs(mean) >= self.least_significant(np.exp(p)), *ends, _HALVINGS
+        )
         return np.where(np.isnan(mean), np.nan, np.where(mean == 0, 1, np.exp(high)))
 
 
@@ -120,22 +93,11 @@ def assess_seeds(
 ) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
 
-    Where a score is undefined in one seed, the mask has NaN. P-values are those of a zero mean over
-    seeds and examples (`Variance.p_values`). Both corrections for all masks have to be significant:
-    Holm's, since the examples are a sample, and that by flips of seeds, since it asks for no normal
-    distribution. `critical` has the variances found, and is for a mask that is the only one with an
-    effect.
-
-    Args:
-      alone: The effects in each seed's model by itself (`significance.assess`), on one of METRICS.
-      predictions: [S, M, E] The predictions of each seed's model under each mask.
-      intact: [S, E] The predictions of each seed's model as it is.
-      labels: [E] The true labels.
-      seed: The seed of the flips of signs, which are random for more than 12 seeds only.
-
-    Raises:
-      ValueError: The metric is not offered, there are fewer than two seeds or examples, or the
-        shapes do not fit.
+    `alone` are the effects in each seed's model by itself (`significance.assess`), on one of
+    METRICS. Both corrections for all masks have to be significant: Holm's, since the examples are a
+    sample, and that by flips of seeds, since it asks for no normal distribution. `critical` is for
+    a mask that is the only one with an effect. Where a score is undefined in one seed, the mask has
+    NaN.
     """
     first = alone[0]
     metric = first.outcome.name
@@ -144,95 +106,67 @@ def assess_seeds(
     effects = np.stack([each.difference for each in alone])
     # A correlation that does not change is told from a small change by its rounding alone.
     effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
-    baseline = np.array([each.intact for each in alone])
     whole, parts = per_example(metric, intact, labels), []
-    for start, stop in _blocks(masks, whole.size):
+    for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
-        parts.append(crossed_variance(values, counts=metric != 'pearson'))
-    variance = Variance(
-        *(
-            np.concatenate([getattr(each, name) for each in parts])
-            for name in ('of_seeds', 'of_examples', 'degrees')
-        ),
-        seeds=seeds,
-        examples=len(labels),
-    )
+        found = crossed_variance(values, counts=metric != 'pearson')
+        parts.append((found.of_seeds, found.of_examples, found.degrees))
+    joined = map(np.concatenate, zip(*parts, strict=True))
+    variance = Variance(*joined, seeds=seeds, examples=len(labels))
     mean = effects.mean(axis=0)
     half = variance.half_width
     p_value = variance.p_values(mean)
-    by_holm, by_flips = holm(p_value), max_t(effects, seed=seed)
+    by_seed = _by_seed(alone, effects, holm(p_value), max_t(effects, seed=seed))
     return Effects(
         names=first.names,
         difference=mean,
         low=mean - half,
         high=mean + half,
         p_value=p_value,
-        corrected=np.maximum(by_holm, by_flips),
+        corrected=np.maximum(by_seed.holm, by_seed.max_t),
         sample=seeds,
         sample_of='fine-tunings',
         population=ANY_FINETUNING,
         outcome=first.outcome,
-        intact=float(baseline.mean()),
+        intact=float(by_seed.intact.mean()),
         test='seeds and examples',
         correction='Holm and flips of seeds',
         critical=variance.least_significant(LEVEL / masks),
-        seeds=BySeed(
-            intact=baseline,
-            difference=effects,
-            spread=effects.std(axis=0, ddof=1),
-            holm=by_holm,
-            max_t=by_flips,
-            least_p=least_p(seeds),
-            significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
-            agreement=agreement(effects),
-        ),
+        seeds=by_seed,
     )
 
 
 def as_one_seed(alone: Effects) -> Effects:
-    """Return the effects on a single model as those over one seed.
+    """Return the effects on a single model (`significance.assess`) as those over one seed."""
+    by_flips = np.where(np.isnan(alone.difference), np.nan, least_p(1))
+    by_seed = _by_seed([alone], alone.difference[None], alone.corrected, by_flips)
+    return dataclasses.replace(alone, sample=1, sample_of='fine-tunings', seeds=by_seed)
 
-    Args:
-      alone: The effects, from `significance.assess`.
-    """
-    unknown, effects = np.full_like(alone.difference, np.nan), alone.difference[None]
-    return dataclasses.replace(
-        alone,
-        sample=1,
-        sample_of='fine-tunings',
-        seeds=BySeed(
-            intact=np.array([alone.intact]),
-            difference=effects,
-            spread=unknown,
-            holm=alone.corrected,
-            max_t=np.where(np.isnan(alone.difference), np.nan, least_p(1)),
-            least_p=least_p(1),
-            significant_share=(alone.corrected <= LEVEL).astype(float),
-            agreement=agreement(effects),
-        ),
+
+def _by_seed(
+    alone: Sequence[Effects], effects: OfSeeds, by_holm: PerMask, by_flips: PerMask
+) -> BySeed:
+    return BySeed(
+        intact=np.array([each.intact for each in alone]),
+        difference=effects,
+        spread=quietly(np.std, effects, axis=0, ddof=1),
+        holm=by_holm,
+        max_t=by_flips,
+        least_p=least_p(len(alone)),
+        significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
+        agreement=agreement(effects),
     )
 
 
 def per_example(
     metric: str, predictions: Real[np.ndarray, '*models E'], labels: Real[np.ndarray, ' E']
 ) -> Float[np.ndarray, '*models E']:
-    """Return a value for each example whose mean is the score.
+    """Return a value [..., E] for each example whose mean is the score of the model [...].
 
     It is the score plus E - 1 times the loss without the example, compared with leaving out any
-    other (the jackknife; Efron and Tibshirani 1993, chapter 11). For accuracy it is 1 or 0.
-
-    Args:
-      metric: One of METRICS.
-      predictions: [..., E] The predictions of any number of models.
-      labels: [E] The true labels.
-
-    Returns:
-      [..., E] The values, NaN for a model whose correlation is undefined (constant predictions). A
-      score of classes that is 0 / 0 is 0, as in `finetune.metrics`.
-
-    Raises:
-      ValueError: The metric is unknown.
+    other (the jackknife; Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
+    _check_metric(metric)
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
     if metric == 'pearson':
@@ -242,36 +176,25 @@ def per_example(
         # Without it, the sums of squares and products about the new means are smaller by these.
         squares = (1 - x**2 / others) * (1 - y**2 / others)
         without = (score - x * y / others) / np.sqrt(np.where(squares > 0, squares, np.nan))
-    elif metric in METRICS:
+    else:
         features = confusion.summands(metric, predictions, labels)
         sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
         score = confusion.score_of_sums(metric, sums)
         without = confusion.score_of_sums(
             metric, [whole - each for whole, each in zip(sums, features, strict=True)]
         )
-    else:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 
 
 def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Variance:
-    """Estimate the variance of the means of values over seeds and examples.
+    """Estimate the variance of the means of values [S, M, E] over seeds and examples.
 
-    Args:
-      values: [S, M, E] The effect of each mask in each seed on each example.
-      counts: Whether the values count examples on which predictions changed, as those of accuracy
-        and F1 do. Where next to none changed, their variance is next to nothing by chance; so half
-        a change is added, in all seeds as far as seeds change the same examples.
-
-    Raises:
-      ValueError: There are fewer than two seeds or examples.
+    With `counts`, values count examples on which predictions changed. Where next to none changed,
+    their variance is next to nothing by chance; so half a change is added.
     """
     seeds, _, examples = values.shape
-    if seeds < 2 or examples < 2:
-        raise ValueError(
-            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
-        )
+    _check_enough(seeds, examples)
     means = values.mean(axis=2)
     rest = values - means[..., None]
     # Sums of squares over all seeds and examples: what seeds share, and all.
@@ -293,26 +216,15 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     if counts:
         alike = np.where(every > 0, seeds * shared / np.where(every > 0, every, 1), seeds)
         further = (0.5 * np.clip(alike, 1, seeds) / (seeds * examples)) ** 2
-    return Variance(
-        of_seeds=first / (seeds * examples),
-        of_examples=second / (seeds * examples) + further,
-        degrees=np.maximum(degrees, seeds - 1),
-        seeds=seeds,
-        examples=examples,
-    )
+    of_seeds, of_examples = first / (seeds * examples), second / (seeds * examples) + further
+    return Variance(of_seeds, of_examples, np.maximum(degrees, seeds - 1), seeds, examples)
 
 
 def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
-    """Estimate the variance of means over seeds, of which only each seed's own numbers are known.
+    """Estimate the variance of means [S, M] over seeds, of which only their errors are known.
 
-    How far seeds share the effects of examples is unknown then. At worst they share all of it,
-    which is assumed, so that intervals are rather too wide.
-
-    Args:
-      means: [S, M] The mean over examples of each quantity in each seed. With one seed, the
-        variance is that over examples alone.
-      errors: [S, M] The standard error over examples of each of these means.
-      examples: The number of examples, at least two.
+    How far seeds share the effects of examples is unknown then. It is assumed that they share all
+    of it, so that intervals are rather too wide. With one seed, it is that over examples.
     """
     seeds = len(means)
     of_examples = np.square(errors).mean(axis=0)
@@ -327,14 +239,9 @@ def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
 def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
     """Return p-values [M] of zero means over seeds, adjusted for M tests by flipping signs.
 
-    If a mask has no effect over all fine-tunings, on these examples, its effect in a fine-tuning is
-    as likely positive as negative. So the signs of whole seeds may be flipped; the greatest |t|
-    among all masks tells how great the strongest of many becomes by chance. All 2^S flips are made
-    for up to 12 seeds.
-
-    Args:
-      effects: [S, M] The effect of each mask in each seed. A mask with a NaN has a p-value of NaN.
-      seed: The seed of the flips, where they are random.
+    A mask without any effect on these examples is as likely to help a fine-tuning as to harm it, so
+    the signs of whole seeds may be flipped: all 2^S ways for up to 12 seeds. The greatest |t| among
+    all masks is compared. A mask with a NaN has a p-value of NaN.
     """
     known = np.isfinite(effects).all(axis=0)
     found = np.full(effects.shape[1], np.nan)
@@ -345,28 +252,15 @@ def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
 
 
 def least_p(seeds: int) -> float:
-    """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is.
-
-    Args:
-      seeds: The number of seeds. Above 12, flips are random, and their number sets the limit.
-    """
+    """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is."""
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
 
 
 def agreement(effects: OfSeeds) -> Agreement:
-    """Return how well two seeds agree on the effects of masks.
-
-    Args:
-      effects: [S, M] The effect of each mask in each seed. A mask with a NaN is left out.
-    """
+    """Return how well two seeds agree on the effects of masks; one with a NaN is left out."""
     effects = effects[:, np.isfinite(effects).all(axis=0)]
-    return Agreement(
-        *(
-            number
-            for statistic in (_rank_correlation, _icc1, _icc3)
-            for number in _with_jackknife(statistic, effects)
-        )
-    )
+    statistics = (_rank_correlation, _icc1, _icc3)
+    return Agreement(*(each for one in statistics for each in _with_jackknife(one, effects)))
 
 
 def _rank_correlation(effects: np.ndarray) -> float:
@@ -380,22 +274,19 @@ def _rank_correlation(effects: np.ndarray) -> float:
 
 
 def _icc1(effects: np.ndarray) -> float:
-    seeds = len(effects)
-    between = seeds * effects.mean(axis=0).var(ddof=1)
-    within = effects.var(axis=0, ddof=1).mean()
-    return _intraclass(between, within, seeds)
+    return _intraclass(effects, effects.var(axis=0, ddof=1).mean())
 
 
 def _icc3(effects: np.ndarray) -> float:
-    seeds, masks = effects.shape
-    between = seeds * effects.mean(axis=0).var(ddof=1)
+    masks = effects.shape[1]
     # Without the means of the seeds, S - 1 further degrees of freedom are gone.
     rest = effects - effects.mean(axis=1, keepdims=True)
-    within = rest.var(axis=0, ddof=1).mean() * masks / (masks - 1)
-    return _intraclass(between, within, seeds)
+    return _intraclass(effects, rest.var(axis=0, ddof=1).mean() * masks / (masks - 1))
 
 
-def _intraclass(between: float, within: float, seeds: int) -> float:
+def _intraclass(effects: np.ndarray, within: float) -> float:
+    seeds = len(effects)
+    between = seeds * effects.mean(axis=0).var(ddof=1)
     whole = between + (seeds - 1) * within
     return float((between - within) / whole) if whole > 0 else np.nan
 
@@ -421,19 +312,23 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     centred = values - values.mean(axis=-1, keepdims=True, dtype=np.float64)
     scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True))
     flat = scale <= 1e-12 * np.abs(values).max(axis=-1, keepdims=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)
-        return centred / np.where(flat, np.nan, scale)
+    return centred / np.where(flat, np.nan, scale)
 
 
-def _blocks(masks: int, width: int) -> list[tuple[int, int]]:
-    most = max(1, _BLOCK // width)
-    return [(start, min(start + most, masks)) for start in range(0, masks, most)]
+def _check_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+
+
+def _check_enough(seeds: int, examples: int) -> None:
+    if seeds < 2 or examples < 2:
+        raise ValueError(
+            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
+        )
 
 
 def _check(metric, predictions, intact, labels) -> None:
-    if metric not in METRICS:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+    _check_metric(metric)
     seeds, examples = intact.shape
     if predictions.ndim != 3 or predictions.shape[::2] != intact.shape:
         raise ValueError(
@@ -442,9 +337,6 @@ def _check(metric, predictions, intact, labels) -> None:
         )
     if labels.shape != (examples,):
         raise ValueError(f'Labels must be [{examples}], got {list(labels.shape)}.')
-    if seeds < 2 or examples < 2:
-        raise ValueError(
-            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
-        )
+    _check_enough(seeds, examples)
     if not all(np.isfinite(each).all() for each in (predictions, intact, labels)):
         raise ValueError('Some predictions or labels are not finite.')

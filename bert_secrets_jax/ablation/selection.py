@@ -22,6 +22,7 @@ from bert_secrets_jax.ablation.scores import (
     weighted_scores,
 )
 from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.measure.flips import LEVEL
 
 FOLDS = 10
 
@@ -34,13 +35,9 @@ class SelectedGain:
       best: The mask that is best on all examples, the first of several; -1 if none has a score.
       naive: The difference of this mask on the examples on which it was chosen.
       from_nine_tenths: The mean difference where nine tenths of the examples choose the mask and
-        the remaining tenth measures it (10-fold cross-validation). The tenths are joined into one
-        score over all examples.
-      from_half: The mean difference on one half of the examples, where the other half chooses. Half
-        as many examples choose worse, so this answers another question, and is often lower.
-      low: The lower end of a 95 % interval of the true gain of `best`, which holds although it was
-        chosen as the best of all M.
-      high: The upper end of this interval.
+        the last tenth measures it (10-fold cross-validation); tenths are joined into one score.
+      from_half: The mean difference on one half, where the other half chooses, and so often worse.
+      low, high: The ends of a 95 % interval of the true gain of `best`, chosen as it was.
       chosen: [M] The share of the nine tenths on which each mask was the best.
     """
 
@@ -55,13 +52,7 @@ class SelectedGain:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The answers of all models to one set of examples.
-
-    Attributes:
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
-    """
+    """The predictions [M, E] of all models, those [E] of the intact one, and true labels [E]."""
 
     predictions: Predictions
     baseline: PerExample
@@ -74,12 +65,9 @@ class ChosenElsewhere:
 
     Attributes:
       best: The mask that is best on the examples for choosing, the first of several.
-      where_chosen: The difference of this mask on those examples.
-      gain: Its difference on the examples for measuring.
-      low: The lower end of the 95 % interval of `gain`, which needs no correction.
-      high: The upper end of this interval.
-      choosing: The number of examples for choosing.
-      measuring: The number of examples for measuring.
+      where_chosen, gain: Its difference on those examples, and on those for measuring.
+      low, high: The ends of the 95 % interval of `gain`, which needs no correction.
+      choosing, measuring: The numbers of examples for either.
     """
 
     best: int
@@ -105,26 +93,19 @@ def selected_gain(
     """Compute the gain of the best mask on the examples on which it was chosen, and on others.
 
     The best of many masks is partly the luckiest one. So the examples are dealt into tenths at
-    random, several times: the mask that is best on nine of them is measured on the remaining one.
-    The examples are also halved at random, as in earlier versions: what is best on one half is
-    measured on the other half. Ties for the best mask are broken at random.
+    random, several times: the mask that is best on nine of them is measured on the last one. They
+    are also halved at random. Ties for the best mask are broken at random.
 
     The interval is about the mask that is best on all examples. Its upper end is an ordinary one,
-    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni),
-    any of which could have been the lucky one. With a probability of 5 % M / (M + 1) above, and as
-    much below for all masks together, the interval misses in at most about 5 % of samples, whether
-    one mask is by far the best or all are alike, and in fewer if masks are correlated or a few are
-    nearly the best. The range over random splits is no such interval (it would cover in 74 %), and
-    neither is that of the joined tenths (70 to 95 %), because splits share their examples.
+    because luck has only raised the gain; its lower end is corrected for all M masks (Bonferroni):
+    see `tails`. It misses in at most about 5 % of samples. The range over random splits would cover
+    in 74 %, and that of the joined tenths in 70 to 95 %: splits share their examples.
 
     Args:
-      metric, predictions, baseline, labels, seed: As in `significance.assess`.
+      metric, predictions, baseline, labels, seed: As in `assess`, with its errors.
       splits: The number of random halvings.
       repeats: The number of random divisions into tenths.
       resamples: The number of resamples from which the interval of a correlation is made.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments, or there are fewer than two examples.
     """
     check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape
@@ -133,7 +114,7 @@ def selected_gain(
     given = metric, predictions, baseline, labels
     rng = np.random.default_rng(seed)
     joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
-    overall = differences(*given, np.ones((1, examples)))[0]
+    overall = differences(*given)[0]
     best = _first_best(overall)
     low = high = np.nan
     if best >= 0:
@@ -152,35 +133,23 @@ def selected_gain(
 
 
 def tails(masks: int) -> tuple[float, float]:
-    """Return the probabilities with which the interval of the best mask misses on either side.
+    """Return the probabilities that the best mask's true gain is below and above its interval.
 
-    That it lies too high is corrected for all masks, that it lies too low needs no correction.
-    Where one mask is by far the best, the sum of both is 5 %.
-
-    Args:
-      masks: The number of masks.
-
-    Returns:
-      The probability that a mask's true gain is below its interval, and that it is above.
+    Only that the interval lies too high is corrected for all masks. Where one mask is by far the
+    best, the sum of both is 5 %.
     """
-    return 0.05 / (masks + 1), 0.05 * masks / (masks + 1)
+    return LEVEL / (masks + 1), LEVEL * masks / (masks + 1)
 
 
 def gain_of_choice(
     metric: str, choose: Answers, measure: Answers, *, resamples: int = 2000, seed: int = 0
 ) -> ChosenElsewhere:
-    """Choose the best mask on some examples, and measure it on others.
+    """Choose the best mask on some examples, and measure it on others, on one of METRICS.
 
     If no example is in both sets, the gain is unbiased, and its interval needs no correction for
     the number of masks. Examples on which the model was trained choose badly: it has most of them
-    right already, so that hardly any mask can gain.
-
-    Args:
-      metric: One of `significance.METRICS`.
-      choose: The answers to the examples for choosing.
-      measure: The answers of the same models to the examples for measuring.
-      resamples: The number of resamples from which the interval of a correlation is made.
-      seed: The seed of the resamples.
+    right already, so that hardly any mask can gain. The interval of a correlation is made from
+    resamples.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, predictions are not finite, the two
@@ -194,9 +163,7 @@ def gain_of_choice(
             f'Choose and measure the same masks, not {numbers[0]} on some examples and '
             f'{numbers[1]} on others.'
         )
-    where_chosen = differences(
-        metric, choose.predictions, choose.baseline, choose.labels, np.ones((1, len(choose.labels)))
-    )[0]
+    where_chosen = differences(metric, choose.predictions, choose.baseline, choose.labels)[0]
     best = _first_best(where_chosen)
     if best < 0:
         raise ValueError('No mask has a score on the examples for choosing: they are constant.')
@@ -205,7 +172,7 @@ def gain_of_choice(
     return ChosenElsewhere(
         best=best,
         where_chosen=float(where_chosen[best]),
-        gain=float(differences(*alone, np.ones((1, len(measure.labels))))[0, 0]),
+        gain=float(differences(*alone)[0, 0]),
         low=float(low),
         high=float(high),
         choosing=len(choose.labels),
@@ -218,8 +185,7 @@ def _joined(
 ) -> tuple[Float[np.ndarray, ' R'], PerMask]:
     """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
     masks, examples = predictions.shape
-    everything = np.ones((1, examples))
-    of_intact = weighted_scores(metric, baseline[None], labels, everything)[0, 0]
+    of_intact = weighted_scores(metric, baseline[None], labels)[0, 0]
     found, chosen = [], np.zeros(masks)
     for start, stop in blocks(repeats, folds * max(examples, masks)):
         dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
@@ -231,7 +197,7 @@ def _joined(
         chosen += np.bincount(best, minlength=masks)
         best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
         joined = np.take_along_axis(predictions, best, axis=0)
-        found.append(weighted_scores(metric, joined, labels, everything)[0] - of_intact)
+        found.append(weighted_scores(metric, joined, labels)[0] - of_intact)
     return np.concatenate(found), chosen / chosen.sum()
 
 
@@ -258,10 +224,9 @@ def _limits(
     if metric in confusion.METRICS:
         low, high = score_limits(count(*given), below=below, above=above)
         return low[0], high[0]
-    # Tails as thin as those of a corrected interval would need millions of resamples. So only the
-    # standard error is the bootstrap's.
+    # Only the error is the bootstrap's: thin tails would need millions of resamples.
     error = quietly(np.nanstd, resampled_differences(*given, resamples=resamples, seed=seed))
-    found = differences(*given, np.ones((1, len(labels))))[0, 0]
+    found = differences(*given)[0, 0]
     tails = scipy.stats.norm.isf([below, above])
     return found - tails[0] * error, found + tails[1] * error
 

@@ -1,23 +1,21 @@
 """Tests of the differences between ablated models and the intact one.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
-metric is computed, Q quantities. The "baseline" is the intact model here.
+metric is computed. The "baseline" is the intact model here.
 
 Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
 'spearman'. All tests are paired: every mask and the baseline answer the same examples. A difference
-is the mask's score minus the baseline's. Where a correlation is undefined, its difference and
-p-value are NaN.
+is the mask's score minus the baseline's; it and its p-value are NaN where a correlation is
+undefined.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.effects import LEVEL as LEVEL
-from bert_secrets_jax.ablation.effects import POWER as POWER
-from bert_secrets_jax.ablation.effects import Effects as Effects
-from bert_secrets_jax.ablation.effects import Outcome
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
 from bert_secrets_jax.ablation.power import (
     critical_of_mcnemar,
@@ -77,9 +75,9 @@ def assess(
       labels: [E] The true labels.
       names: The names of the masks [M].
       resamples: The number of resamples of the bootstrap, which only correlations need.
-      rounds: The number of rounds of the randomization test, which accuracy does not need. Take
-        more than M / level, because otherwise Holm's correction can find nothing.
-      seed: The seed of the bootstrap and of the randomization test.
+      rounds: The number of rounds of the randomization test, which accuracy does not need. With
+        fewer than M / level, Holm's correction can find nothing.
+      seed: The seed of both.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
@@ -87,7 +85,7 @@ def assess(
     check(metric, predictions, labels, baseline)
     given = metric, predictions, baseline, labels
     models = np.concatenate([baseline[None], predictions])
-    scores = weighted_scores(metric, models, labels, np.ones((1, len(labels))))[0]
+    scores = weighted_scores(metric, models, labels)[0]
     difference = scores[1:] - scores[0]
     level = LEVEL / len(predictions)
     if metric in confusion.METRICS:
@@ -135,15 +133,10 @@ def assess(
 def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> float:
     """Return how far the interval of a mask that changes no prediction reaches.
 
-    What occurs in none of E examples may still occur in others, and change the score. For accuracy
-    and F1 this is the end of the score interval of no change (`intervals.score_limits`), which
-    holds in few examples; for accuracy it is about 3.8 / E. Correlations are moved by every
-    example: for them it is 0, but infinite below 50 examples, where their intervals are too narrow.
-
-    Args:
-      metric: One of METRICS.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
+    Changes that occur in none of E examples may still occur in others. For accuracy and F1 this is
+    the end of the score interval of no change (`intervals.score_limits`), about 3.8 / E for
+    accuracy. Correlations are moved by every example: for them it is 0, but infinite below 50
+    examples, where their intervals are too narrow. Arguments are those of `assess`.
     """
     if metric not in confusion.METRICS:
         return 0.0 if len(labels) >= FEWEST_FOR_CORRELATIONS else np.inf
@@ -164,23 +157,14 @@ def paired_bootstrap(
 ) -> tuple[PerMask, PerMask]:
     """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
 
-    All masks and the baseline are scored on the same resamples, so that the interval of a mask does
-    not depend on the other masks. Resamples in which a difference is undefined are left out.
-
-    For metrics of classes, such an interval covers too seldom where few predictions change, because
-    it only repeats the changes that it has: that of accuracy and F1 in 80 to 83 % of samples of
-    some hundred examples if 0.5 % change. `assess` gives those metrics the intervals of
-    `intervals.score_limits`.
+    They are the lower ends [M] and the upper ends [M]. All masks and the baseline are scored on the
+    same resamples, without those in which a difference is undefined. For metrics of classes, they
+    cover too seldom where few predictions change: for accuracy and F1 in 80 to 83 % of samples of
+    some hundred examples if 0.5 % change. `assess` takes `intervals.score_limits` there.
 
     Args:
-      metric, predictions, baseline, labels, resamples, seed: As in `assess`.
+      metric, predictions, baseline, labels, resamples, seed: As in `assess`, with its errors.
       level: The nominal coverage of the intervals.
-
-    Returns:
-      The lower ends [M] and the upper ends [M].
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
     """
     drawn = resampled_differences(
         metric, predictions, baseline, labels, resamples=resamples, seed=seed
@@ -193,15 +177,9 @@ def paired_bootstrap(
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
     """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
-    Only those examples matter that either the mask or the baseline has right, but not both. If the
-    two are equally good, each of them is the right one with probability 1/2. The p-value is 1 where
-    there is no such example.
-
-    Args:
-      predictions, baseline, labels: As in `assess`.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
+    Only those examples matter that either the mask or the baseline has right, but not both: if the
+    two are equally good, each is the right one with probability 1/2. The p-value is 1 where there
+    is no such example. Arguments and errors are those of `assess`.
     """
     check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -220,53 +198,36 @@ def randomization_test(
     rounds: int = 10_000,
     seed: int = 0,
 ) -> PerMask:
-    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000).
+    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000), NaN if undefined.
 
     If a mask changes nothing, its predictions and the baseline's may be swapped, example by
     example. The p-value is the share of swaps after which the two differ at least as much as
-    observed. It is taken over all possible swaps where there are at most `rounds` of them, and
-    otherwise over `rounds` random swaps and the observed predictions.
+    observed: of all possible swaps where there are at most `rounds`, and otherwise of `rounds`
+    random swaps and the observed predictions.
 
-    A correlation does not depend on the scale or the offset of predictions. So predictions are
-    standardized before they are swapped (for Pearson's) or replaced by their ranks (for
-    Spearman's). Otherwise a mask that rescales the output would mix two scales in every swap, which
-    would hide its effect on the order. The scale is the mean absolute deviation from the median:
-    the standard deviation follows a few outliers, and would give the others another scale in the
-    mask than in the baseline, which doubles the false alarms in
-    heavy-tailed predictions.
-
-    What is tested is that predictions may be swapped, not only that the scores are equal. If one
-    of two models has outliers and the other has none, so that they are equally good but cannot be
-    swapped, false alarms of Pearson's at a level of 5 % can rise to about 11 %.
+    A correlation does not depend on scale or offset. So predictions are standardized before they
+    are swapped (for Pearson's) or replaced by their ranks (for Spearman's), lest every swap mix two
+    scales. The scale is the mean absolute deviation from the median: the standard deviation follows
+    a few outliers, which doubles the false alarms. If one of two equally good models has outliers
+    and the other has none, false alarms of Pearson's at a level of 5 % can rise to about 11 %.
 
     Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
-    1,500 examples, so 10 minutes for 144 heads and the default number of rounds.
-
-    Args:
-      metric, predictions, baseline, labels, rounds, seed: As in `assess`.
-
-    Returns:
-      The p-values [M], each independent of the other masks; NaN where the difference is undefined.
-
-    Raises:
-      ValueError: `assess` would refuse the arguments.
+    1,500 examples, so 10 minutes for 144 heads. Arguments and errors are those of `assess`.
     """
     check(metric, predictions, labels, baseline)
-    everything = np.ones((1, len(labels)))
-    observed = differences(metric, predictions, baseline, labels, everything)[0]
+    observed = differences(metric, predictions, baseline, labels)[0]
     known = np.flatnonzero(~np.isnan(observed))
     pairs = {k: _in_own_units(metric, np.stack([predictions[k], baseline])) for k in known}
-    differing: dict[int, list[int]] = {}
-    for k, pair in pairs.items():
-        differing.setdefault(int((pair[0] != pair[1]).sum()), []).append(k)
+    changes = np.array([(pairs[k][0] != pairs[k][1]).sum() for k in known], int)
     p_values = np.full(len(predictions), np.nan)
     # Masks with equally many changes share their swaps, which take longer to draw than to use.
-    for number, masks in differing.items():
+    for number in np.unique(changes).tolist():
+        masks = known[changes == number]
         exact = 2**number <= rounds
         # Ranks need all examples of every swap, sums only those that differ.
         width = len(labels) if metric == 'spearman' else max(number, 1)
         rng = np.random.default_rng(seed)
-        extreme, total = dict.fromkeys(masks, 0), 0
+        extreme, total = np.zeros(len(masks)), 0
         for start, stop in blocks(2**number if exact else rounds, width):
             if exact:
                 swaps = (np.arange(start, stop)[:, None] >> np.arange(number)) & 1 == 1
@@ -275,12 +236,11 @@ def randomization_test(
             total += len(swaps)
             # NumPy multiplies booleans without BLAS, which is slow.
             swaps = swaps if metric == 'spearman' else swaps.astype(np.float64)
-            for k in masks:
+            for place, k in enumerate(masks):
                 found = _swapped_difference(metric, pairs[k], labels, swaps)
                 # An undefined difference counts as extreme, which makes the p-value conservative.
-                extreme[k] += int(np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING)))
-        for k in masks:
-            p_values[k] = extreme[k] / total if exact else (1 + extreme[k]) / (1 + total)
+                extreme[place] += np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING))
+        p_values[masks] = extreme / total if exact else (1 + extreme) / (1 + total)
     return p_values
 
 
@@ -288,11 +248,8 @@ def holm(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Holm 1979).
 
     If p-values up to a level count as significant, the chance of any error among them is at most
-    that level, whatever the dependence between the tests. A p-value that is NaN stays NaN, and
-    counts as a test.
-
-    Raises:
-      ValueError: A p-value is outside [0, 1].
+    that level, however the tests depend on each other. NaN stays NaN, and counts as a test.
+    ValueError if a p-value is outside [0, 1].
     """
     known = _known(p_values)
     order = np.argsort(known)
@@ -306,11 +263,8 @@ def benjamini_hochberg(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
 
     If p-values up to a level count as significant, the expected share of errors among them is at
-    most that level. This holds for independent and for positively dependent tests (Benjamini and
-    Yekutieli 2001). A p-value that is NaN stays NaN, and counts as a test.
-
-    Raises:
-      ValueError: A p-value is outside [0, 1].
+    most that level, for independent and for positively dependent tests (Benjamini and Yekutieli
+    2001). NaN and errors are as in `holm`.
     """
     adjusted = scipy.stats.false_discovery_control(_known(p_values))
     return np.where(np.isnan(p_values), np.nan, adjusted)
@@ -329,30 +283,21 @@ def _in_own_units(metric, pair) -> np.ndarray:
 
 
 def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
-    """Return the differences [R] between mask and baseline after swaps.
+    """Return the differences [R] between mask and baseline [2, E] after swaps.
 
-    Args:
-      metric: One of METRICS.
-      pair: [2, E] Predictions of mask and baseline.
-      labels: [E] The right answers.
-      swaps: [R, number of examples where the two differ] Which of these each round swaps, as
-        booleans for Spearman's and as 0.0 or 1.0 for other metrics.
+    Each round says by booleans, or by 0.0 and 1.0 but for Spearman's, which differing ones it
+    swaps.
     """
     differs = pair[0] != pair[1]
     if metric == 'spearman':
         swapped = np.zeros((len(swaps), len(labels)), bool)
         swapped[:, differs] = swaps
-        everything = np.ones((1, len(labels)))
-
-        def score(here, there):
-            return weighted_scores(
-                'pearson',
-                scipy.stats.rankdata(np.where(swapped, there, here), axis=1),
-                scipy.stats.rankdata(labels),
-                everything,
-            )[0]
-
-        return score(*pair) - score(*pair[::-1])
+        ranks = [
+            scipy.stats.rankdata(np.where(swapped, there, here), axis=1)
+            for here, there in (pair, pair[::-1])
+        ]
+        score = functools.partial(weighted_scores, 'pearson', labels=scipy.stats.rankdata(labels))
+        return score(ranks[0])[0] - score(ranks[1])[0]
     # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
     # that swapping does not change a value.
     features = summands(metric, pair, labels, pair.mean())

@@ -3,13 +3,14 @@
 Masks that are equal in the first layers share the hidden states of those layers. In the first layer
 where they differ, the attention is still computed once for all of them, and each mask pays only for
 its own feed-forward network. In the last layer each mask pays only for the one row from which the
-logits are computed, unless they are computed from all rows; then the last layer is like the others.
+logits are computed, unless they are computed from all rows.
 
 With the baselines 'mean' and 'resample' the intact model runs once more, over all examples before
 the sweep ('mean') or over the donors of each piece of a batch ('resample').
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from bert_secrets_jax.ablation.layers import (
     run_layer,
 )
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
@@ -58,9 +60,9 @@ class Swept:
 
     Attributes:
       masks: [M, L, N] The masks, as they were given to the sweep.
-      logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens,
-        where the head is one of single tokens. They are 0 past the padded length of an example. For
-        a masked LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
+      logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens
+        where the head is one of single tokens, 0 past the padded length of an example. For a masked
+        LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
     """
 
     masks: Float[np.ndarray, 'M L N']
@@ -72,10 +74,7 @@ class Swept:
     def predictions(self) -> Real[np.ndarray, 'M E *T']:
         """The predicted class ids, or the predicted values where there is one output (C is 1).
 
-        Those of a masked LM mean nothing.
-
-        Raises:
-          FloatingPointError: Some logits are NaN or infinite.
+        Those of a masked LM mean nothing. FloatingPointError if some logits are NaN or infinite.
         """
         check_finite(self.logits)
         if self.logits.shape[-1] == 1:
@@ -113,16 +112,15 @@ def sweep(
         what it does by the baseline, and a fraction mixes the two.
       baseline: The behaviour of a disabled head. 'uniform' gives every token 1/length (the paper,
         section 4.6), and 'zero' removes the head (Michel et al. 2019). 'mean' replaces its output
-        by its mean output over a corpus (Wang et al. 2022). 'resample' replaces it by its output on
-        another example (Chan et al. 2022).
+        by its mean output over a corpus (Wang et al. 2022), 'resample' by its output on another
+        example (Chan et al. 2022).
       replacement: [L, N, H] For 'mean', the mean outputs of the heads over a corpus of your own,
         from `mean_contexts`; None takes the mean over these batches.
-      donor_seed: The seed of the draw of that other example for 'resample': see
-        `ablation.donors.draw_donors`.
+      donor_seed: For 'resample', the seed of the draw of that other example.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
         computes; None takes `default_chunk_tokens`. Smaller chunks need less memory.
-      mesh: The devices, along an axis `data`, over which the examples of each batch are split, and
-        perhaps a second one, `masks`, over which the masks are. None uses one device.
+      mesh: The devices, along an axis `data`, that share the examples of each batch, and perhaps a
+        second one, `masks`, that share the masks. None uses one device.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or a single batch is given.
@@ -151,11 +149,7 @@ def sweep(
 
 
 def to_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """Fill the logits of tokens up with 0 to those of the longest batch.
-
-    Args:
-      logits: Those of each batch: [M, B, C], which stay, or [M, B, T, C].
-    """
+    """Fill the logits [M, B, T, C] of tokens up with 0 to the longest batch; [M, B, C] stay."""
     found = list(logits)
     if found[0].ndim < 4:
         return found
@@ -174,24 +168,17 @@ def sweep_batches(
     chunk_tokens: int | None = None,
     mesh: Mesh | None = None,
 ) -> Iterator[Float[np.ndarray, 'M B *T C']]:
-    """Yield the logits [M, B, C] of each batch.
+    """Yield the logits [M, B, C] of each batch; arguments and errors are those of `sweep`.
 
-    The arguments and the errors are those of `sweep`. The logits of filler rows mean nothing. With
-    the baseline 'resample', or 'mean' without a replacement, all batches are held, because what
-    replaces a head's output depends on all of them.
+    The logits of filler rows mean nothing. With the baseline 'resample', or 'mean' without a
+    replacement, all batches are held, because what replaces a head's output depends on all of them.
     """
-    descent = Descent.start(
-        pretrained,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-    )
+    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
     batches = listed(batches)
     if descent.lacks_replacement:
         batches = list(batches)
-        descent = descent.replacing(pretrained, batches, donor_seed=donor_seed, mesh=mesh)
+        descent = descent.replacing(pretrained, batches, donor_seed, mesh)
     return map(descent.logits, batches)
 
 
@@ -208,20 +195,8 @@ def _pieces(batch: Batch, tokens: int, devices: int) -> Iterator[np.ndarray]:
             yield rows
 
 
-def _take(tree: Any, index: Any) -> Any:
-    """Index the first axis of every array."""
-    return jax.tree.map(lambda array: array[index], tree)
-
-
 def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.ndarray]]:
-    """Fetch each result while the device works on the next one, and never queue more than one.
-
-    Args:
-      results: Pairs of anything and an array on the device.
-
-    Yields:
-      The same pairs, with NumPy arrays.
-    """
+    """Fetch each array while the device works on the next one, and never queue more than one."""
     before = None
     for now in results:
         if before is not None:
@@ -235,12 +210,8 @@ def one_behind(results: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, np.nda
 class Piece:
     """A piece of a batch, as all steps through the layers read it on the devices.
 
-    Attributes:
-      batch: The examples.
-      scopes: The tokens that each layer may see.
-      replacements: The replacements for the contexts of disabled heads in each layer, as in
-        `layers`. None where the baseline needs none, or no mask changes a layer. Those of
-        'resample' take as much memory as the hidden states of these layers.
+    `scopes` and `replacements` (see `layers`) are those of each layer. A replacement is None where
+    nothing is replaced; those of 'resample' are as large as the hidden states.
     """
 
     batch: Batch
@@ -268,20 +239,14 @@ class Descent:
     """The computation of all masks, layer by layer, ready to run on any batch.
 
     Attributes:
-      setting: The static argument of the compiled functions. All layers share one compilation per
-        shape.
-      embeddings: The parameters of the embeddings.
-      layers: The parameters of each layer. They are kept apart, because a slice of their stack
-        would be copied in every call.
+      layers: The parameters of each layer, apart: each call would copy a slice of their stack.
       classifier: The parameters of what follows the layers.
-      masks: [M, L, N] The distinct masks among those that were given.
-      which: The index in `masks` of each mask that was given.
+      masks, which: [M, L, N] The distinct masks, and the index of each that was given among them.
       tokens: The number of tokens that a call computes on all devices together.
-      devices: The number of devices that share the examples of a batch.
-      groups: The number of such groups of devices, which share the masks.
-      place: A function that moves a batch to the devices.
-      replacement: The mean outputs [L, N, H] of the heads with the baseline 'mean', the donors of
-        the examples with 'resample', and None with others.
+      devices, groups: The number of devices that share the examples of a batch, and of such groups,
+        which share the masks.
+      replacement: The mean outputs [L, N, H] of the heads, or the donors of examples, as the
+        baseline needs.
     """
 
     setting: Setting
@@ -298,19 +263,9 @@ class Descent:
 
     @classmethod
     def start(
-        cls,
-        pretrained: Pretrained,
-        masks: Shaped[np.ndarray, 'M L N'],
-        *,
-        baseline: str,
-        replacement: np.ndarray | None,
-        chunk_tokens: int | None,
-        mesh: Mesh | None,
+        cls, pretrained: Pretrained, masks, baseline: str, replacement, compute: Compute
     ) -> 'Descent':
-        """Check the arguments, which are those of `sweep`, and prepare the parameters.
-
-        What all examples together give for 'mean' and 'resample' comes from `replacing`.
-        """
+        """Check the arguments, which are those of `sweep`, and prepare the parameters."""
         check_whole(pretrained)
         config = pretrained.config
         masks = np.asarray(masks, np.float32)
@@ -333,11 +288,10 @@ class Descent:
         check_baseline(baseline)
         if replacement is not None:
             replacement = _checked(config, baseline, replacement)
+        mesh = compute.mesh
         params, devices, place = on_devices(pretrained.params, mesh)
         groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
-        spread = None
-        if groups > 1:
-            spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS)))
+        spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if groups > 1 else None
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Setting(config, baseline, spread),
@@ -348,7 +302,7 @@ class Descent:
             },
             masks=distinct,
             which=which.reshape(-1),
-            tokens=devices * groups * (chunk_tokens or default_chunk_tokens()),
+            tokens=devices * groups * (compute.chunk_tokens or default_chunk_tokens()),
             devices=devices,
             groups=groups,
             place=place,
@@ -373,19 +327,9 @@ class Descent:
         return self.setting.baseline in OUTPUT_BASELINES and self.replacement is None
 
     def replacing(
-        self,
-        pretrained: Pretrained,
-        batches: Sequence[Batch],
-        *,
-        donor_seed: int,
-        mesh: Mesh | None,
+        self, pretrained: Pretrained, batches: Sequence[Batch], donor_seed: int, mesh: Mesh | None
     ) -> 'Descent':
-        """Return a descent with the replacement that it lacks, made from all batches.
-
-        Args:
-          pretrained, donor_seed, mesh: As in `sweep`.
-          batches: The batches of all examples.
-        """
+        """Return a descent with the replacement that it lacks, made from all batches."""
         if not self.lacks_replacement:
             return self
         if self.setting.baseline == 'mean':
@@ -412,22 +356,17 @@ class Descent:
     def steps(
         self, batch: Batch, members: Int[np.ndarray, ' wanted']
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the logits that each call computes; the caller decides where they are kept.
+        """Yield the logits [m, b, ...] that each call computes, for the caller to keep.
 
-        Args:
-          batch: The examples.
-          members: The indices in `masks` of the masks to compute.
-
-        Yields:
-          The indices [m] of masks in `masks`, the indices [b] of rows in the batch, and their
-          logits [m, b, ...].
+        Before them come the indices [m] of masks, which are some of `members`, and [b] of rows.
         """
         if self.setting.config.head == MASKED_LM and not isinstance(batch, MaskedBatch):
             raise ValueError(
                 'A masked LM is asked for hidden wordpieces: give the batches of bs.mask_words.'
             )
         for rows in _pieces(batch, self.tokens // self.groups, self.devices):
-            for computed, found in one_behind(self._run(_take(batch, rows), members)):
+            piece = jax.tree.map(operator.itemgetter(rows), batch)
+            for computed, found in one_behind(self._run(piece, members)):
                 yield computed, rows, np.swapaxes(found, 0, 1)[: len(computed)]
 
     def _run(self, batch: Batch, members) -> Iterator[tuple[np.ndarray, Any]]:
@@ -442,14 +381,13 @@ class Descent:
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
         """Return what replaces the contexts of disabled heads in each layer, where it is needed."""
-        count = len(self.layers)
         needed = (self.masks[members] != 1).any(axis=(0, 2))
         if isinstance(self.replacement, np.ndarray):
             return [
                 means[None, None] if wanted else None
                 for means, wanted in zip(self.replacement, needed, strict=True)
             ]
-        found = [None] * count
+        found = [None] * len(self.layers)
         if self.replacement is None or not needed.any():
             return found
         lent, tokens = self.replacement.of(batch, padding=self.setting.config.pad_token_id)
@@ -470,10 +408,7 @@ class Descent:
             distinct, which = np.unique(self.masks[members, layer], axis=0, return_inverse=True)
             which = which.reshape(-1)
             if len(distinct) == 1:
-                head_mask = None
-                if (distinct != 1).any():
-                    head_mask = np.tile(distinct, (examples, 1))
-                hidden = self._run_layer(layer, hidden, piece, head_mask)
+                hidden = self._run_layer(layer, hidden, piece, distinct)
                 continue
             replacement = piece.replacements[layer]
             opened = open_layer(self.setting, params, hidden, piece.scopes[layer], replacement)
@@ -508,8 +443,7 @@ class Descent:
     def _chunks(self, layer, members, tokens):
         """Yield groups of masks that change about equally many heads of a layer.
 
-        Each group comes a second time, filled up by repetition to one of few sizes, because every
-        size is compiled.
+        Each comes a second time, filled up to one of few sizes, because every size is compiled.
         """
         most = max(self.tokens // tokens, 1)
         widths = self._changed(layer, members)
@@ -540,9 +474,12 @@ class Descent:
             np.take_along_axis(amounts, heads, axis=-1),
         )
 
-    def _run_layer(self, layer, hidden, piece, head_mask):
-        """Return the output [Z, T, D] of a layer; without a mask nothing replaces anything."""
-        replacement = None if head_mask is None else piece.replacements[layer]
+    def _run_layer(self, layer, hidden, piece, masks):
+        """Return the output [Z, T, D] of a layer under masks [M, N], if these change anything."""
+        head_mask = replacement = None
+        if (masks != 1).any():
+            head_mask = np.tile(masks, (piece.shape[0], 1))
+            replacement = piece.replacements[layer]
         return run_layer(
             self.setting, self.layers[layer], hidden, piece.scopes[layer], head_mask, replacement
         )
@@ -552,10 +489,7 @@ class Descent:
         examples = piece.shape[0]
         hidden = self._close(layer, opened, members)
         for later in range(layer + 1, self.whole_layers):
-            masks, head_mask = self.masks[members, later], None
-            if (masks != 1).any():
-                head_mask = np.tile(masks, (examples, 1))
-            hidden = self._run_layer(later, hidden, piece, head_mask)
+            hidden = self._run_layer(later, hidden, piece, self.masks[members, later])
         if self.whole_layers == len(self.layers):
             return self._read_all(hidden, piece)
         head_masks = np.tile(self.masks[members, -1], (examples, 1))[:, None]

@@ -109,7 +109,6 @@ class Attribution(Result):
                 more_is_better=MEASURES[measure],
                 # Correlations and probabilities have a greatest size, values have none.
                 limit=math.inf if self.classes == 1 and measure != 'rank correlation' else 1.0,
-                level=LEVEL,
                 seed=self.seed,
             )
             for measure, values in self.test.measures.items()

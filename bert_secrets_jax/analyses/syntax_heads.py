@@ -27,6 +27,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
 from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import (
@@ -50,7 +51,6 @@ from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
-LEVEL = 0.05
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
 FEWEST = 20
 # Links whose places are drawn to compare with: of so many texts, the first ones.

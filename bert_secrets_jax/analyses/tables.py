@@ -17,6 +17,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
@@ -25,7 +26,6 @@ from bert_secrets_jax.runs.result import Finding, framed
 if TYPE_CHECKING:
     import pandas
 
-LEVEL = 0.05
 # Names of fields for readers of a table; p-values are named by how they are corrected.
 _COLUMN_OF = {
     'benjamini_hochberg': 'p_benjamini_hochberg',

@@ -40,11 +40,7 @@ def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
     return maps_of
 
 
-# The kinds of maps. Each head has a map of the weights of attention. It has another of the norms of
-# what it gives, as shares of a row (Kobayashi et al. 2020). The other kinds have one map for all
-# heads of a layer. One shows what reaches a token through all layers below (Abnar and Zuidema
-# 2020). Three show how much of a token comes from each in a layer (Mohebbi et al. 2023, Ferrando et
-# al. 2022, Modarressi et al. 2022).
+# The kinds of maps. Weights and norms are of each head, the others of all heads of a layer.
 KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
     {
         'weights': learned_maps,
@@ -68,26 +64,23 @@ def attention_maps(
     """Return the maps of all heads on each of a few texts.
 
         maps, = bs.attention_maps(pretrained, ['The cat saw itself.'])
+        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
 
     All maps stay in memory, L x N x T x T numbers for each text; use `collect` for a corpus.
 
-        bs.attention_maps(pretrained, texts, kinds=('weights', 'norms', 'rollout'))
-
     Args:
       pretrained: The model.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       max_length: The greatest number of tokens. Longer inputs are cut.
       kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
-      methods: The methods by which the tokens are scored, those of `token_scores`. They need a
-        model that classifies texts.
+      methods: The methods of `token_scores` by which tokens are scored, if the model classifies
+        texts.
 
     Raises:
       TypeError: The model or the texts are something else.
       ValueError: There are no texts, or single sentences are mixed with pairs; a kind or a method
-        is unknown; scores are asked of a model without a classifier; or heads were removed from
-        the model.
+        is unknown; scores are asked of a model without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
     unknown = [kind for kind in kinds if kind not in KINDS]
@@ -98,13 +91,8 @@ def attention_maps(
     scored = None
     if methods:
         check_classifies(pretrained)
-        scored = scores_of(
-            pretrained,
-            encoded,
-            methods=methods,
-            seed=0,
-            compute=Compute(max_length=max_length),
-        )
+        compute = Compute(max_length=max_length)
+        scored = scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
     found = []
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
     for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
@@ -133,7 +121,5 @@ def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:
     if len(logits) > 1:
         share = scipy.special.softmax(logits)[top]
         prediction = f'{pretrained.config.label_names[top]} ({share:.2f})'
-    scores = {
-        method: np.asarray(values[example], np.float32) for method, values in scored.scores.items()
-    }
-    return {'scores': scores, 'prediction': prediction}
+    of_example = {name: each[example].astype(np.float32) for name, each in scored.scores.items()}
+    return {'scores': of_example, 'prediction': prediction}

@@ -1,19 +1,14 @@
 """Contributions of each token and of biases to the logits (DecompX, Modarressi et al. 2023).
 
-At an input, everything in the model that is not linear is a factor whose value is known: maps,
-the standard deviations of LayerNorm, and for each activation f its slope f(x) / x. With these
-values the logits are linear in the embeddings of the tokens and in the biases, and so they are the
-sum of what each token contributes and of what all biases do together. Modarressi et al. carry the
-vector that token i has from token j through all layers, for all pairs, which takes as long as a
-pass for every token. In a linear function, the contribution of an embedding to an output is its
-product with the gradient, so that one backward pass gives those of all tokens to a logit. The
-network of `measure.relevance` has the same steps, and is walked down here with gradients.
+At an input, everything that is not linear is a factor whose value is known: maps, the standard
+deviations of LayerNorm, and for each activation f its slope f(x) / x. With these the logits are
+linear in the embeddings and the biases, and the contribution of an embedding is its product with
+the gradient: one backward pass gives all. It walks down the network of `measure.relevance`.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -44,22 +39,14 @@ _LINEARISED = Linearised()
 
 def token_contributions(
     bert: Bert,
-    params: Mapping[str, Any],
+    params,
     output: BertOutput,
     attention_mask: Shaped[Array, 'B T'],
-    of_logits: Callable[[Float[Array, 'B C']], Float[Array, 'B C']],
+    of_logits: Callable,
 ) -> Float[Array, 'B T']:
-    """Return what each token contributes to a weighted sum of the logits; 0 of padding.
+    """Return what each token contributes to the logits, weighted by `of_logits` and added up.
 
-    With the part of the biases, they add up to the sum itself. It takes as long as about two
-    forward passes, whatever the length.
-
-    Args:
-      bert: The model, with a classifier of texts.
-      params: Its parameters.
-      output: Its output on a batch, without a mask over heads.
-      attention_mask: 1 on real tokens, 0 on padding.
-      of_logits: A function from the logits to the weights of the sum.
+    It takes as long as about two forward passes, whatever the length. Padding has 0.
     """
     gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
@@ -73,8 +60,7 @@ class Decomposition:
       tokens: The T wordpieces.
       contributions: [T, C] The contribution of each token to each logit: that of its embedding,
         with position, segment, and the LayerNorm over them.
-      biases: [C] The contribution of all biases of the model, from the first layer to the
-        classifier.
+      biases: [C] The contribution of all biases of the model, with those of the classifier.
     """
 
     tokens: Sequence[str]
@@ -94,27 +80,23 @@ def decompose(
 ) -> list[Decomposition]:
     """Decompose the logits of a classifier into contributions of tokens and of biases.
 
-    Source: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating Token
-    Decomposition". Differs from it in two points:
-
-    - Their default distributes every bias over the tokens at each step, in proportion to the
-      magnitudes of the dot products of their vectors with it, which is not linear. Here biases are
-      a part of their own, and nothing of them is ascribed to tokens.
-    - In gated feed-forward layers, which they do not treat, the activated factor is a constant.
+    Source: Modarressi et al. 2023, "DecompX". Their default distributes every bias over the tokens
+    at each step, in proportion to the magnitudes of their dot products with it, which is not
+    linear. Here biases are a part of their own. In gated feed-forward layers, which they do not
+    treat, the activated factor is a constant.
 
     A text takes a forward pass and about twice as long for each class. What they compute takes as
     long as a forward pass for each token.
 
     Args:
       pretrained: A model with a classifier of texts, or a regression.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       max_length: The greatest number of tokens. Longer inputs are cut.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: The model has no classifier of texts, heads were removed from it, there are no
-        texts, or single sentences are mixed with pairs.
+      ValueError: The model has no classifier of texts or has lost heads, there are no texts, or
+        single sentences are mixed with pairs.
     """
     check_classifies(pretrained)
     encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
@@ -125,13 +107,9 @@ def decompose(
         logits, contributions = _class_contributions(pretrained.bert, pretrained.params, batch)
         contributions = np.asarray(contributions[0, :, :length]).T
         ids = encoded.input_ids[example, :length].tolist()
-        found.append(
-            Decomposition(
-                tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
-                contributions=contributions,
-                biases=np.asarray(logits[0]) - contributions.sum(axis=0),
-            )
-        )
+        tokens = pretrained.tokenizer.convert_ids_to_tokens(ids)
+        biases = np.asarray(logits[0]) - contributions.sum(axis=0)
+        found.append(Decomposition(tokens, contributions, biases))
     return found
 
 

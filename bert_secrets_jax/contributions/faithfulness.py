@@ -1,13 +1,9 @@
 """Whether scores of tokens say what the model does without these tokens: one test for all methods.
 
 The texts lose tokens, and the model reads the rest from the start: the tokens after move up, and
-[CLS] and [SEP] always stay.
-
-- Each token alone: does the method rank the tokens as their deletion does?
-- The share of tokens with the highest scores (comprehensiveness), or all others (sufficiency):
-  how much does the probability of the predicted class fall (DeYoung et al. 2020, "ERASER")? A good
-  method has a large fall of the first kind and a small one of the second. Means over shares are
-  called AOPC there.
+[CLS] and [SEP] always stay. Does the method rank tokens as the deletion of each alone does? And how
+much does the probability of the predicted class fall without the tokens with the highest scores
+(comprehensiveness), or with them alone (sufficiency; DeYoung et al. 2020, "ERASER")?
 
 Shapes: E texts, V variants of texts, M methods, P shares.
 """
@@ -25,21 +21,21 @@ from jaxtyping import Bool, Float, Int
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
-from bert_secrets_jax.ablation.resumable import sweep_all, tokens_of_batch
+from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
+from bert_secrets_jax.ablation.scores import ROUNDING
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 # Fewer tokens have no ranking to speak of.
 FEWEST_TOKENS = 3
-# The rounding of float64, beside the largest of a handful of numbers.
-_ROUNDING = 1e-12
 # The measures, and whether more of each is better.
 MEASURES: Mapping[str, bool] = {
     'rank correlation': True,
@@ -53,19 +49,14 @@ class Faithfulness:
     """The findings of the test, text by text.
 
     Attributes:
-      methods: The names of the methods.
-      shares: [P] The shares of tokens that are deleted or kept.
       tokens: [E] The number of tokens that can be deleted.
-      rank: [M, E] Rank correlation over tokens of the score (its magnitude, if it has a sign) with
-        the magnitude of the effect of deleting the token; 0 where the scores rank nothing, NaN
-        where the effects do not, or there are fewer than three tokens.
+      rank: [M, E] Rank correlation over tokens of the size of the score with that of the effect of
+        deleting the token; 0 where the scores rank nothing, NaN where the effects do not.
       signed: [M, E] The same of both with their signs; NaN of methods without.
-      comprehensiveness: [M, P, E] The fall of the predicted class's probability without the best
-        tokens; the magnitude of the change of the value in a regression. NaN of a text without
-        tokens that can be deleted.
-      sufficiency: [M, P, E] The same with the best tokens alone.
+      comprehensiveness, sufficiency: [M, P, E] The fall of the predicted class's probability
+        without the best tokens, and with them alone; in a regression, the size of the change.
       effects: [T] for each text, what deleting each token takes from the logit of the predicted
-        class less the mean of the others; 0 for [CLS] and [SEP].
+        class less the mean of the others.
     """
 
     methods: tuple[str, ...]
@@ -101,55 +92,24 @@ def faithfulness(
     """Test whether scores of tokens say what the model does without these tokens.
 
     It takes a pass for each token, and up to two for each method and share; what several methods
-    ask for is computed once.
-
-    Args:
-      pretrained: The model, with a classifier of texts or a regression.
-      encoded: The tokenised texts.
-      scores: Their scores by the methods.
-      shares: The shares of tokens that are deleted or kept, above 0 and below 1, each once; of each
-        text, the number of tokens is rounded up.
-      seed: The seed by which tokens with the same score are put in order.
-      compute: How it is computed.
-
-    Raises:
-      ValueError: A share is out of range or comes twice, or there is none.
+    ask for is computed once. Tokens with the same score are put in a random order.
     """
     check_shares(shares)
     plan = _Plan.of(scores, shares, seed)
-    descent = Descent.start(
-        pretrained,
-        none(pretrained.config),
-        baseline='zero',
-        replacement=None,
-        chunk_tokens=compute.chunk_tokens,
-        mesh=compute.mesh,
-    )
-    batches = bucket(
-        kept_tokens(encoded, plan.text, plan.kept),
-        max_length=compute.max_length,
-        tokens_per_batch=tokens_of_batch(descent, compute.tokens_per_batch),
-        batch_multiple=descent.devices,
-    )
-    (logits,) = sweep_all(
-        pretrained,
-        batches,
-        descent,
-        folder=compute.folder,
-        what='Texts without tokens',
-        unit='texts',
-    )
+    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    variants = kept_tokens(encoded, plan.text, plan.kept)
+    batches = bucket(variants, **encoding_for(descent, compute))
+    shown = {'what': 'Texts without tokens', 'unit': 'texts'}
+    (logits,) = sweep_all(pretrained, batches, descent, folder=compute.folder, **shown)
     # float64, for differences of probabilities.
     logits = logits.astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
-    if logits.shape[-1] == 1:
-        values = logits[:, 0]
-    else:
+    values = logits[:, 0]
+    if logits.shape[-1] > 1:
         classes = logits[plan.whole].argmax(axis=-1)[plan.text]
         values = scipy.special.softmax(logits, axis=-1)[np.arange(len(logits)), classes]
-    fall = values[plan.whole] - values[np.stack([plan.without_best, plan.only_best])]
-    if logits.shape[-1] == 1:
-        fall = np.abs(fall)
+    fall = values[plan.whole] - values[plan.best]
+    fall = fall if logits.shape[-1] > 1 else np.abs(fall)
     tokens = np.array([int((~special).sum()) for special in scores.special])
     fall[..., tokens == 0] = np.nan
     margins = (logits * weights[plan.text]).sum(axis=-1)
@@ -199,19 +159,17 @@ class _Plan:
     """Which variants of the texts are run, each once.
 
     Attributes:
-      text: [V] The text of each variant.
-      kept: [V, T] Which of its tokens are left.
+      text, kept: [V] and [V, T] The text of each variant, and which of its tokens are left.
       whole: [E] The variant with all tokens.
-      without_one: The variants without each token that can be deleted, for each text.
-      without_best, only_best: [M, P, E] The variants without the best tokens, and with them alone.
+      without_one: For each text, the variants without each token that can be deleted.
+      best: [2, M, P, E] The variants without the best tokens, and with them alone.
     """
 
     text: Int[np.ndarray, ' V']
     kept: Bool[np.ndarray, 'V T']
     whole: Int[np.ndarray, ' E']
     without_one: Sequence[Int[np.ndarray, ' _']]
-    without_best: Int[np.ndarray, 'M P E']
-    only_best: Int[np.ndarray, 'M P E']
+    best: Int[np.ndarray, '2 M P E']
 
     @classmethod
     def of(cls, scores: TokenScores, shares: Sequence[float], seed: int) -> '_Plan':
@@ -219,62 +177,41 @@ class _Plan:
         numbered: dict[tuple[int, bytes], int] = {}
         kept = []
 
-        def number(text: int, left: np.ndarray) -> int:
-            """Return the number of a variant, which has one by then."""
-            left = np.pad(left, (0, width - len(left)))
+        def number(text: int, lost: Sequence[int]) -> int:
+            """Return the number of a text without some tokens, which has one by then."""
+            left = np.arange(width) < len(scores.special[text])
+            left[lost] = False
             found = numbered.setdefault((text, left.tobytes()), len(kept))
             if found == len(kept):
                 kept.append(left)
             return found
 
         whole, without_one = [], []
-        count = len(scores.special)
-        best = np.zeros((2, len(scores.scores), len(shares), count), int)
+        best = np.zeros((2, len(scores.scores), len(shares), len(scores.special)), int)
         for text, special in enumerate(scores.special):
             places = np.flatnonzero(~special)
-            everything = np.ones(len(special), bool)
-            whole.append(number(text, everything))
-            without_one.append(
-                np.array([number(text, _without(everything, [place])) for place in places], int)
-            )
+            whole.append(number(text, []))
+            without_one.append(np.array([number(text, [place]) for place in places], int))
             for row, method in enumerate(scores.scores):
                 # Equal scores in a random order, not from left to right.
                 ties = np.random.default_rng([seed, text, row]).random(len(places))
                 order = places[np.lexsort((ties, -scores.scores[method][text][places]))]
                 for column, share in enumerate(shares):
-                    top = order[: int(np.ceil(share * len(places)))]
-                    rest = np.setdiff1d(places, top)
-                    best[0, row, column, text] = number(text, _without(everything, top))
-                    best[1, row, column, text] = number(text, _without(everything, rest))
+                    top, rest = np.split(order, [int(np.ceil(share * len(places)))])
+                    best[:, row, column, text] = number(text, top), number(text, rest)
         return cls(
             text=np.array([text for text, _ in numbered], int),
             kept=np.stack(kept),
             whole=np.array(whole),
             without_one=without_one,
-            without_best=best[0],
-            only_best=best[1],
+            best=best,
         )
-
-
-def _without(everything: np.ndarray, places) -> np.ndarray:
-    left = everything.copy()
-    left[places] = False
-    return left
 
 
 def kept_tokens(
     encoded: Encoded, text: Int[np.ndarray, ' V'], kept: Bool[np.ndarray, 'V T']
 ) -> Encoded:
-    """Return texts with some of their tokens, each at the place to which it moves up.
-
-    A token keeps the segment that it is of.
-
-    Args:
-      encoded: The tokenised texts.
-      text: The text of each variant.
-      kept: Which of its tokens are left. The first is, at least.
-    """
-    # Those that are left first, in their order.
+    """Return texts [V] with the tokens that are kept, which move up and keep their segment."""
     order = np.argsort(~kept, axis=1, kind='stable')
     rows = text[:, None]
     return Encoded(
@@ -295,11 +232,8 @@ class Compared:
     Attributes:
       texts: The number of texts that the measure applies to.
       mean, low, high: [M] The mean of each method, with its 95 % interval over texts.
-      beyond: By the name of a rival, how much the mean of each method is above the rival's: of all
-        methods but the rival, in their order; corrected p-values are for all of them.
-      best: The method with the best mean.
-      tied: The methods that cannot be told from the best: the paired t-tests of all pairs of
-        methods, corrected together (Holm).
+      beyond: By the name of a rival, how much the mean of each other method is above the rival's.
+      tied: The methods that cannot be told from the best by paired t-tests of all pairs (Holm).
     """
 
     texts: int
@@ -318,22 +252,12 @@ def compare(
     rivals: Sequence[str],
     more_is_better: bool,
     limit: float = np.inf,
-    level: float = 0.05,
     seed: int = 0,
 ) -> Compared:
     """Compare methods by a measure, with paired intervals and tests over texts.
 
-    Args:
-      methods: The names of the methods.
-      values: The measure of each text; NaN, for all methods, where it does not apply.
-      rivals: The methods that all others are compared with; those that are not there are left out.
-      more_is_better: Whether the greatest mean is the best.
-      limit: The greatest size that the measure can have, beyond which no interval goes.
-      level: The level of the tests that tell the best from others.
-      seed: The seed of the bootstrap that corrects for several methods.
-
-    Raises:
-      ValueError: The measure applies to fewer than two texts.
+    Values are NaN, for all methods, where the measure does not apply. All methods are compared with
+    those `rivals` that are there. No interval goes beyond `limit`.
     """
     values = values[:, ~np.isnan(values).any(axis=0)]
     count = values.shape[1]
@@ -358,18 +282,17 @@ def compare(
         high=np.minimum(of_all.high, limit),
         beyond=beyond,
         best=methods[best],
-        tied=tuple(methods[row] for row in _tied(values, best, level)),
+        tied=tuple(methods[row] for row in _tied(values, best)),
     )
 
 
-def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
+def _tied(values: np.ndarray, best: int) -> list[int]:
     """Return the rows whose mean cannot be told from that of the best."""
-    count = len(values)
-    firsts, seconds = np.triu_indices(count, 1)
+    firsts, seconds = np.triu_indices(len(values), 1)
     differences = values[firsts] - values[seconds]
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
     # Methods that are equal in all texts, up to rounding, are not told apart.
-    told = error > _ROUNDING * np.abs(values).max()
+    told = error > ROUNDING * np.abs(values).max()
     t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
     p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))
     with_best = {
@@ -377,4 +300,4 @@ def _tied(values: np.ndarray, best: int, level: float) -> list[int]:
         for first, second, p in zip(firsts, seconds, p_values, strict=True)
         if best in (first, second)
     }
-    return [row for row, p in sorted(with_best.items()) if p > level]
+    return [row for row, p in sorted(with_best.items()) if p > LEVEL]

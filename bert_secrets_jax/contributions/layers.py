@@ -1,10 +1,8 @@
 """The vectors that each layer of a model moved between tokens, read off a forward pass.
 
-All methods of this folder start from the same parts. A head gives token i the sum over tokens j of
-`map_ij moved_j`, where `moved_j = (x_j W_V + b_V) W_O` is what it would give to a token that
-attends to j alone (Kobayashi et al. 2020, equation 3). Only the maps say how much of it arrives.
-
-Shapes besides those of `model/attention.py`: `moved` is [B, S, N, D].
+A head gives token i the sum over tokens j of `map_ij moved_j`, where `moved_j = (x_j W_V + b_V)
+W_O` is what it would give to a token that attends to j alone (Kobayashi et al. 2020, equation 3).
+Only the maps say how much of it arrives.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,13 +11,11 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.parts import layer_norm
-
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @flax.struct.dataclass
@@ -27,14 +23,10 @@ class Attended:
     """The attention of one layer, taken apart.
 
     Attributes:
-      entered: [B, T, D] The input of the layer, which stays on the residual stream.
-      maps: [B, N, T, S] The learned maps.
-      moved: [B, S, N, D] The vector that each head gives to a token that attends to one token
-        alone.
-      given: [B, T, N, D] The vector that each head gives to each token: the sum of `maps` times
-        `moved`.
-      residual: [B, T, D] The input plus the output of attention, with its bias, before any
-        LayerNorm.
+      entered: The input of the layer, which stays on the residual stream.
+      moved: What each head gives to a token that attends to one token alone.
+      given: What each head gives to each token: the sum of `maps` times `moved`.
+      residual: Input plus output of attention, with its bias, before any LayerNorm.
     """
 
     entered: Float[Array, 'B T D']
@@ -44,27 +36,13 @@ class Attended:
     residual: Float[Array, 'B T D']
 
 
-# Makes something [B, ...] of the parameters of a layer and of its attention.
-OfLayer = Callable[[Mapping[str, Any], Attended], Any]
+def each_layer(
+    of_layer: Callable, bert: Bert, params: Mapping[str, Any], output: BertOutput
+) -> Any:
+    """Make something of the attention of each layer, and hold only one layer's `moved` at a time.
 
-
-def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output: BertOutput) -> Any:
-    """Make something of the attention of each layer, one layer at a time.
-
-    Only one layer's `moved` is held at a time.
-
-    Args:
-      of_layer: A function of the parameters of a layer and of its `Attended`. It returns an array
-        [B, ...] or a tree of them.
-      bert: The model.
-      params: Its parameters.
-      output: The output of the model on a batch, without a mask over heads.
-
-    Returns:
-      The same arrays with an axis of layers behind the examples, [B, L, ...].
-
-    Raises:
-      ValueError: Heads were removed from the model.
+    `of_layer` takes the parameters of a layer and its `Attended`, and returns a tree of arrays [B,
+    ...]; these come as [B, L, ...]. The output is of a batch, without a mask over heads.
     """
     config = bert.config
     check_has_all_heads(config)
@@ -84,24 +62,8 @@ def each_layer(of_layer: OfLayer, bert: Bert, params: Mapping[str, Any], output:
     return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), found)
 
 
-def attended(
-    config: BertConfig,
-    params: Mapping[str, Any],
-    entered: Float[Array, 'B T D'],
-    contexts: Float[Array, 'B T N H'],
-    maps: Float[Array, 'B N T S'],
-    normed: Shaped[Array, ''],
-) -> Attended:
-    """Take the attention of a layer apart.
-
-    Args:
-      config: The config of the model.
-      params: The parameters of this layer.
-      entered: The input of the layer.
-      contexts: The outputs of its heads before the output projection.
-      maps: Their maps.
-      normed: Whether the input of attention is normalised, where LayerNorm comes first.
-    """
+def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Attended:
+    """Take the attention of a layer apart; its contexts come before the output projection."""
     read = entered
     if config.family.norm_first:
         norm = layer_norm(config, 'attention_norm').apply
@@ -120,7 +82,7 @@ def attended(
 
 def product(equation: str, *arrays: Array) -> Array:
     """Return an einsum in float32 on every device."""
-    return jnp.einsum(equation, *arrays, precision=_HIGHEST)
+    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _with_bias(params, x):

@@ -1,10 +1,9 @@
 """How much of each token comes from each token in one layer: value zeroing, ALTI and GlobEnc.
 
-Each gives a matrix of every layer whose rows sum to 1 and in which what stays on the residual
-stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before attention
-(ESM, ModernBERT), a layer adds to the residual stream and ends with it: then value zeroing compares
-the stream after the layer, and ALTI and GlobEnc the stream after attention, without any LayerNorm
-behind; the one before is part of what tokens give.
+Each gives a matrix [B, L, T, S] of every layer whose rows sum to 1 and in which what stays on the
+residual stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before
+attention (ESM, ModernBERT), value zeroing compares the stream after the layer, and ALTI and GlobEnc
+that after attention; the LayerNorm is part of what tokens give.
 """
 
 import functools
@@ -15,101 +14,46 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer
+from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
-from bert_secrets_jax.model.parts import layer_norm
-
-_HIGHEST = jax.lax.Precision.HIGHEST
-# Makes the matrices [B, T, S] of a layer, whose rows need not sum to 1 yet.
-_OfLayer = Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']]
+from bert_secrets_jax.model.parts import layer_norm, unchanged
 
 
-def value_zeroing(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
+def _in_each_layer(
+    of_layer: Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']],
+) -> Callable[..., Float[Array, 'B L T S']]:
+    """Apply a method to all layers, with rows that sum to 1 and nothing from padding."""
+
+    def of_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
+        def rows(of_params, attended):
+            found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
+            total = found.sum(axis=-1, keepdims=True)
+            # A token whose output hangs on no value keeps what it is.
+            kept = jnp.eye(found.shape[-1])[None]
+            return jnp.where(total > 0, found / jnp.where(total > 0, total, 1), kept)
+
+        return each_layer(rows, bert, params, output)
+
+    return of_model
+
+
+@_in_each_layer
+def value_zeroing(config: BertConfig, params, attended: Attended):
     """Return how far each token of a layer's output turns when the values of a token become zero.
 
-    That is 1 - cos of the angle between the outputs of the layer at i with all values, and with the
-    value of token j zero in all heads, as a share of the row (Mohebbi et al. 2023, "Quantifying
-    Context Mixing in Transformers"). As in the published code, the bias is part of the value.
-
-    It takes as long as about a forward pass for each token; memory does not grow with them.
-
-    Args:
-      bert: The model.
-      params: Its parameters.
-      output: Its output on a batch, without a mask over heads.
-      attention_mask: 1 on real tokens, 0 on padding.
+    That is 1 - cos of the angle between the outputs of the layer at i with all values and without
+    that of token j in any head, as a share of the row (Mohebbi et al. 2023, "Quantifying Context
+    Mixing in Transformers"). As in the published code, the bias is part of the value. It takes as
+    long as about a forward pass for each token; memory does not grow with them.
     """
-    return _in_each_layer(_without_values, bert, params, output, attention_mask)
-
-
-def alti(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
-    """Return how much of the distance of a token from zero goes without the part of each token.
-
-    After attention, residual and LayerNorm, y_i is the sum of parts T_i(x_j) and of biases. The
-    contribution of j is max(0, ||y_i|| - ||y_i - T_i(x_j)||) in the norm L1, as a share of the row
-    (Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the Transformer"). As
-    in the published code, the bias of values is part of T, and y has the biases of the output
-    projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
-    deviation that the model divides by; the code takes that of a sample.
-
-    Args:
-      bert, params, output, attention_mask: As in `value_zeroing`.
-    """
-    return _in_each_layer(_nearness, bert, params, output, attention_mask)
-
-
-def globenc(
-    bert: Bert,
-    params: Mapping[str, Any],
-    output: BertOutput,
-    attention_mask: Shaped[Array, 'B T'],
-) -> Float[Array, 'B L T S']:
-    """Return the norms of what each token has of each token after both LayerNorms of a layer.
-
-    The feed-forward layer is left out, but for what it does to the standard deviation; both
-    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a
-    row by one number, which the share of the row no longer has.
-
-    Args:
-      bert, params, output, attention_mask: As in `value_zeroing`.
-    """
-    return _in_each_layer(_norms, bert, params, output, attention_mask)
-
-
-def _in_each_layer(of_layer: _OfLayer, bert, params, output, attention_mask):
-    """Return the matrices of all layers, with rows that sum to 1 and nothing from padding."""
-
-    def rows(of_params, attended):
-        found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
-        total = found.sum(axis=-1, keepdims=True)
-        # A token whose output hangs on no value keeps what it is.
-        kept = jnp.eye(found.shape[-1])[None]
-        return jnp.where(total > 0, found / jnp.where(total > 0, total, 1), kept)
-
-    return each_layer(rows, bert, params, output)
-
-
-def _without_values(config: BertConfig, params, attended: Attended):
     rest = functools.partial(RestOfLayer(config).apply, {'params': params})
     whole = _directions(rest(attended.residual))
 
     def without(token):
-        lost = jnp.einsum(
-            'BNT,BND->BTD', attended.maps[..., token], attended.moved[:, token], precision=_HIGHEST
-        )
+        lost = product('BNT,BND->BTD', attended.maps[..., token], attended.moved[:, token])
         # Half the squared distance of the directions is 1 - cos, without its cancellation.
         return jnp.square(_directions(rest(attended.residual - lost)) - whole).sum(axis=-1) / 2
 
@@ -122,9 +66,19 @@ def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:
     return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
 
-def _nearness(config: BertConfig, params, attended: Attended):
+@_in_each_layer
+def alti(config: BertConfig, params, attended: Attended):
+    """Return how much of the distance of a token from zero goes without the part of each token.
+
+    After attention, residual and LayerNorm, y_i is the sum of parts T_i(x_j) and of biases. The
+    contribution of j is max(0, ||y_i|| - ||y_i - T_i(x_j)||) in the norm L1, as a share of the row
+    (Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the Transformer"). As
+    in the published code, the bias of values is part of T, and y has the biases of the output
+    projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
+    deviation that the model divides by; the code takes that of a sample.
+    """
     residual = attended.residual
-    linear, whole, deviation = _unchanged, residual, jnp.ones_like(residual[..., :1])
+    linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
     if not config.family.norm_first:
         norm = params['attention_norm']
         linear = norm_map(norm)
@@ -132,9 +86,7 @@ def _nearness(config: BertConfig, params, attended: Attended):
         deviation = jnp.sqrt(residual.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 
     def contribution(token):
-        parts = jnp.einsum(
-            'BNS,BSND->BSD', attended.maps[:, :, token], attended.moved, precision=_HIGHEST
-        )
+        parts = product('BNS,BSND->BSD', attended.maps[:, :, token], attended.moved)
         parts = linear(parts.at[:, token].add(attended.entered[:, token]))
         parts = parts / deviation[:, token, None]
         without = jnp.abs(whole[:, token, None] - parts).sum(axis=-1)
@@ -143,12 +95,15 @@ def _nearness(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
-def _norms(config: BertConfig, params, attended: Attended):
+@_in_each_layer
+def globenc(config: BertConfig, params, attended: Attended):
+    """Return the norms of what each token has of each token after both LayerNorms of a layer.
+
+    The feed-forward layer is left out, but for what it does to the standard deviation; both
+    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a row by one
+    number, which the share of the row no longer has.
+    """
     if config.family.norm_first:
         return pair_norms(attended, residual=True)
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])
     return pair_norms(attended, lambda x: second(first(x)), residual=True)
-
-
-def _unchanged(x):
-    return x

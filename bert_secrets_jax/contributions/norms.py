@@ -2,9 +2,7 @@
 
 Head h gives token i the sum over tokens j of `alpha_ij f_h(x_j)`. A weight alpha_ij says nothing of
 how long the vector is that it scales; `||alpha_ij f_h(x_j)||` does (Kobayashi et al. 2020,
-"Attention is Not Only a Weight").
-
-Shapes besides those of `model/attention.py`: M is a second axis of heads in equations.
+"Attention is Not Only a Weight"). In equations, M is a second axis of heads.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,49 +15,30 @@ from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.parts import unchanged
 
-# A linear map of vectors [..., D].
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
 # How much of a token comes from the others can be told in these ways (Kobayashi et al. 2021).
-MIXING = (
-    'weights',
-    'norms',
-    'weights, residual',
-    'norms, residual',
-    'norms, residual, LayerNorm',
-)
+MIXING = ('weights', 'norms', 'weights, residual', 'norms, residual', 'norms, residual, LayerNorm')
 
 
 def head_norms(attended: Attended) -> Float[Array, 'B N T S']:
-    """Return ||alpha_ij f_h(x_j)|| of each head and pair of tokens.
-
-    It is 0 where the key is padding.
-
-    Args:
-      attended: The attention of a layer.
-    """
+    """Return ||alpha_ij f_h(x_j)|| of each head and pair of tokens; 0 where the key is padding."""
     lengths = jnp.linalg.norm(attended.moved, axis=-1)
     return attended.maps * jnp.moveaxis(lengths, 1, 2)[:, :, None]
 
 
 def pair_norms(
-    attended: Attended, linear: Linear | None = None, *, residual: bool = False
+    attended: Attended, linear: Linear = unchanged, *, residual: bool = False
 ) -> Float[Array, 'B T S']:
     """Return the norm of what each token gets from each token through all heads together.
 
-    That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)||, with the last term if `residual`
-    (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers into Analysis
-    of Masked Language Models"). The squares come from the inner products of the vectors of all
-    pairs of heads, [B, S, N, N]: the vectors of all pairs of tokens, [B, T, S, D], never exist.
-    Where those of several heads all but cancel, rounding leaves about a thousandth of their length.
-
-    Args:
-      attended: The attention of a layer.
-      linear: A linear map L that the vectors go through, such as `norm_map(...)`; None is none.
-      residual: Whether what a token keeps of itself on the residual stream counts as coming from
-        itself.
+    That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)|| with a linear map L, and the last term if
+    `residual` (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers
+    into Analysis of Masked Language Models"). The squares come from the inner products of all pairs
+    of heads, [B, S, N, N]: vectors of pairs of tokens, [B, T, S, D], never exist. Where those of
+    several heads all but cancel, rounding leaves about a thousandth of their length.
     """
-    linear = linear or _unchanged
     vectors = linear(attended.moved)
     inner = product('BSND,BSMD->BSNM', vectors, vectors)
     weighted = product('BNTS,BSNM->BMTS', attended.maps, inner)
@@ -76,13 +55,15 @@ def pair_norms(
 def norm_map(params: Mapping[str, Any]) -> Linear:
     """Return the linear part of LayerNorm: it subtracts the mean of a vector and scales by gamma.
 
-    LayerNorm divides by the standard deviation of the whole sum that it is given, one number for
-    each token, and adds beta. Up to these, it is this map of each summand (Kobayashi et al. 2021).
-
-    Args:
-      params: The parameters of the LayerNorm.
+    LayerNorm of a sum is this map of each summand, over one number, plus beta (Kobayashi et al.
+    2021).
     """
-    return lambda x: (x - x.mean(axis=-1, keepdims=True)) * _aligned(params['scale'], x)
+
+    def linear(x):
+        scale = params['scale'].reshape(*[1] * (x.ndim - 1), -1)
+        return (x - x.mean(axis=-1, keepdims=True)) * scale
+
+    return linear
 
 
 def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[Array, 'B T 5']:
@@ -90,24 +71,15 @@ def mixing(bert: Bert, params: Mapping[str, Any], attended: Attended) -> Float[A
 
     With the vector that a token gets from all others together (context) and the one that comes from
     itself (preserved), the ratio is ||context|| / (||context|| + ||preserved||) (Kobayashi et al.
-    2021). With the residual, what stays on the residual stream is preserved, too; by weights, it
-    weighs as much as all attention (Abnar and Zuidema 2020). With LayerNorm, both vectors go
-    through the LayerNorm after attention; the standard deviation that it divides by is the same
-    for both. Where LayerNorm stands before attention, f contains it already, and the last way is
-    the same as the one before.
-
-    As in the published code, weights are averaged over heads, the bias of values is part of f, and
-    the biases that no token brings, of the output projection and of LayerNorm, count for neither.
-
-    Args:
-      bert: The model.
-      params: The parameters of the layer.
-      attended: Its attention.
+    2021). What stays on the residual stream is preserved, too; by weights, it weighs as much as all
+    attention (Abnar and Zuidema 2020). LayerNorm is the one after attention, if it stands there. As
+    in the published code, weights are averaged over heads, the bias of values is part of f, and
+    biases that no token brings count for neither.
     """
     own = _own(attended)
     context = attended.given.sum(axis=2) - own
     preserved = own + attended.entered
-    linear = _unchanged if bert.config.family.norm_first else norm_map(params['attention_norm'])
+    linear = unchanged if bert.config.family.norm_first else norm_map(params['attention_norm'])
     weights = 1 - _diagonal(attended.maps).mean(axis=1)
     return jnp.stack(
         [
@@ -162,14 +134,7 @@ def output_norms(
     return jnp.moveaxis(norms, -1, 2)[..., None]
 
 
-def _as_it_is(
-    bert: Bert,
-    params: Mapping[str, Any],
-    batch: Batch,
-    *,
-    head_mask: Array | None = None,
-    baseline: str = 'uniform',
-) -> BertOutput:
+def _as_it_is(bert: Bert, params, batch: Batch, *, head_mask=None, baseline='') -> BertOutput:
     """Return the output of the whole model: what disabled heads would move is moved nowhere."""
     del baseline  # No head is disabled.
     if head_mask is not None:
@@ -211,11 +176,3 @@ def _share(context: Float[Array, 'B T D'], preserved: Float[Array, 'B T D']):
     first, second = (jnp.linalg.norm(each, axis=-1) for each in (context, preserved))
     total = first + second
     return first / jnp.where(total > 0, total, 1)
-
-
-def _unchanged(x):
-    return x
-
-
-def _aligned(scale, x):
-    return scale.reshape(*[1] * (x.ndim - 1), -1)

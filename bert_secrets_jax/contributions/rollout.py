@@ -12,8 +12,7 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from jaxtyping import Array, Float
 
-# Capacities become whole numbers in units of this, which leaves them right to 5e-10. A flow is at
-# most 1, so that sums of it still fit 32 bits.
+# The unit of whole capacities: they are right to 5e-10, and sums up to 1 fit 32 bits.
 _UNIT = 2.0**-30
 
 
@@ -21,10 +20,6 @@ def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L 
     """Return the matrix of each layer for rollout and flow: (A + I) / 2, A the mean over heads.
 
     I is the residual stream, which counts as much as attention (Abnar and Zuidema 2020).
-    Real tokens get nothing from padding, so that it changes nothing here or in products of these.
-
-    Args:
-      attentions: The maps.
     """
     identity = jnp.eye(attentions.shape[-1])
     return (attentions.mean(axis=2) + identity[None, None]) / 2
@@ -33,11 +28,8 @@ def attention_graph(attentions: Float[Array, 'B L N T S']) -> Float[Array, 'B L 
 def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
     """Return the product of the matrices up to each layer; the last is that of the whole encoder.
 
-    Rows that sum to 1 in all matrices do so in the products.
-
-    Args:
-      matrices: The matrix of each layer, such as `attention_graph` gives. The identity is not
-        added: what stays on the residual stream must be part of them.
+    Rows that sum to 1 in all matrices do so in the products. The identity is not added: what stays
+    on the residual stream must be part of the matrices, as in `attention_graph`.
     """
 
     def step(below, matrix):
@@ -53,15 +45,11 @@ def rollout(matrices: Float[Array, 'B L T S']) -> Float[Array, 'B L T S']:
 def flow(
     matrices: Float[np.ndarray, 'L T T'], read: Float[np.ndarray, ' T']
 ) -> Float[np.ndarray, ' T']:
-    """Return the maximum flow from what is read at the top to each input token.
+    """Return the maximum flow from what is read at the top to each input token of one example.
 
     Every token of every layer is a node, and token i of a layer is joined to token j of the layer
     below by a pipe of the capacity that the matrix of the layer has at i and j. Each input token
-    alone is the sink once, so that the flows need not add up to 1.
-
-    Args:
-      matrices: The matrices of one example without padding, such as `attention_graph` gives.
-      read: How much of each token at the top is read: the capacities of the pipes from the source.
+    alone is the sink once, so that the flows need not add up to 1. There is no padding.
     """
     layers, length, _ = matrices.shape
     # Node 0 is the source; then come the tokens from the top down.

@@ -1,9 +1,8 @@
 """How much each token of a text counts for the prediction of a classifier, by many methods.
 
-A score is about the predicted class: about its logit less the mean of the others (with two classes,
-the difference of both), or about the value of a regression. Methods that follow attention know
-nothing of the class, and say how much of a token reaches what the classifier reads: [CLS], or the
-mean of all tokens.
+A score is about the logit of the predicted class less the mean of the others (with two classes, the
+difference of both), or about the value of a regression. Methods that follow attention know nothing
+of the class, and say how much of a token reaches what the classifier reads.
 """
 
 import dataclasses
@@ -90,18 +89,16 @@ def token_scores(
 
     Args:
       pretrained: A model with a classifier of texts, or a regression.
-      texts: Strings, pairs of strings or examples (see `as_examples`); all single sentences, or all
-        pairs.
+      texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       methods: The names of the methods: 'random', 'attention' (of the last layer), 'rollout',
-        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input' or
-        'gradient norm'.
+        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input', 'gradient norm'.
       seed: The seed of the random scores.
       compute: How it is computed; nothing is written into its folder.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: A method is unknown, the model has no classifier of texts, heads were removed from
-        it, there are no texts, or single sentences are mixed with pairs.
+      ValueError: A method is unknown, the model has no classifier of texts or has lost heads, there
+        are no texts, or single sentences are mixed with pairs.
       FloatingPointError: The model predicts NaN or infinity.
     """
     check_classifies(pretrained)
@@ -123,26 +120,24 @@ def check_methods(methods: Sequence[str]) -> None:
 
 
 def scores_of(
-    pretrained: Pretrained,
-    encoded: Encoded,
-    *,
-    methods: Sequence[str],
-    seed: int,
-    compute: Compute,
+    pretrained: Pretrained, encoded: Encoded, *, methods: Sequence[str], seed: int, compute: Compute
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)
     methods = tuple(methods)
     params, _, place = on_devices(pretrained.params, compute.mesh)
-    work = _Work(pretrained.bert, methods)
     batches = bucket(encoded, **compute.encoding)
     count, lengths = len(encoded.lengths), encoded.lengths.tolist()
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
-        found = fetch(_score(work, params, place(batch)))
+        found = fetch(_score(pretrained.bert, methods, params, place(batch)))
         if FLOW in methods:
-            found['scores'][FLOW] = _flows(batch, found['graph'], found['read'])
+            found['scores'][FLOW] = flows = np.zeros_like(found['read'])
+            for row, length in enumerate(np.asarray(batch.lengths).tolist()):
+                if length:
+                    graph = found['graph'][row, :, :length, :length]
+                    flows[row, :length] = flow(graph, found['read'][row, :length])
         for row, example in enumerate(np.asarray(batch.example).tolist()):
             if example < 0:
                 continue
@@ -165,38 +160,23 @@ def scores_of(
     )
 
 
-def _flows(batch: Batch, graphs: np.ndarray, read: np.ndarray) -> np.ndarray:
-    """Return the flows [B, T], 0 at padding."""
-    found = np.zeros_like(read)
-    for row, length in enumerate(np.asarray(batch.lengths).tolist()):
-        if length:
-            of_one = graphs[row, :, :length, :length]
-            found[row, :length] = flow(of_one, read[row, :length])
-    return found
-
-
-@dataclasses.dataclass(frozen=True)
-class _Work:
-    """The static argument of the compiled function."""
-
-    bert: Bert
-    methods: tuple[str, ...]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _score(
+    bert: Bert, methods: tuple[str, ...], params: Mapping[str, Any], batch: Batch
+) -> dict[str, Any]:
     """Return the logits of a batch, the scores that a device computes, and what flow is made of."""
-    bert, mask = work.bert, batch.attention_mask
+    mask = batch.attention_mask
     output = bert.apply({'params': params}, **batch.inputs)
     graph = attention_graph(output.attentions)
     # The weight of each token in what the classifier reads, [B, T].
-    read = _read(bert, mask)
+    tokens = jnp.broadcast_to(jnp.eye(mask.shape[-1])[None], (*mask.shape, mask.shape[-1]))
+    read = pooled_tokens(bert.config, tokens, mask)
 
     def read_rows(matrix: Float[Array, 'B T S']):
         return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
 
     scores: dict[str, Any] = {}
-    for method in work.methods:
+    for method in methods:
         if method in _LAYERWISE:
             matrices = _LAYERWISE[method](bert, params, output, mask)
             scores[method] = read_rows(rollout(matrices)[:, -1])
@@ -214,27 +194,16 @@ def _score(work: _Work, params: Mapping[str, Any], batch: Batch) -> dict[str, An
                 scores[method] = jnp.linalg.norm(gradients, axis=-1)
     scores = {method: each * mask for method, each in scores.items()}
     found = {'logits': output.logits, 'scores': scores}
-    return found | ({'graph': graph, 'read': read} if FLOW in work.methods else {})
+    return found | ({'graph': graph, 'read': read} if FLOW in methods else {})
 
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
-    """Return the weights of the logits in what scores are about; their sum is `margins`.
-
-    That is the logit of the predicted class less the mean of the others: adding one number to all
-    logits changes no probability, and changes nothing here. Of a regression it is the value.
-    """
+    """Return the weights of the logits in what scores are about, as the module says."""
     classes = logits.shape[-1]
     if classes == 1:
         return jnp.ones_like(logits)
     top = jax.nn.one_hot(logits.argmax(axis=-1), classes)
     return top - (1 - top) / (classes - 1)
-
-
-def _read(bert: Bert, attention_mask) -> Float[Array, 'B T']:
-    """Return the weight of each token in what the classifier reads."""
-    tokens = jnp.eye(attention_mask.shape[-1])
-    each = jnp.broadcast_to(tokens[None], (len(attention_mask), *tokens.shape))
-    return pooled_tokens(bert.config, each, attention_mask)
 
 
 def _gradients(bert: Bert, params, batch: Batch):

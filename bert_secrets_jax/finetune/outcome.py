@@ -13,11 +13,10 @@ import scipy.stats
 from bert_secrets_jax.files import checksums, differing, read_record, write_record
 from bert_secrets_jax.finetune.metrics import tested
 from bert_secrets_jax.finetune.seeds import best_rows
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import COMPUTE_DTYPES, QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
 
-# The greatest p-value at which a model counts as having learnt something.
-LEVEL = 0.05
 OUTCOME = 'outcome.json'
 
 

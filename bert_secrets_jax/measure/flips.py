@@ -6,6 +6,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
+# The chance of any false discovery among all tests that is accepted.
+LEVEL = 0.05
 # The greatest rounding error of float64 sums that are exactly 0, relative to the mean square.
 _ROUNDING = 1e-12
 _BLOCK = 1_000_000  # numbers in one block of rounds: 8 MB, for any number of examples

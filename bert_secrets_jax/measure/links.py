@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
 from bert_secrets_jax.measure.places import (
     CLASSES,
     ELSEWHERE,
@@ -55,7 +55,6 @@ __all__ = [
     'offset_baseline', 'offset_histogram', 'turned', 'with_random_links',
 ]  # fmt: skip
 
-LEVEL = 0.05  # the corrected level at which a head is above random links
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
 _ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
 _ROUNDS = 2000  # sign flips: the least corrected p-value is 1 / (rounds + 1)

@@ -23,8 +23,6 @@ MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
 BASELINES = (*MAP_BASELINES, *OUTPUT_BASELINES)
 Mask = Bool[Array, 'B S'] | Int[Array, 'B S']
-# An array, or whatever JAX puts in its place: programs are lowered without any.
-_Leaf = Any
 
 
 @flax.struct.dataclass
@@ -34,22 +32,19 @@ class Scope:
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
-      bias: [1, N, T, S] The number that is added to each score for the distance of the two (MPNet);
-        None without.
+      bias: [1, N, T, S] What is added to each score for the distance of the two (MPNet), or None.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
     """
 
-    visible: _Leaf
-    bias: _Leaf = None
-    angles: _Leaf = None
+    visible: Any
+    bias: Any = None
+    angles: Any = None
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
     """Return which keys each query may attend to, with T = 1 where that is the same for all.
 
-    Args:
-      attention_mask: 1 on real tokens, 0 on padding.
-      reach: The greatest distance of a key in a local layer; None sees the whole text.
+    `reach` is the greatest distance of a key in a local layer; None sees the whole text.
     """
     real = attention_mask[:, None, None, :].astype(bool)
     if reach is None:
@@ -61,9 +56,7 @@ def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 
 def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
     """Return the frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15).
 
-    Args:
-      width: The width of a head (H), which is even.
-      base: The base of the frequencies: 10,000 in the paper.
+    The width of a head (H) is even; the base is 10,000 in the paper.
     """
     # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
@@ -86,13 +79,9 @@ def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[
 def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
     """Return the bucket of each distance between query and key (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets are for keys after the query. Of each half, the first half holds one
-    distance each, and the others grow with its logarithm up to `farthest`.
-
-    Args:
-      length: The number of tokens (T and S).
-      buckets: The number of buckets.
-      farthest: The distance from which on all share the last bucket.
+    Half of the buckets are for keys after the query. In each half, the first half holds one
+    distance each, and the others grow with its logarithm up to `farthest`, from where on all share
+    the last.
     """
     # In NumPy, since the logarithm of a device may round a distance into the bucket before.
     distance = np.arange(length) - np.arange(length)[:, None]
@@ -113,25 +102,14 @@ def attention_probabilities(
 ) -> Float[Array, 'B N T S']:
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
-    Args:
-      query: Queries of each head, of all tokens or of the first ones.
-      key: Keys of each head.
-      scope: Which keys count, and what positions do. An invisible key gets exactly 0.
-      precision: Precision of the matrix product, as in `jax.numpy.einsum`.
-
-    Returns:
-      The maps, whose rows sum to 1. A row without any visible key (in a filler example) is uniform
-      rather than NaN.
+    Queries are of all tokens or of the first ones. An invisible key gets exactly 0. The rows of the
+    maps sum to 1; one without any visible key (in a filler example) is uniform rather than NaN.
     """
     if scope.angles is not None:
         query = rotate(query, scope.angles[: query.shape[1]])
         key = rotate(key, scope.angles)
     scores = jnp.einsum(
-        'BTNH,BSNH->BNTS',
-        query,
-        key,
-        precision=precision,
-        preferred_element_type=jnp.float32,
+        'BTNH,BSNH->BNTS', query, key, precision=precision, preferred_element_type=jnp.float32
     )
     return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), scope)
 
@@ -152,9 +130,9 @@ def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array
 def uniform_probabilities(scope: Scope) -> Float[Array, 'B 1 T S']:
     """Return the map of a disabled head (the paper, section 4.6): 1/length, 0 on padding.
 
-    The length counts [CLS] and [SEP], as in the authors' code; in a local layer it is the number
-    of keys that a query may attend to. A query without visible keys (in a filler example) gets
-    zeros. As in `Scope.visible`, T is 1 where all rows are the same.
+    The length counts [CLS] and [SEP], as in the authors' code; in a local layer, the keys that a
+    query may attend to. A query without any (in a filler example) gets zeros. As in
+    `Scope.visible`, T is 1 where all rows are the same.
     """
     visible = scope.visible.astype(jnp.float32)
     return visible / jnp.maximum(visible.sum(axis=-1, keepdims=True), 1)
@@ -169,17 +147,10 @@ def disable_heads(
 ) -> Float[Array, 'B N T S']:
     """Replace the maps of masked heads: `mask * learned + (1 - mask) * baseline`.
 
-    Args:
-      probabilities: Learned maps, after softmax and before dropout.
-      head_mask: 1 keeps a head (exactly), 0 replaces it (exactly), fractions interpolate. The
-        result is differentiable in it.
-      scope: The tokens that the layer may see.
-      baseline: The replacement for a map. 'uniform' is the paper's way: every visible token gets
-        1/length, so that information still flows. 'zero' removes the head's contribution (Michel et
-        al. 2019, Voita et al. 2019).
-
-    Raises:
-      ValueError: The baseline is none of `MAP_BASELINES`.
+    A mask of 1 keeps a head and 0 replaces it, both exactly; the result is differentiable in it.
+    With 'uniform', the paper's way, every visible token gets 1/length, so that information still
+    flows. 'zero' removes the head's contribution (Michel et al. 2019, Voita et al. 2019). Maps are
+    those after softmax and before dropout. ValueError for another baseline.
     """
     check_baseline(baseline, MAP_BASELINES)
     keep = jnp.atleast_2d(head_mask)[:, :, None, None]
@@ -195,11 +166,7 @@ def replace_contexts(
 ) -> Float[Array, 'B T N H']:
     """Replace the outputs of masked heads: `mask * own + (1 - mask) * replacement`.
 
-    Args:
-      context: The output of each head, before the output projection.
-      head_mask: 1 keeps a head, 0 replaces its output, fractions interpolate. The result is
-        differentiable in it.
-      replacement: The outputs that replace these.
+    Outputs are those before the output projection. The mask is as in `disable_heads`.
     """
     keep = jnp.atleast_2d(head_mask)[:, None, :, None].astype(context.dtype)
     return keep * context + (1 - keep) * replacement.astype(context.dtype)
@@ -219,13 +186,8 @@ def dropout_mask(
     """Choose what dropout keeps: independent of batching and, along the first axis, of padding.
 
     Every example has a key of its own, and an element's fate is a hash of that key and of its
-    position. Training in other batches, with other padding or on other devices is then the same
-    training.
-
-    Args:
-      keys: One key per example.
-      rate: Probability that an element is dropped.
-      shape: Shape of one example, the padded axis first.
+    position. Training in other batches, with other padding or on other devices is then the same.
+    `rate` is the probability of a loss; `shape` is of one example, the padded axis first.
     """
     places = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     return _kept(keys, rate, places)

@@ -15,7 +15,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, Layer, LayersApart, kinds_of_layers
 from bert_secrets_jax.model.heads import Contacts, Head
-from bert_secrets_jax.model.intervention import intervention_on
+from bert_secrets_jax.model.intervention import Intervention, intervention_on
 from bert_secrets_jax.model.parts import within
 
 
@@ -25,20 +25,19 @@ class BertOutput:
 
     Attributes:
       logits: [B, C] scores of the classes, or the predicted value of a regression (C = 1). [B, T,
-        C] those of each token with heads of single tokens, of which C = 2 for answers (start and
-        end), and the number of wordpieces for a masked LM. None without head.
-      pooled: [B, D] input of the classifier: a dense layer over [CLS] and its activation (in BERT,
-        tanh), or over the mean of all tokens. None without pooler.
+        C] those of each token with heads of single tokens: C = 2 for answers (start and end), and
+        the number of wordpieces for a masked LM. None without head.
+      pooled: [B, D] input of the classifier: a dense layer over [CLS], or over the mean of all
+        tokens, and its activation (in BERT, tanh). None without pooler.
       hidden_states: [B, L+1, T, D] embeddings and the output of every layer; the last is that of
         the encoder, after its final LayerNorm where it has one.
-      attentions: [B, L, N, T, S] learned probabilities: after softmax, before head mask and
-        dropout. A head that was removed (`bs.remove_heads`) has zeros.
-      contacts: [B, T, S] probability that two residues of a protein touch, 0 for tokens that are
-        none. None without ESM's contact head. They are read from all maps, also from those of
-        heads that a mask disables; a head that was removed contributes nothing.
-      contexts: [B, L, T, N, H] what each head hands to the output projection of its layer: its map
-        times the values, after head mask and dropout. At padding it means nothing. A head that was
-        removed has zeros.
+      attentions: [B, L, N, T, S] learned probabilities, before head mask and dropout. A head that
+        was removed (`bs.remove_heads`) has zeros.
+      contacts: [B, T, S] probability that two residues of a protein touch, 0 for other tokens. None
+        without ESM's contact head, which reads all learned maps.
+      contexts: [B, L, T, N, H] what each head hands to the output projection: its map times the
+        values, after head mask and dropout. At padding it means nothing. A head that was removed
+        has zeros.
     """
 
     logits: ArrayLike | None
@@ -92,16 +91,15 @@ class Bert(nn.Module):
             another map. With 'mean' (its mean output over a corpus) and 'resample' (its output on
             another input) it has another output, `replacement`.
           replacement: [L, N, H] or [B, L, T, N, H] The outputs that replace those of disabled
-            heads, `contexts` of other passes; needed for 'mean' and 'resample' as soon as there is
-            a `head_mask`. `bs.mean_contexts` gives means. The model treats both kinds alike, and
-            the outputs are differentiable in it. Dropout does not touch it.
+            heads, `contexts` of other passes or means (`bs.mean_contexts`); needed for 'mean' and
+            'resample' if there is a `head_mask`. The output is differentiable in it. Dropout does
+            not touch it.
           map_change: [B, L, N, T, S] The change that is added to the maps after the mask and before
-            dropout; `attentions` are those without it. The gradient with respect to a change of 0
-            is that with respect to the maps. None adds nothing.
+            dropout; `attentions` are those without it. The gradient at a change of 0 is that of the
+            maps.
           inputs_embeds: [B, T, E] The replacement for the embeddings of the wordpieces, before
-            those of positions and segments are added, as in `transformers`. The output is
-            differentiable in it. The wordpieces are needed besides: some families read positions
-            from them. None looks the embeddings up.
+            those of positions and segments are added. The output is differentiable in it. Some
+            families still read positions from the wordpieces.
           deterministic: Whether dropout is off. False needs `rngs={'dropout': key}`.
           example_ids: [B] integers that decide, with the key, what dropout does to each example. By
             default they are the places in the batch.
@@ -116,14 +114,8 @@ class Bert(nn.Module):
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
-        intervention = intervention_on(
-            config,
-            *input_ids.shape,
-            head_mask=head_mask,
-            baseline=baseline,
-            replacement=replacement,
-            map_change=map_change,
-        )
+        given = Intervention(head_mask, replacement, map_change, baseline)
+        intervention = intervention_on(config, *input_ids.shape, given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
         if example_ids is None:
@@ -186,10 +178,7 @@ def check_has_all_heads(config: BertConfig) -> None:
 def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
-    for name, array in (
-        ('token_type_ids', token_type_ids),
-        ('attention_mask', attention_mask),
-    ):
+    for name, array in (('token_type_ids', token_type_ids), ('attention_mask', attention_mask)):
         if array.shape != input_ids.shape:
             raise ValueError(
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
@@ -209,23 +198,14 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embe
 
 
 def init_params(bert: Bert, seed: int) -> dict:
-    """Return fresh parameters.
-
-    Weights are normal with standard deviation `initializer_range`, biases are 0, and LayerNorm
-    scales by 1.
-    """
+    """Return fresh parameters: normal weights, biases of 0, and LayerNorm that scales by 1."""
     ids = jnp.zeros((1, 2), jnp.int32)
     params = bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
     return all_layers(bert.config, own_layers(bert.config, params))
 
 
 def own_layers(config: BertConfig, params: dict) -> dict:
-    """Return the parameters with one copy of layers that are used several times (ALBERT).
-
-    Args:
-      config: Hyperparameters of the model.
-      params: Parameters as `Bert` takes them, with all L layers.
-    """
+    """Return the parameters with one copy of layers that are used several times (ALBERT)."""
     if config.num_hidden_groups is None:
         return params
     first = np.unique(config.groups, return_index=True)[1]

@@ -39,23 +39,21 @@ RANGES: Mapping[str, Range] = types.MappingProxyType(
         'mask_token_id': Range(0, 10_000_000, optional=True),
     }
 )
+# The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
+SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
+QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
+HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
+ANSWER = ('start', 'end')
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
     {
+        'dtype': COMPUTE_DTYPES,
+        'head': HEADS,
         'position_embedding_type': ('absolute', 'rotary'),
         'classifier_pooling': ('cls', 'mean'),
     }
     | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
 )
-
-
-# The kinds of heads on the encoder. They predict one label (or, if told so, several) for the whole
-# input, or one for each token. Others predict where an answer starts and ends, or the wordpieces
-# under [MASK].
-SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
-QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
-HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
-ANSWER = ('start', 'end')
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = types.MappingProxyType(
     {
@@ -94,60 +92,50 @@ class BertConfig:
       model_type: One of `FAMILIES`: 'bert', or a relative that shares its arithmetic.
       vocab_size: Number of wordpieces.
       hidden_size: Width of the hidden states (D).
-      embedding_size: Width of the embeddings, if it is not `hidden_size` (ELECTRA, ALBERT); they
-        are then projected to `hidden_size`.
+      embedding_size: Width of the embeddings, if they are projected to another one (ELECTRA,
+        ALBERT).
       num_hidden_layers: Number of layers (L).
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
       hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
         'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
-      hidden_dropout_prob: Dropout rate of hidden states while training.
-      attention_probs_dropout_prob: Dropout rate of attention probabilities while training; each is
-        dropped on its own.
-      classifier_dropout: Dropout rate of the pooled output while training; None means
-        `hidden_dropout_prob`.
+      hidden_dropout_prob, attention_probs_dropout_prob: Dropout rates while training, of hidden
+        states and of each attention probability.
+      classifier_dropout: Dropout rate of the pooled output; None means `hidden_dropout_prob`.
       max_position_embeddings: Number of positions; see `max_length`.
-      type_vocab_size: Number of segments. Token types have an effect from two segments on; with 0
-        there are no segment embeddings.
+      type_vocab_size: Number of segments, which matter from two on; 0 has no embeddings of them.
       layer_norm_eps: Epsilon of LayerNorm: 1e-12 in BERT. Flax's default (1e-6) makes another
         model.
       initializer_range: Standard deviation of freshly initialised weights.
-      pad_token_id: Number of the wordpiece [PAD].
+      pad_token_id, mask_token_id: Numbers of [PAD] and, where `token_dropout` needs it, of [MASK].
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
-      num_hidden_groups: Number of different layers, each of which is used several times in a row
-        (ALBERT); None is as many as there are layers.
-      position_embedding_type: 'absolute' (embeddings of positions) or 'rotary' (queries and keys
-        are rotated).
-      rope_theta: Base of the rotary positions; in ModernBERT, that of the global layers.
-      local_rope_theta: Base of the rotary positions of local layers.
+      num_hidden_groups: Number of different layers, each used several times in a row (ALBERT), if
+        there are fewer than layers.
+      position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
+      rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: The input of the classifier: [CLS] ('cls'), or the mean of all real tokens
-        ('mean').
+      classifier_pooling: The input of the classifier: [CLS] ('cls') or the mean of tokens ('mean').
       emb_layer_norm_before: Whether the embeddings are normalised.
-      token_dropout: Whether [MASK] has an embedding of zeros, and the others are scaled to make up
-        for it (ESM).
-      mask_token_id: Number of the wordpiece [MASK], where `token_dropout` needs it.
+      token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
+        (ESM).
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       head: The kind of head on the encoder: 'sequence_classification' (or regression),
-        'token_classification', 'question_answering' (extractive: where the answer starts and ends),
-        or 'masked_lm'. The first needs `label_names`; without any, nothing stands there.
+        'token_classification', 'question_answering' (where the answer starts and ends), or
+        'masked_lm'. The first needs `label_names`; without any, nothing stands there.
       label_names: Names of the classes. No name means no classifier; one name means regression.
-        Those of an answer are always 'start' and 'end'. A masked LM has none: its classes are the
-        wordpieces.
-      multi_label: Whether an input may have several of the classes, each with a logistic
-        regression of its own.
+        Those of an answer are always 'start' and 'end'. A masked LM has none.
+      multi_label: Whether an input may have several classes, each with a logistic regression.
       tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
       pruned_heads: [L] The heads that each layer has lost, from 0 on; () where none has. The layers
         of a model that has lost heads have parameters of their own shapes, and are not stacked. A
         tuple of L empty ones is a whole model whose layers are kept apart like that.
       dtype: Type in which matrix products are computed: 'float32'; 'tf32x3', which on NVIDIA GPUs
-        comes close to it in less time; or 'bfloat16'. Parameters, softmax and LayerNorm stay
-        float32.
+        comes close to it in less time; or 'bfloat16'. All else stays float32.
     """
 
     model_type: str = 'bert'
@@ -209,8 +197,6 @@ class BertConfig:
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
                 'wordpieces.'
             )
-        if self.dtype not in COMPUTE_DTYPES:
-            raise ValueError(f'dtype={shortened(self.dtype)} must be {either(COMPUTE_DTYPES)}.')
         for name, value in self.family.fixed.items():
             if getattr(self, name) != value:
                 raise ValueError(
@@ -231,8 +217,6 @@ class BertConfig:
 
     def _check_head(self) -> None:
         """Refuse settings of what stands on the encoder that do not fit each other."""
-        if self.head not in HEADS:
-            raise ValueError(f'head={shortened(self.head)} must be {either(HEADS)}.')
         names = self.label_names
         if self.head == MASKED_LM and names:
             raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
@@ -377,25 +361,19 @@ class BertConfig:
     @property
     def summary(self) -> str:
         """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
-        parts = [
-            self.model_type,
-            f'{self.num_hidden_layers} layers',
-            f'{self.num_attention_heads} heads',
-            f'width {self.hidden_size}',
-        ]
+        sizes = f'{self.num_hidden_layers} layers, {self.num_attention_heads} heads'
+        parts = [self.model_type, sizes, f'width {self.hidden_size}']
         if any(self.pruned_heads):
             gone = sum(map(len, self.pruned_heads))
             parts.append(f'{gone} of {self.num_heads} heads removed')
-        if self.head in (QUESTIONS, MASKED_LM):
-            parts.append({QUESTIONS: 'answers', MASKED_LM: 'masked LM'}[self.head])
-        elif self.head == TOKENS:
-            parts.append(f'{self.num_labels} classes of tokens')
-        elif self.multi_label:
-            parts.append(f'{self.num_labels} classes, several at once')
+        classes = f'{self.num_labels} classes'
+        heads = {QUESTIONS: 'answers', MASKED_LM: 'masked LM', TOKENS: f'{classes} of tokens'}
+        if self.multi_label:
+            classes += ', several at once'
         elif self.num_labels == 1:
-            parts.append('regression')
-        elif self.num_labels:
-            parts.append(f'{self.num_labels} classes')
+            classes = 'regression'
+        if self.has_head:
+            parts.append(heads.get(self.head, classes))
         return ', '.join(parts)
 
 

@@ -41,8 +41,7 @@ _MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
         'quantization_config': (None,),
     }
 )
-# Bookkeeping that no layer reads: provenance, generation and tokenizer settings, loss choice, and
-# leftovers of older releases.
+# Bookkeeping that no layer reads.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
     architectures auto_map bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id
@@ -104,17 +103,9 @@ def _keys(family: Family) -> dict[str, str]:
 def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
     """Turn `config.json` into arguments of `BertConfig`, refusing what we do not implement.
 
-    Args:
-      values: The parsed JSON object.
-      ignore: Names of further keys to disregard.
-
-    Returns:
-      Keyword arguments for `BertConfig`, without pooler and classifier: the weights show whether
-      the model has them.
-
-    Raises:
-      ValueError: Keys are missing, unknown, or have a value that changes the arithmetic; the
-        message names them all.
+    Pooler and classifier are not among them: the weights show whether the model has them.
+    ValueError names all keys that are missing, unknown, or have a value that changes the
+    arithmetic; `ignore` names further keys to disregard.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
     if not isinstance(model_type, str) or model_type not in FAMILIES:
@@ -193,11 +184,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """Return the heads that each layer has lost; () if none has.
 
-    Args:
-      key: The name in config.json.
-      value: A JSON object from numbers of layers to lists of heads; ALBERT's layers are those of
-        the file, which are used several times.
-      groups: The layer of the file that each layer is.
+    The value is a JSON object from numbers of layers of the file to lists of heads. `groups` has
+    the layer of the file that each layer is.
     """
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
@@ -219,13 +207,10 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
 
 
 def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ModernBERT's settings with `layer_types` and the bases of its positions as they were.
+    """Return ModernBERT's settings with `layer_types` and bases of positions, and what is wrong.
 
     Files of `transformers` 5 have the bases in `rope_parameters`; older ones say only how often a
     layer is global.
-
-    Returns:
-      The settings, and what is wrong with them.
     """
     values, problems = dict(values), []
     count, every = values.get('num_hidden_layers'), values.pop('global_attn_every_n_layers', 3)

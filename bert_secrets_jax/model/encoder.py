@@ -25,6 +25,7 @@ from bert_secrets_jax.model.parts import (
     dense,
     layer_norm,
     matmul_precision,
+    unchanged,
     within,
 )
 
@@ -166,11 +167,7 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention.
 
     It returns its output, the learned maps, and the outputs of the heads, after the intervention,
-    that its output is made from.
-
-    Attributes:
-      config: Hyperparameters of the model.
-      heads: The number of heads that are left; None is all.
+    that its output is made from. `heads` is the number that is left; None is all.
     """
 
     config: BertConfig
@@ -201,13 +198,7 @@ class SelfAttention(nn.Module):
 def project(
     config: BertConfig, name: str | None = None, heads: int | None = None
 ) -> nn.DenseGeneral:
-    """Return the layer that makes queries, keys or values [..., N, H] from [..., D].
-
-    Args:
-      config: Hyperparameters of the model.
-      name: Name of the layer.
-      heads: The number of heads that are left; None is all.
-    """
+    """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
     count = config.num_attention_heads if heads is None else heads
     return dense(config, (count, config.head_size), name, bias=config.attention_bias)
 
@@ -226,12 +217,7 @@ class AttentionInput(nn.Module):
     def __call__(
         self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
     ) -> Float[Array, '*rows D']:
-        """Return what attention reads of the hidden states.
-
-        Args:
-          hidden: The input of the layer.
-          normed: Whether it is normalised, where LayerNorm comes first; None is yes.
-        """
+        """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
         if not self.config.family.norm_first:
             return hidden
         read = layer_norm(self.config, 'attention_norm')(hidden).astype(self.config.array_dtype)
@@ -247,25 +233,19 @@ class RestOfLayer(nn.Module):
     def __call__(
         self, residual: Float[Array, '*rows D'], dropout: Callable[[Any], Any] | None = None
     ) -> Float[Array, '*rows D']:
-        """Return the output of the layer.
+        """Return the output of the layer, from its input plus the output of its attention.
 
-        Args:
-          residual: Input of the layer plus output of its attention, before any LayerNorm.
-          dropout: Function that drops elements of the feed-forward output; None drops nothing.
+        `dropout` drops elements of the feed-forward output; None drops nothing.
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:
-            dropout = _unchanged
+            dropout = unchanged
         if config.family.norm_first:
             normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
             return residual + dropout(_feed_forward(config, normed))
         hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
         fed = dropout(_feed_forward(config, hidden))
         return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
-
-
-def _unchanged(x):
-    return x
 
 
 def _feed_forward(config: BertConfig, hidden):
@@ -279,7 +259,6 @@ def _feed_forward(config: BertConfig, hidden):
     return layer(config.hidden_size, 'output')(wide)
 
 
-# The output of a layer, its learned maps, and the outputs of its heads.
 Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]
 
 
@@ -287,11 +266,6 @@ class Layer(nn.Module):
     """One encoder layer as `lax.scan` needs it.
 
     It carries hidden states, and emits them, the maps and the outputs of the heads.
-
-    Attributes:
-      config: Hyperparameters of the model.
-      deterministic: Whether dropout is off.
-      heads: The number of heads that are left; None is all.
     """
 
     config: BertConfig
@@ -330,8 +304,7 @@ class Layer(nn.Module):
 class LayersApart(nn.Module):
     """All layers, one after the other, each with parameters of its own shapes.
 
-    It returns what the scan over stacked layers does: the last output, and the outputs, maps and
-    contexts of all layers, which are 0 where a head is gone.
+    It returns what the scan over stacked layers does; maps and contexts are 0 where a head is gone.
     """
 
     config: BertConfig
@@ -350,14 +323,8 @@ class LayersApart(nn.Module):
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
             hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
-            count = config.num_attention_heads
-            each.append(
-                (
-                    state,
-                    _spread(maps, heads, count, axis=1),
-                    _spread(contexts, heads, count, axis=2),
-                )
-            )
+            spread = functools.partial(_spread, heads=heads, count=config.num_attention_heads)
+            each.append((state, spread(maps, axis=1), spread(contexts, axis=2)))
         return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)
 
 

@@ -4,19 +4,17 @@ Its checkpoints are pickles with settings and the state of an optimiser beside t
 reads them in the way that runs no code of the file (`weights_only`), and must be installed.
 """
 
-import json
 import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
-from bert_secrets_jax.files import read_text, write_atomically
+from bert_secrets_jax.files import read_text
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.config_json import write_config
 from bert_secrets_jax.model.vocabulary import letter_tokenizer
+from bert_secrets_jax.model.weights import write_model
 
 # The tokens that fairseq puts before a dictionary, and the one that masked LMs have behind it.
 _FIRST, _LAST = ('<s>', '<pad>', '</s>', '<unk>'), '<mask>'
@@ -36,12 +34,11 @@ _MODULES = {
 # The encoder has other names in other releases.
 _ENCODER = re.compile(r'^(?:decoder|encoder)\.(?:sentence_encoder\.)?')
 _HEAD = 'lm_head.'
+_NEEDED = ('encoder_layers', 'encoder_attention_heads', 'encoder_ffn_embed_dim', 'activation_fn')
 
 
 def convert_fairseq(
-    checkpoint: str | pathlib.Path,
-    dictionary: str | pathlib.Path,
-    directory: str | pathlib.Path,
+    checkpoint: str | pathlib.Path, dictionary: str | pathlib.Path, directory: str | pathlib.Path
 ) -> None:
     """Write a RoBERTa of fairseq, a masked LM over letters, as a folder in Hugging Face's layout.
 
@@ -52,8 +49,7 @@ def convert_fairseq(
 
     Raises:
       ImportError: PyTorch is not installed.
-      ValueError: The checkpoint is none of RoBERTa, or asks for anything but plain values. The
-        error names what.
+      ValueError: The checkpoint is none of RoBERTa, or asks for anything but plain values.
     """
     settings, weights = _read(pathlib.Path(checkpoint))
     tensors, unknown = {}, []
@@ -111,19 +107,8 @@ def convert_fairseq(
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     letter_tokenizer(vocabulary).save_pretrained(directory)
-    text = json.dumps(write_config(config), indent=2, sort_keys=True) + '\n'
-    write_atomically(directory / 'config.json', text.encode())
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
-    data = safetensors.numpy.save(arrays, metadata={'format': 'pt'})
-    write_atomically(directory / 'model.safetensors', data)
-
-
-_NEEDED = (
-    'encoder_layers',
-    'encoder_attention_heads',
-    'encoder_ffn_embed_dim',
-    'activation_fn',
-)
+    write_model(directory, config, arrays)
 
 
 def _read(checkpoint: pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:

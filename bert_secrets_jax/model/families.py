@@ -36,33 +36,28 @@ class Family:
     Attributes:
       name: The prefix of their classes in `transformers`, as in `{name}ForSequenceClassification`.
       norm_first: Whether LayerNorm stands before attention and feed-forward layer (pre-LayerNorm),
-        rather than after adding their outputs, and once more after the last layer.
+        and once more after the last layer.
       first_layer_unnormed: Whether the attention of the first layer has no LayerNorm before it.
       gated: Whether the feed-forward layer multiplies its activation by a second projection.
-      relative_buckets: The number of buckets of distances that have a bias of the scores, the same
-        in all layers; 0 for no such bias.
+      relative_buckets: The number of buckets of distances with a bias of the scores; 0 for none.
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
       zero_padding: Whether the embeddings of padding are set to 0.
-      embedding_dropout: Whether training drops elements of the embeddings.
-      dropout_after_attention: Whether training drops outputs of attention.
-      dropout_after_feed_forward: Whether training drops outputs of the feed-forward layer.
-      pooler_act: The activation of the dense layer under the classifier.
-      pooler_norm: Whether LayerNorm follows that activation.
-      pooler_is_of_classifier: Whether that layer is part of the classifier, so that a model without
-        classifier does not have it.
+      embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
+      pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
+        LayerNorm follows it.
+      pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
       lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
-      eos_token_id: The number of <eos> in the contact head, which no config.json decides; None
-        without such a head.
+      eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
-      reads: The fields among `OF_SOME` that its config.json has.
+      reads, always: The fields among `OF_SOME` that its config.json has, and values of those that
+        it never has.
       keys: Our fields that have another name in config.json, and that name.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
-      always: Values of fields that config.json never has.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
     """
@@ -133,12 +128,11 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             defaults={'classifier_dropout': 0.2},
             always={'type_vocab_size': 0, 'layer_norm_eps': 1e-12},
         ),
-        'electra': Family(
+        'electra': dataclasses.replace(
+            _ROBERTA,
             name='Electra',
+            positions_after_padding=False,
             pooler_act='gelu',
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
             reads=('embedding_size',),
             defaults={'embedding_size': 128},
         ),
@@ -159,30 +153,23 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
             must_be={'inner_group_num': (1,)},
             ignored=('down_scale_factor', 'gap_size', 'net_structure_type', 'num_memory_blocks'),
         ),
-        'mpnet': Family(
+        'mpnet': dataclasses.replace(
+            _ROBERTA,
             name='MPNet',
             relative_buckets=32,
             # Release 4 left the bias of the scores as it was, which then did not fit the heads.
             pruned_key=_OURS,
-            positions_after_padding=True,
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
-            defaults={'pad_token_id': 1},
             # Its classifiers drop what all layers drop.
             always={'type_vocab_size': 0, 'classifier_dropout': None},
             # Whatever stands there, `transformers` counts positions on from 1.
             must_be={'relative_attention_num_buckets': (32,), 'pad_token_id': (1, None)},
         ),
-        'esm': Family(
+        'esm': dataclasses.replace(
+            _ROBERTA,
             name='Esm',
             norm_first=True,
-            positions_after_padding=True,
             zero_padding=True,
             embedding_dropout=False,
-            pooler_is_of_classifier=True,
-            dropout_before_pooler=True,
-            lm_act='gelu',
             eos_token_id=2,
             reads=(
                 'position_embedding_type',

@@ -57,18 +57,9 @@ class Contacts(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        maps: Float[Array, 'L B N T T'],
-        input_ids: Int[Array, 'B T'],
-        attention_mask: Mask,
+        self, maps: Float[Array, 'L B N T T'], input_ids: Int[Array, 'B T'], attention_mask: Mask
     ) -> Float[Array, 'B T T']:
-        """Return the probabilities; 0 where one of the two is no residue.
-
-        Args:
-          maps: Learned probabilities.
-          input_ids: Tokens. The first and <eos> are no residues.
-          attention_mask: 1 on real tokens, 0 on padding.
-        """
+        """Return the probabilities; 0 where one of the two, such as <eos>, is no residue."""
         residue = attention_mask * (input_ids != self.config.family.eos_token_id)
         residue = residue.at[:, 0].set(0).astype(jnp.float32)
         pairs = residue[:, :, None] * residue[:, None, :]
@@ -94,12 +85,7 @@ class MaskedLM(nn.Module):
     def __call__(
         self, tokens: Float[Array, '*rows D'], embedding: Float[Array, 'V E']
     ) -> Float[Array, '*rows V']:
-        """Return the logits in float32.
-
-        Args:
-          tokens: The output of the encoder, or of the layer that such heads stand on.
-          embedding: Embeddings of the wordpieces, which tied weights are.
-        """
+        """Return the logits in float32, from the embeddings of wordpieces if weights are tied."""
         config = self.config
         if not config.family.pools_tokens:
             act = ACTIVATIONS[config.family.lm_act or config.hidden_act]
@@ -122,9 +108,9 @@ class Headed(NamedTuple):
     """The results of all that follows the last layer.
 
     Attributes:
-      encoded: [..., D] The output of the encoder, after its final LayerNorm where it has one.
-      pooled: [..., D] The input of the classifier of whole inputs; None without pooler.
-      logits: [..., C] The scores, in float32; None without head.
+      encoded: The output of the encoder, after its final LayerNorm where it has one.
+      pooled: The input of the classifier of whole inputs; None without pooler.
+      logits: The scores, in float32; None without head.
     """
 
     encoded: Float[Array, '*rows D']
@@ -133,12 +119,7 @@ class Headed(NamedTuple):
 
 
 class Head(nn.Module):
-    """The part after the last layer; it takes the parameters of a whole model.
-
-    Attributes:
-      config: Hyperparameters of the model.
-      deterministic: Whether dropout is off.
-    """
+    """The part after the last layer; it takes the parameters of a whole model."""
 
     config: BertConfig
     deterministic: bool = True
@@ -153,12 +134,8 @@ class Head(nn.Module):
     ) -> Headed:
         """Return the logits, and what they are made from.
 
-        Args:
-          hidden: Output of the last layer, [B, T, D]; without a mask, that at [CLS] or at the
-            tokens that a masked LM is asked about.
-          attention_mask: 1 on real tokens, 0 on padding.
-          embedding: Embeddings of the wordpieces, which a masked LM needs.
-          example_ids: As in `Bert`.
+        `hidden` is [B, T, D]; without a mask, that at [CLS] or where a masked LM is asked. A masked
+        LM needs the `embedding` of the wordpieces.
         """
         config, family = self.config, self.config.family
         rate = config.classifier_dropout

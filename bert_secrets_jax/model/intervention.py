@@ -10,29 +10,22 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
-# An array, or whatever JAX puts in its place; None where there is none.
-_Leaf = Any
-
 
 @flax.struct.dataclass
 class Intervention:
     """A change of the heads, with one entry for each layer on the first axis.
 
-    A scan over layers hands each layer its own entry, without that axis. The two methods are for
-    one layer.
+    A scan over layers hands each layer its own entry, for which the two methods are.
 
     Attributes:
-      mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does by the baseline; None keeps
-        all.
-      replacement: [L, #B, #T, N, H] The outputs of disabled heads; None where the baseline is
-        another map.
+      mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does; None keeps all.
+      replacement: [L, #B, #T, N, H] The outputs of disabled heads; None if they have other maps.
       map_change: [L, B, N, T, S] The change that is added to the maps; None adds nothing.
-      baseline: The behaviour of a disabled head.
     """
 
-    mask: _Leaf = None
-    replacement: _Leaf = None
-    map_change: _Leaf = None
+    mask: Any = None
+    replacement: Any = None
+    map_change: Any = None
     baseline: str = flax.struct.field(default='uniform', pytree_node=False)
 
     def on_maps(
@@ -52,33 +45,23 @@ class Intervention:
 
 
 def intervention_on(
-    config: BertConfig,
-    batch: int,
-    length: int,
-    *,
-    head_mask: ArrayLike | None,
-    baseline: str,
-    replacement: ArrayLike | None,
-    map_change: ArrayLike | None,
+    config: BertConfig, batch: int, length: int, given: Intervention
 ) -> Intervention:
     """Check the arguments of `Bert` that change heads, and move layers to the first axis.
 
-    Args:
-      config: Hyperparameters of the model.
-      batch, length: The number of examples and of tokens.
-      head_mask, baseline, replacement, map_change: As in `Bert`, with the examples first.
-
-    Raises:
-      ValueError: An array does not fit the model or the inputs, or the replacement does not go
-        with the baseline.
+    ValueError if an array does not fit the model or the inputs, or the replacement the baseline.
     """
-    layers, heads, width = config.num_hidden_layers, config.num_attention_heads, config.head_size
+    sizes = {
+        'batch': batch,
+        'layers': config.num_hidden_layers,
+        'length': length,
+        'heads': config.num_attention_heads,
+        'width': config.head_size,
+    }
+    head_mask, replacement, map_change = given.mask, given.replacement, given.map_change
+    baseline = given.baseline
     attention.check_baseline(baseline)
-    _check_shape(
-        'head_mask',
-        head_mask,
-        {'layers, heads': (layers, heads), 'batch, layers, heads': (batch, layers, heads)},
-    )
+    _check_shape('head_mask', head_mask, sizes, 'layers, heads', 'batch, layers, heads')
     if baseline in attention.MAP_BASELINES and replacement is not None:
         raise ValueError(
             f'{baseline=} takes no replacement: give one with {attention.OUTPUT_BASELINES}.'
@@ -89,19 +72,9 @@ def intervention_on(
             f'{baseline=} needs a replacement, the outputs that disabled heads get: contexts '
             'of another pass, or bs.mean_contexts(pretrained, batches).'
         )
-    _check_shape(
-        'replacement',
-        replacement,
-        {
-            'layers, heads, width': (layers, heads, width),
-            'batch, layers, length, heads, width': (batch, layers, length, heads, width),
-        },
-    )
-    _check_shape(
-        'map_change',
-        map_change,
-        {'batch, layers, heads, length, length': (batch, layers, heads, length, length)},
-    )
+    outputs = 'layers, heads, width', 'batch, layers, length, heads, width'
+    _check_shape('replacement', replacement, sizes, *outputs)
+    _check_shape('map_change', map_change, sizes, 'batch, layers, heads, length, length')
     if head_mask is not None:
         head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
     if replacement is not None:
@@ -114,8 +87,9 @@ def intervention_on(
     return Intervention(head_mask, replacement, map_change, baseline)
 
 
-def _check_shape(name: str, array: ArrayLike | None, shapes: dict[str, tuple[int, ...]]) -> None:
+def _check_shape(name: str, array: ArrayLike | None, sizes: dict[str, int], *shapes: str) -> None:
     """Refuse an array that has none of the shapes, which are given by the names of their axes."""
-    if array is not None and jnp.shape(array) not in shapes.values():
-        allowed = ' or '.join(f'[{axes}] = {list(shape)}' for axes, shape in shapes.items())
+    known = {axes: [sizes[axis] for axis in axes.split(', ')] for axes in shapes}
+    if array is not None and list(jnp.shape(array)) not in known.values():
+        allowed = ' or '.join(f'[{axes}] = {shape}' for axes, shape in known.items())
         raise ValueError(f'{name} must be {allowed}, got {list(jnp.shape(array))}.')

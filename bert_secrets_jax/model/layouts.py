@@ -16,7 +16,6 @@ class Layout:
     Attributes:
       prefix: Prefix of every tensor except the head's, if the checkpoint has a head.
       encoder: Our name of each module and theirs, in which '{}' stands for the number of the layer.
-        Our layers are stacked on a leading axis.
       heads: The same for each of `config.HEADS`, without those of the encoder.
       other_heads: Prefixes of heads that are not implemented, which are left out knowingly.
       second_bias: The second name of the bias of a masked LM; '' if it has one name.
@@ -42,10 +41,6 @@ class Layout:
         return name.startswith(tuple(f'{module}.' for module in modules)) or (
             head == MASKED_LM and name == self.second_bias
         )
-
-    def is_of_any(self, name: str) -> bool:
-        """Return whether a tensor, named without the prefix, is of any head."""
-        return any(self.is_of(head, name) for head in self.heads)
 
     def part(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Cut their modules into ours; what cannot be cut stays, and is then unexpected."""
@@ -85,13 +80,7 @@ _BERT = {
 def _heads(
     *, pooler: str = '', classifier: str = 'classifier', lm: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
-    """Return the names of all heads.
-
-    Args:
-      pooler: The dense layer under the classifier, where it is part of that; '' where it is not.
-      classifier: The last layer of the classifier.
-      lm: The modules of the masked-LM head.
-    """
+    """Return the names of all heads; `pooler` is '' where it is no part of the classifier."""
     under = {'pooler': pooler} if pooler else {}
     return {
         SEQUENCES: under | {'classifier': classifier},

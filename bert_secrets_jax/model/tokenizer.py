@@ -15,14 +15,11 @@ from bert_secrets_jax.files import read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
-# Files that a tokenizer is made from, beside tokenizer_config.json.
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
     'added_tokens.json',
 )  # fmt: skip
-# Characters of an error of another library that are shown.
 _LONGEST_ERROR = 1000
-# The share of wordpieces with capitals from which on it is told that no text can have them.
 _MANY_CAPITALS = 0.01
 _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 
@@ -30,13 +27,7 @@ _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
     """Return the fast tokenizer of a checkpoint; None if it has none, which is told.
 
-    Args:
-      directory: The folder of the checkpoint.
-      config: The hyperparameters of its model.
-      settings: The content of its config.json, which may name the kind of tokenizer.
-
-    Raises:
-      ValueError: Its files are damaged, it is of an unknown kind, or it does not fit the model.
+    ValueError if its files are damaged, it is of an unknown kind, or it does not fit the model.
     """
     if not any(
         # A link to nothing is a fault of the file, which its reader will name.
@@ -75,7 +66,9 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
-        raise ValueError(f'The tokenizer in {directory} was not loaded: {_whole(error)}') from error
+        reason = ' '.join(str(error).split()) or summary(error)
+        reason = reason if len(reason) <= _LONGEST_ERROR else f'{reason[:_LONGEST_ERROR]}...'
+        raise ValueError(f'The tokenizer in {directory} was not loaded: {reason}') from error
     if lacking:
         raise ValueError(
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
@@ -110,16 +103,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
 
 
 def own_tokenizer(given: Any, config: BertConfig):
-    """Return a tokenizer that a user gives, as a fast tokenizer of `transformers`.
-
-    Args:
-      given: A `PreTrainedTokenizerFast`, or a `tokenizers.Tokenizer`.
-      config: The hyperparameters of the model that is to read its tokens.
-
-    Raises:
-      TypeError: It is something else.
-      ValueError: It lacks a special token, or has more tokens than the model.
-    """
+    """Return the tokenizer that a user gives as a fast one of `transformers`, if it fits."""
     import tokenizers
 
     if isinstance(given, tokenizers.Tokenizer):
@@ -148,12 +132,6 @@ def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) ->
         )
 
 
-def _whole(error: BaseException) -> str:
-    """Return all lines of an error as one, but not thousands of them."""
-    text = ' '.join(str(error).split()) or summary(error)
-    return text if len(text) <= _LONGEST_ERROR else f'{text[:_LONGEST_ERROR]}...'
-
-
 def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
     """Log that a tokenizer writes all in lower case although its vocabulary has capitals."""
     normalizer = tokenizer.backend_tokenizer.normalizer
@@ -178,13 +156,10 @@ def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
 def _copy_tokenizer(
     directory: pathlib.Path, plain: pathlib.Path, model_type: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Copy what a tokenizer is made from, without anything that names code.
+    """Copy what a tokenizer is made from, and return the content of tokenizer.json, or {}.
 
     `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
     these settings and that Python are not, there is nothing to offer.
-
-    Returns:
-      The content of tokenizer.json; empty if there is no such file.
     """
     content = {}
     for name in _TOKENIZER_FILES:

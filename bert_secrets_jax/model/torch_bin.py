@@ -1,19 +1,14 @@
 """Read `pytorch_model.bin` without PyTorch and without running anything that the file names.
 
-A `.bin` checkpoint is a Python pickle: a small program that builds objects, and that may call any
-function there is. Here it cannot:
+A `.bin` checkpoint is a Python pickle, a program that may call any function there is. Here it
+cannot. `pickletools.genops` only splits it into instructions, and `_run` obeys the few of them that
+a plain dictionary of tensors needs. Anything else is refused by its name. All that it builds are
+numbers, texts, tuples, lists, dictionaries with texts as keys, and the descriptions below. Nothing
+is imported or called, nothing walks through nested values, and only texts and numbers are hashed or
+printed. Every size that a file claims is compared with what is there before memory is taken for it,
+and only what tensors refer to is read.
 
-- Python's unpickler is not used. `pickletools.genops` only splits the pickle into instructions,
-  and `_run` obeys the few of them that a plain dictionary of tensors needs. Whatever else a file
-  asks for, an instruction, a function or a kind of object, is refused by its name.
-- What `_run` builds are numbers, texts, tuples, lists, dictionaries with texts as keys, and the
-  descriptions below. Nothing is imported or called, nothing walks through nested values, and only
-  texts and numbers are hashed or printed.
-- Every size that a file claims is compared with what is there before memory is taken for it, and
-  only what tensors refer to is read. The constants below limit time and memory.
-
-A zip archive has checksums, so one that was damaged is refused. The older format has none: what
-is damaged in the numbers themselves is read as other numbers.
+A zip archive has checksums, so one that was damaged is refused. The older format has none.
 """
 
 import io
@@ -31,14 +26,11 @@ import numpy as np
 
 from bert_secrets_jax import files
 
-# The most bytes that are read at once. The pickle and the archive's list of members are read as a
-# whole, and data piece by piece. A byte is at most one instruction, and a member takes 46 bytes or
-# more. So this limits both counts as well: to about three seconds and 100 MB. Those of BERT-large,
-# with 400 tensors, take 60 kB each.
+# The most bytes that are read at once, and so of the pickle and of the list of members: both take
+# three seconds and 100 MB at most. Those of BERT-large, with 400 tensors, have 60 kB each.
 _PIECE = 2**20
-# Bytes of all tensors, and of all storages, for each byte of the file. Tied tensors are stored
-# once and returned for each name: a BERT-large whose 24 layers share their weights needs 7.6.
-# Archives are hardly ever compressed, and weights shrink to no less than a half.
+# Bytes of all tensors, and of all storages, for each byte of the file. Tied tensors are returned
+# for each name: a BERT-large whose 24 layers share their weights needs 7.6.
 _FACTOR = 8
 # So much is always allowed, for tiny files: zeros that are expanded or compressed.
 _ALWAYS = 2**20
@@ -122,15 +114,13 @@ class _Pieces(io.BufferedReader):
 def load(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     """Return the tensors of a PyTorch state dict, by name.
 
-    Args:
-      path: A file written by `torch.save(model.state_dict(), path)`, in the zip format (PyTorch
-        1.6 and later) or in the one before it.
+    The file is one of `torch.save(model.state_dict(), path)`, zipped (PyTorch 1.6 and later) or
+    not.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is not such a state dict, is damaged, or asks for anything but tensors,
-        or for far more memory than a state dict of its size. Nothing that the file names has run
-        by then.
+        or for far more memory than its size. Nothing that the file names has run.
     """
     path = pathlib.Path(path)
     try:
@@ -375,10 +365,7 @@ def _materialise(
 ) -> dict[str, np.ndarray]:
     """Copy tensors out of their storages, which are read one after the other.
 
-    Args:
-      tensors: The content of the pickle: a state dict, or anything else.
-      read: Returns the bytes of a storage.
-      most: How many bytes all tensors, and all storages, may have.
+    All tensors, and all storages, may have `most` bytes together.
     """
     if not isinstance(tensors, dict) or not all(
         isinstance(tensor, _Tensor) and name.isprintable() for name, tensor in tensors.items()

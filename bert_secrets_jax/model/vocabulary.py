@@ -23,8 +23,7 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
 # A model is asked for nothing that is hidden unless it has a token for that.
 _OPTIONAL = ('mask_token',)
 _INPUTS = ['input_ids', 'token_type_ids', 'attention_mask']
-# A vocabulary: the number of each token, the tokens in the order of their numbers, or a file with
-# one on each line.
+# Numbers by token, tokens in the order of their numbers, or a file with one on each line.
 Vocabulary = Mapping[str, int] | Sequence[str] | os.PathLike
 
 
@@ -34,8 +33,8 @@ def regex_tokenizer(vocabulary: Vocabulary, pattern: str, **special: str):
     What lies between two matches becomes [UNK], and is not left out. Spaces separate tokens.
 
     Args:
-      vocabulary: The number of each token, the tokens in the order of their numbers, or the path of
-        a file with one on each line.
+      vocabulary: Numbers by token, tokens in the order of their numbers, or the path of a file with
+        one on each line.
       pattern: The expression, such as that of Schwaller et al. 2019 for SMILES.
       special: The special tokens (`cls_token`, `sep_token`, `pad_token`, `unk_token`,
         `mask_token`), where they are spelt in another way than [CLS] or <cls> and so on.
@@ -61,14 +60,8 @@ def regex_tokenizer(vocabulary: Vocabulary, pattern: str, **special: str):
 def letter_tokenizer(vocabulary: Vocabulary, **special: str):
     """Return a tokenizer with a token for each letter, as models of proteins have it.
 
-    Tokens of the vocabulary that are written in angle or square brackets, such as <mask>, stay
-    whole.
-
-    Args:
-      vocabulary, special: As in `regex_tokenizer`.
-
-    Raises:
-      ValueError: A special token is not in the vocabulary, or a token is there twice.
+    Tokens of the vocabulary in angle or square brackets, such as <mask>, stay whole. Arguments and
+    errors are those of `regex_tokenizer`.
     """
     numbers = _numbers(vocabulary)
     whole = [re.escape(token) for token in numbers if re.fullmatch(r'<.+>|\[.+\]', token)]
@@ -82,12 +75,11 @@ def function_tokenizer(vocabulary: Vocabulary, split: Callable[[str], Sequence[s
 
     Args:
       vocabulary, special: As in `regex_tokenizer`.
-      split: A function of a text that returns its tokens, each as it stands in the text and in
-        their order. What it leaves out becomes [UNK], unless it is space.
+      split: A function that returns the tokens of a text, each as it stands there and in their
+        order. What it leaves out becomes [UNK], unless it is space.
 
     Raises:
-      ValueError: A special token is not in the vocabulary, or a token is there twice. Later, when a
-        text is encoded: the function returns what does not stand in it.
+      ValueError: As in `regex_tokenizer`; later, if the function returns what no text has.
     """
     from tokenizers import pre_tokenizers
 
@@ -139,11 +131,7 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
 def from_library(tokenizer: Any):
     """Return a `tokenizers.Tokenizer` as a fast tokenizer of `transformers`.
 
-    Args:
-      tokenizer: The tokenizer. Its special tokens are found by how they are usually spelt.
-
-    Raises:
-      ValueError: A special token is not in its vocabulary.
+    Its special tokens are known by how they are usually spelt; without one, this is a ValueError.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -183,11 +171,7 @@ def _tokenizer(numbers: Mapping[str, int], before: Any, special: Mapping[str, st
         pair=f'{first} $A {last} $B:1 {last}:1',
         special_tokens=[(token, numbers[token]) for token in (first, last)],
     )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=_INPUTS,
-        **named,
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=_INPUTS, **named)
     # Not before: what is made of a function of Python cannot be copied.
     fast.backend_tokenizer.pre_tokenizer = before
     return fast

@@ -15,13 +15,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
-from bert_secrets_jax.files import (
-    open_regular,
-    parse_json,
-    read_text,
-    sha256,
-    write_atomically,
-)
+from bert_secrets_jax.files import open_regular, parse_json, read_text, sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
 from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
@@ -42,7 +36,6 @@ from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
 from bert_secrets_jax.model.tokenizer import load_tokenizer, own_tokenizer
 
-# Where classifiers are, of whatever kind.
 _CLASSIFIERS = ('classifier.', 'pre_classifier.', 'head.')
 _ENCODER = ('embeddings', 'layers', 'final_norm')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
@@ -116,31 +109,28 @@ def from_pretrained(
     Args:
       name: A directory in Hugging Face's layout (config.json, model.safetensors or
         pytorch_model.bin, tokenizer files), a name on the hub such as 'bert-base-uncased', or
-        'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network. A stranger
-        packaged the latter, so that its files are compared with the published ones: see `hub`.
+        'all-MiniLM-L6-v2', which the `quickstart` extra brings along without network.
       label_names: None keeps the checkpoint's own head, if it has one: a classifier, or a masked
         LM. Names put a freshly initialised classifier of that many classes in its place (one name
-        means regression), and add a pooler if one is needed and there is none. An empty sequence
-        leaves the head out.
+        means regression), with a pooler if it needs one. An empty sequence leaves the head out.
       head: The kind of head: the names are classes of the input ('sequence_classification') or of
         its tokens ('token_classification'). With the names 'start' and 'end', it may also find
         where an answer is ('question_answering').
       seed: Seed of the fresh weights.
-      dtype: Type in which matrix products are computed: 'float32', 'tf32x3' (NVIDIA GPUs) or
-        'bfloat16'.
+      dtype: Type of matrix products: 'float32', 'tf32x3' (NVIDIA GPUs) or 'bfloat16'.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
       tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
-        `letter_tokenizer` or `function_tokenizer` makes from a vocabulary. None takes that of the
-        checkpoint; if it has none, this is told, and the model takes ids and no texts.
+        `letter_tokenizer` or `function_tokenizer` makes. None takes that of the checkpoint; if it
+        has none, this is told, and the model takes ids and no texts.
       allow_unknown: Whether texts are encoded even if half of their tokens or more become [UNK].
 
     Raises:
       FileNotFoundError: There is no such directory, and the hub has no such model or is out of
         reach.
       ValueError: The files are not a BERT that we implement. The message lists every tensor that is
-        missing, unexpected or misshapen and every setting that is not known. Or the device does
-        not compute in this dtype.
+        missing, unexpected or misshapen and every setting that is not known. Or the device does not
+        compute in this dtype.
     """
     if dtype == 'tf32x3' and jax.default_backend() != 'gpu':
         raise ValueError(
@@ -174,31 +164,34 @@ def from_pretrained(
 
 
 def with_classifier(
-    pretrained: Pretrained,
-    label_names: Sequence[str],
-    *,
-    head: str = SEQUENCES,
-    seed: int = 0,
+    pretrained: Pretrained, label_names: Sequence[str], *, head: str = SEQUENCES, seed: int = 0
 ) -> Pretrained:
     """Return the model with a freshly initialised classifier, and a pooler if it has none.
 
-    The fresh weights are those of `from_pretrained(..., label_names=label_names, seed=seed)`. All
-    other weights are shared with the given model, not copied.
-
-    Args:
-      pretrained: The model; a head that it has is replaced.
-      label_names: Names of the classes. A single name means regression.
-      head: The kind of head, as in `from_pretrained`.
-      seed: Seed of the fresh weights.
+    The fresh weights are those of `from_pretrained` with the same names, head and seed. All other
+    weights are shared with the given model, not copied. A single name means regression.
 
     Raises:
       ValueError: There are no names.
     """
     if isinstance(label_names, str) or not label_names:
         raise ValueError(f'{label_names=} must be a sequence of at least one name.')
-    config, names = pretrained.config, tuple(label_names)
+    bert = _with_head(pretrained.config, head, tuple(label_names))
+    kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
+    params = {name: kept.get(name, part) for name, part in init_params(bert, seed).items()}
+    return Pretrained(bert, params, pretrained.tokenizer)
+
+
+def without_head(pretrained: Pretrained) -> Pretrained:
+    """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights."""
+    bare = _with_head(pretrained.config, SEQUENCES, ())
+    params = {name: pretrained.params[name] for name in param_shapes(bare)}
+    return Pretrained(bare, params, pretrained.tokenizer)
+
+
+def _with_head(config: BertConfig, head: str, names: tuple[str, ...]) -> Bert:
     stays = config.add_pooler and not config.family.pooler_is_of_classifier
-    bert = Bert(
+    return Bert(
         dataclasses.replace(
             config,
             head=head,
@@ -208,31 +201,6 @@ def with_classifier(
             add_pooler=stays or needs_pooler(config.family, head, names),
         )
     )
-    fresh = init_params(bert, seed)
-    kept = {name: part for name, part in pretrained.params.items() if name != 'classifier'}
-    return Pretrained(
-        bert, {name: kept.get(name, part) for name, part in fresh.items()}, pretrained.tokenizer
-    )
-
-
-def without_head(pretrained: Pretrained) -> Pretrained:
-    """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights.
-
-    Args:
-      pretrained: The model; what stands on its encoder is left out.
-    """
-    config = pretrained.config
-    bare = dataclasses.replace(
-        config,
-        head=SEQUENCES,
-        label_names=(),
-        multi_label=False,
-        tie_word_embeddings=True,
-        add_pooler=config.add_pooler and not config.family.pooler_is_of_classifier,
-    )
-    kept = param_shapes(Bert(bare))
-    params = {name: pretrained.params[name] for name in kept}
-    return Pretrained(Bert(bare), params, pretrained.tokenizer)
 
 
 def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
@@ -240,10 +208,6 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
 
     So the same head reads both encoders. Where its weights are the embeddings of wordpieces (as in
     most models), they are the fine-tuned ones, too.
-
-    Args:
-      tuned: The fine-tuned model; its classifier is left out.
-      pretrained: The masked LM.
 
     Raises:
       ValueError: The second model is no masked LM, or the two have other layers or wordpieces.
@@ -269,21 +233,25 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
 def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> None:
     """Write config.json, model.safetensors and tokenizer files, for us and for `transformers`.
 
-    Each file is replaced only once it is complete. If the process is killed between two of them,
-    the weights are older than config.json; loading notices another architecture or number of
-    classes.
-
-    Args:
-      pretrained: The model.
-      directory: Folder of the files; made if it is missing.
+    The directory is made if it is missing. Each file is replaced only once it is complete. If the
+    process is killed between two of them, the weights are older than config.json; loading notices
+    another architecture or number of classes.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as partial:
         for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
-    tensors = tensors_from_params(pretrained.config, pretrained.params)
-    text = json.dumps(write_config(pretrained.config), indent=2, sort_keys=True) + '\n'
+    write_model(
+        directory, pretrained.config, tensors_from_params(pretrained.config, pretrained.params)
+    )
+
+
+def write_model(
+    directory: pathlib.Path, config: BertConfig, tensors: dict[str, np.ndarray]
+) -> None:
+    """Write config.json and model.safetensors."""
+    text = json.dumps(write_config(config), indent=2, sort_keys=True) + '\n'
     write_atomically(directory / 'config.json', text.encode())
     data = safetensors.numpy.save(tensors, metadata={'format': 'pt'})
     write_atomically(directory / 'model.safetensors', data)
@@ -313,29 +281,18 @@ def params_from_tensors(
 ) -> dict[str, Any]:
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
-    Args:
-      config: Hyperparameters of the model.
-      tensors: Arrays by name. Each must have a place, and each place its array.
-      initial: Parameters of the wanted structure, for their shapes and for the `fresh` modules.
-      fresh: Top-level modules to take from `initial`, such as 'pooler' and 'classifier'.
-      source: Name of the checkpoint in errors.
-
-    Raises:
-      ValueError: Tensors are missing, unexpected or misshapen, are not floating-point, or hold NaN
-        or infinity; the message lists them all.
+    Modules that are `fresh`, and all shapes, are those of `initial`. ValueError lists all tensors
+    that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
     leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
-    wrong: dict[str, list[str]] = {
-        kind: [] for kind in ('missing', 'unexpected', 'misshapen', 'unusable')
-    }
+    kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
+    wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
     for path, leaf in leaves.items():
         if path.split('/')[0] in fresh:
             result[path] = leaf
             continue
-        path_of_all, shape = _without_number(path, leaf.shape)
-        shape = _their_shape(path_of_all, shape)
-        parts = []
+        shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
         for name in _their_names(config, path):
             used.add(name)
             if name is None:
@@ -348,7 +305,7 @@ def params_from_tensors(
             elif fault := _fault(tensors[name]):
                 wrong['unusable'].append(f'{name} {fault}')
             else:
-                parts.append(_to_ours(path, tensors[name]))
+                parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             result[path] = jnp.asarray(np.stack(parts).reshape(leaf.shape), jnp.float32)
     wrong['unexpected'] = [
@@ -382,9 +339,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
         for name, layer in zip(names, layers, strict=True):
             if name is None:
                 continue
-            array = (
-                layer.reshape(shape[::-1]).T if path.endswith('kernel') else layer.reshape(shape)
-            )
+            turned = path.endswith('kernel')
+            array = layer.reshape(shape[::-1]).T if turned else layer.reshape(shape)
             full = name if layout.is_of(config.head, name) else prefix + name
             if not np.array_equal(tensors.get(full, array), array):
                 raise ValueError(
@@ -413,7 +369,7 @@ def _without_number(path: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, 
 def _their_names(config: BertConfig, path: str) -> list[str | None]:
     """Return the names of the tensors of each layer; None where the layer has no such module.
 
-    Of a layer that is kept apart, it is the name of its own tensor alone.
+    For a layer that is kept apart, it is the name of its own tensor alone.
     """
     found = re.match(r'layers/(\d+)/', path)
     if found:
@@ -423,11 +379,9 @@ def _their_names(config: BertConfig, path: str) -> list[str | None]:
     name = f'{modules[module]}.{_LEAVES[leaf]}'
     if '{}' not in name:
         return [name]
-    normed = [kind.normed or module != 'layers/attention_norm' for kind in config.layer_kinds]
-    return [
-        name.format(group) if there else None
-        for group, there in zip(config.groups, normed, strict=True)
-    ]
+    layers = zip(config.groups, config.layer_kinds, strict=True)
+    always = module != 'layers/attention_norm'
+    return [name.format(group) if always or kind.normed else None for group, kind in layers]
 
 
 def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -439,10 +393,6 @@ def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if path.endswith('kernel'):
         return (int(np.prod(shape[1:])), shape[0])
     return shape if path.endswith('embedding') else (int(np.prod(shape)),)
-
-
-def _to_ours(path: str, tensor: np.ndarray) -> np.ndarray:
-    return tensor.T if path.endswith('kernel') else tensor
 
 
 def _fault(tensor: np.ndarray) -> str:
@@ -559,11 +509,7 @@ def _normalise(
 def _frequencies(
     settings: Mapping[str, Any], tensors: dict[str, np.ndarray], file: pathlib.Path
 ) -> tuple[float, ...] | None:
-    """Take the frequencies of rotary positions out of the tensors.
-
-    Returns:
-      The frequencies, if they are others than `rope_theta` gives; None if not.
-    """
+    """Take the frequencies of rotary positions out; None if they are those of `rope_theta`."""
     names = [name for name in tensors if name.endswith(_FREQUENCIES)]
     found = [tensors.pop(name) for name in names]
     theta = settings.get('rope_theta')
@@ -590,14 +536,7 @@ def _settle_head(
     head: str,
     file: pathlib.Path,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Decide on what stands on the encoder, and leave out the tensors of everything else.
-
-    Args:
-      settings: The arguments of `BertConfig`, without pooler and head.
-      values: The content of config.json.
-      tensors: The tensors of the file. Those that are left out are removed.
-      label_names, head: As in `from_pretrained`.
-      file: The file of the tensors, for messages.
+    """Decide on what stands on the encoder, and take the tensors of everything else out.
 
     Returns:
       All arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
@@ -621,8 +560,9 @@ def _settle_head(
     else:
         kept = ()
     theirs = tuple(f'{modules[name]}.' for name in kept)
-    for name in [name for name in tensors if layout.is_of_any(name)]:
-        if not name.startswith(theirs):
+    for name in list(tensors):
+        of_head = any(layout.is_of(each, name) for each in layout.heads)
+        if of_head and not name.startswith(theirs):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
     has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)
@@ -642,11 +582,7 @@ def _checkpoint_head(
     tensors: Mapping[str, np.ndarray],
     file: pathlib.Path,
 ) -> dict[str, Any]:
-    """Return the settings of the head that a checkpoint has.
-
-    Raises:
-      ValueError: It has one that is not implemented, or not all of it.
-    """
+    """Return the settings of the head that a checkpoint has, if it is whole and implemented."""
     classes = {f'{family.name}{ending}': head for head, ending in CLASSES.items()}
     architectures = values.get('architectures') or []
     named = classes.get(architectures[0]) if len(architectures) == 1 else None
@@ -654,9 +590,10 @@ def _checkpoint_head(
     head = named if named in whole else whole[0] if whole else SEQUENCES
     fault = ''
     if head != MASKED_LM and any(name.startswith(_CLASSIFIERS) for name in tensors):
-        lacking = [
-            name for name in _under(layout, named or head) if f'{name}.weight' not in tensors
-        ]
+        wanted = named or head
+        modules = layout.modules(wanted) if wanted == SEQUENCES else layout.heads[wanted]
+        parts = [modules.get(name) for name in ('pooler', 'pooler_norm', 'classifier')]
+        lacking = [name for name in parts if name and f'{name}.weight' not in tensors]
         if architectures and named is None:
             fault = f'of {", ".join(architectures)}'
         elif lacking:
@@ -683,13 +620,6 @@ def _ends(layout: Layout, head: str) -> str:
         # Where a head of tokens stands on a layer of its own, that layer is under others, too.
         return f'{modules["lm/dense"]}.weight' if 'lm/dense' in modules else f'{modules["lm"]}.bias'
     return f'{modules["classifier"]}.weight'
-
-
-def _under(layout: Layout, head: str) -> list[str]:
-    """Return their names of the modules that a classifier is made of, with its pooler."""
-    modules = layout.modules(head) if head == SEQUENCES else layout.heads[head]
-    wanted = ('pooler', 'pooler_norm', 'classifier')
-    return [modules[name] for name in wanted if name in modules]
 
 
 def _settle_ties(layout: Layout, tensors: dict[str, np.ndarray], file: pathlib.Path) -> bool:
@@ -746,11 +676,7 @@ def _label_names(
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights, to compare with what their authors published.
 
-    The hub shows it for each large file. The files of weights have no checksum of their own.
-
-    Args:
-      name: A directory, or a name on the hub, as in `from_pretrained`.
-      revision: Branch, tag or commit on the hub.
+    The hub shows it for each large file. Arguments are those of `from_pretrained`.
 
     Raises:
       FileNotFoundError: There is no such checkpoint.

@@ -103,7 +103,7 @@ def prune_model(
     of_named = sum(each.shape[0] * each.shape[1] for each in named.values())
     there = swept(measured_on, every[:of_named], compute=compute)
     predictions = _by_order(masks, here.predictions)
-    reached = weighted_scores(metric, there.predictions, labels, np.ones((1, len(labels))))[0]
+    reached = weighted_scores(metric, there.predictions, labels)[0]
     return PrunedModel(
         masks=masks,
         predictions=predictions,
@@ -174,9 +174,8 @@ def curve_of(
     that of the bootstrap.
     """
     seeds, draws, steps, examples = predictions.shape
-    every = np.ones((1, examples))
-    scores = weighted_scores(metric, predictions.reshape(-1, examples), labels, every)[0]
-    whole = weighted_scores(metric, intact, labels, every)[0]
+    scores = weighted_scores(metric, predictions.reshape(-1, examples), labels)[0]
+    whole = weighted_scores(metric, intact, labels)[0]
     differences = scores.reshape(seeds, draws, steps) - whole[:, None, None]
     difference = differences.mean(axis=(0, 1))
     if seeds > 1:

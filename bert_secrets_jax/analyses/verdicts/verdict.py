@@ -18,6 +18,7 @@ import scipy.stats
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.names import filled
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
@@ -25,7 +26,6 @@ HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 TOO_FEW = 'not decidable with so few examples'
 NOT_MEASURED = 'not measured'
 
-LEVEL = 0.05
 # How far a 95 % interval of normal errors reaches, in standard errors.
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
