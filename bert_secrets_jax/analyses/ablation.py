@@ -28,6 +28,7 @@ from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
+from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
@@ -62,9 +63,7 @@ _INSTEAD = {
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'score': 'value',
-    'difference': 'difference',
-    'low': 'low',
-    'high': 'high',
+    **effects.INTERVAL,
     'changed': 'changed',
     'p_value': 'p_value',
     'p_holm': 'corrected',
@@ -125,6 +124,11 @@ class Ablated:
         """The numbers of layers and heads."""
         return self.masks.shape[1:]
 
+    @property
+    def average(self) -> Contrasts:
+        """The mean effect over masks and models, in points (`verdicts.disabling.on_average`)."""
+        return on_average(self.averages)
+
     def warnings(self, *names: str) -> list[Finding]:
         """Return the warning about the first of the models, so named, that has learnt nothing."""
         for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
@@ -137,7 +141,7 @@ class Ablated:
         """Return the effect of losing a random head, in points."""
         fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
         fields |= effects.sample_of(self.found, SOURCE)
-        return measured(name, on_average(self.averages).interval(0), **fields)
+        return measured(name, self.average.interval(0), **fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

@@ -453,7 +453,7 @@ def _draw_heads(result: Contributions):
 def _draw_mixing(result: Contributions):
     of_bert = paper.mixing_ratios()['bert-base-uncased']
     return plots.layer_curves(
-        result._mixing_curves(),
+        {way: tuple(each) for way, each in result._mixing_curves().items()},
         label='from other tokens (%)',
         limits=(0.0, 100.0),
         published={way: 100 * ratio for way, ratio in of_bert.items()},

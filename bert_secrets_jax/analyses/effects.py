@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # The masks at either end in a frame, and in the figure of single fine-tunings.
 _LISTED, _DRAWN = 5, 4
+# The attribute of the effects in each column of a difference with its interval.
+INTERVAL = {name: name for name in ('difference', 'low', 'high')}
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 
@@ -63,7 +65,7 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     )
 
 
-def mean_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mean_interval(values: np.ndarray) -> tuple[np.ndarray | np.floating, ...]:
     """Return means over the last axis and the ends of their 95 % intervals (Student's t).
 
     A single value has no interval, and then the ends are NaN.

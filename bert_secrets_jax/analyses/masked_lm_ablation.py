@@ -34,9 +34,7 @@ _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'loss': 'value',
-    'difference': 'difference',
-    'low': 'low',
-    'high': 'high',
+    **effects.INTERVAL,
     'p_value': 'p_value',
     'p_max_t': 'corrected',
     'p_benjamini_hochberg': 'benjamini_hochberg',

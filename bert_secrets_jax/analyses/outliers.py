@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.effects import effect_of, label_of, rows_of, title_of
+from bert_secrets_jax.analyses.effects import INTERVAL, effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
@@ -40,7 +40,7 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
 # The attribute of the effects in each column of a frame.
-_COLUMNS = {name: name for name in ('difference', 'low', 'high', 'p_value')}
+_COLUMNS = INTERVAL | {'p_value': 'p_value'}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -405,12 +405,12 @@ def _draw_parameters(result: Outliers):
 
 def _draw_without(result: Outliers, without: Without, outcome: str):
     effects = without.effects
-    scale, ends = effects.outcome.scale, ('difference', 'low', 'high')
+    scale = effects.outcome.scale
     return plots.beside_random(
         scale * without.random,
         {
             name: tuple(scale * each for each in interval)
-            for name, *interval in rows_of(effects, {each: each for each in ends})
+            for name, *interval in rows_of(effects, INTERVAL)
         },
         label=label_of(effects),
         random_name=f'random, {len(without.random)} draws',

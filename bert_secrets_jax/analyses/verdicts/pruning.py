@@ -61,7 +61,7 @@ def heads_can_go(
     The change has the ends of its 95 % interval. Several runs (fine-tunings) are a sample.
     """
     found = contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
-    interval = 100 * np.array(found.interval(0, offset=-NOTICEABLE))
+    interval = tuple(100 * np.array(found.interval(0, offset=-NOTICEABLE)))
     return verdict_of(
         HEADS_CAN_GO,
         all_above(found),
@@ -105,7 +105,7 @@ def order_tells(
     found = contrast_of(lead, runs=runs, examples=examples, random=random)
     p_if_false, p_if_true = all_above(found)
     rank = rank_p(ordered, random)
-    interval = 100 * np.array(found.interval(0))
+    interval = tuple(100 * np.array(found.interval(0)))
     return verdict_of(
         ORDER_TELLS,
         # An unknown p-value (NaN) stays unknown.

@@ -111,7 +111,7 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         unit='points',
         threshold=0.0,
         population=THESE_MODELS if min(counts) < FEWEST_RUNS else ANY_FINETUNING,
-        sample=sum(counts),
+        sample=int(counts.sum()),
         sample_of='runs',
         numbers=numbers,
     )
