@@ -179,7 +179,7 @@ class Clusters(Result):
         # A single layer, or single heads of layers, leave nothing to compare.
         if not np.isfinite(difference):
             return [most_similar]
-        numbers = {'within': layers.within, 'between': layers.between}
+        verdict = 'more alike' if layers.p_value <= LEVEL else 'not clearly more alike'
         of_layers = measured(
             'heads of different layers less heads of one layer',
             difference,
@@ -188,10 +188,9 @@ class Clusters(Result):
             sample_of='heads',
             source=SOURCE,
             p=layers.p_value,
-            template=f'Heads of one layer are {"" if layers.p_value <= LEVEL else "not clearly "}'
-            'more alike than heads of different layers ({within:.3f} nats apart against '
-            '{between:.3f}).',
-            numbers=numbers,
+            template='Heads of one layer are {verdict} than heads of different layers '
+            '({within:.3f} nats apart against {between:.3f}).',
+            numbers={'verdict': verdict, 'within': layers.within, 'between': layers.between},
         )
         return [of_layers, most_similar]
 
