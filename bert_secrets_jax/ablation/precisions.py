@@ -96,7 +96,7 @@ def sweep_in_two_precisions(
         logits[:, which] = swept(pretrained, which)
         exact |= repeated
         errors = logits[:, exact].astype(np.float64) - rough[:, exact]
-        # What shifts all logits alike decides nothing.
+        # A shift of all logits alike decides nothing.
         error = max(error, float(np.ptp(errors, axis=-1 if errors.shape[-1] > 1 else 1).max()))
         repeated |= (_nearest(logits) <= safety * error).any(axis=0)
     logging.info(

@@ -24,8 +24,8 @@ class Attended:
 
     Attributes:
       entered: The input of the layer, which stays on the residual stream.
-      moved: What each head gives to a token that attends to one token alone.
-      given: What each head gives to each token: the sum of `maps` times `moved`.
+      moved: The vector from each head to a token that attends to one token alone.
+      given: The vector from each head to each token: the sum of `maps` times `moved`.
       residual: Input plus output of attention, with its bias, before any LayerNorm.
     """
 

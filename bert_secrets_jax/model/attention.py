@@ -32,7 +32,7 @@ class Scope:
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
-      bias: [1, N, T, S] What is added to each score for the distance of the two (MPNet), or None.
+      bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
     """
 
