@@ -39,8 +39,8 @@ class Answers:
         """Return the named metrics, 'answer_f1', and the p-value of having learnt nothing.
 
         The answer is the part of the text of at most LONGEST wordpieces with the greatest sum of
-        both scores. Nothing is learnt if it is no better than the part of the text at the place
-        where the answer to the question before stands in its text: the place alone.
+        both scores. Its rival is the part at the place of the answer to the question before in its
+        text.
         """
         spans = [self._best(row, each) for row, each in enumerate(logits)]
         scores = np.array([self._scores(row, span) for row, span in enumerate(spans)])
@@ -91,11 +91,7 @@ class Answers:
 
 
 def answers_of(encoded: Encoded, questions: Sequence[Question], split: str) -> Answers:
-    """Return the answers to questions that were tokenised with their texts, in the same order.
-
-    Raises:
-      ValueError: All answers were cut off.
-    """
+    """Return the answers to questions that were tokenised in the same order."""
     places = answer_places(encoded, questions)
     lost = int((places == NONE).any(axis=1).sum())
     if lost == len(questions):

@@ -15,15 +15,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax import processes
-from bert_secrets_jax.files import (
-    checksums,
-    differing,
-    read_record,
-    write_atomically,
-    write_csv,
-    write_record,
-)
+from bert_secrets_jax import files, processes
 
 _KEYS = ('split', 'seed', 'step', 'epoch')
 
@@ -92,8 +84,8 @@ class Checkpoints:
         processes.on_first(lambda: self._note(step, record))
 
     def _note(self, step: str, record: Record) -> None:
-        files = checksums(self._folder / 'checkpoints' / step)
-        write_record(self._noted, {'step': step, 'files': files})
+        sums = files.checksums(self._folder / 'checkpoints' / step)
+        files.write_record(self._noted, {'step': step, 'files': sums})
         self._write_curves(record.history)
 
     def _remove_damaged(self) -> None:
@@ -102,7 +94,7 @@ class Checkpoints:
         if not folder.exists():
             return
         try:
-            noted = read_record(self._noted)
+            noted = files.read_record(self._noted)
             step = folder / noted['step']
             later = [
                 path.name.isdigit() and int(path.name) > int(step.name) for path in folder.iterdir()
@@ -113,7 +105,7 @@ class Checkpoints:
                 shutil.rmtree(step, ignore_errors=True)
                 self._noted.unlink()
                 return
-            damaged = differing(step, noted['files']) if step.exists() else []
+            damaged = files.differing(step, noted['files']) if step.exists() else []
             fault = f'{damaged[0]} is missing or damaged' if damaged else ''
         except FileNotFoundError:
             # The same with the first checkpoint.
@@ -129,10 +121,7 @@ class Checkpoints:
             self._noted.unlink(missing_ok=True)
 
     def restore_latest(self, state: Any) -> tuple[Any, Record]:
-        """Return the state and the record of the last checkpoint; without one, the given state.
-
-        The given state has the right structure, shapes and placement on devices.
-        """
+        """Return the state and the record of the last checkpoint; without one, the given state."""
         step = self.latest_step
         if step is None:
             return state, Record()
@@ -153,8 +142,8 @@ class Checkpoints:
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:
         lines = ''.join(json.dumps(row) + '\n' for row in history)
-        write_atomically(self._folder / 'curve.jsonl', lines.encode())
-        write_csv(
+        files.write_atomically(self._folder / 'curve.jsonl', lines.encode())
+        files.write_csv(
             self._folder / 'curve.csv',
             (*_KEYS, 'metric', 'value'),
             (

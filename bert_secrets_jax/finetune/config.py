@@ -33,16 +33,14 @@ class FinetuneConfig:
         number n stands for the seeds 0, 1, ..., n - 1.
       epochs: The number of passes over the training examples.
       batch_size: The number of examples per step and seed.
-      micro_batch: The number of examples per forward and backward pass; it must divide
-        `batch_size`. The examples of a step are sorted by length, each micro-batch is padded to its
-        own longest one, and gradients are added: the same step up to rounding with less memory and
-        padding. On an accelerator take `batch_size`.
+      micro_batch: The number of examples per forward and backward pass, which divides `batch_size`.
+        Fewer take less memory and, sorted by length, less padding; the step is the same up to
+        rounding. On an accelerator take `batch_size`.
       learning_rate: The learning rate at its peak.
       warmup: The share of the steps in which the learning rate rises.
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
-      optimizer: 'adamw', or 'bert_adam', which the authors used and which has no bias correction
-        (see `optimizers.make_optimizer`).
+      optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -76,12 +74,7 @@ class FinetuneConfig:
 
 
 def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1.
-
-    Raises:
-      ValueError: There are none, one is there twice, or one is out of range.
-      TypeError: They are no whole numbers.
-    """
+    """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1."""
     if isinstance(seeds, float | str):
         raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
     is_count = isinstance(seeds, numbers.Integral)

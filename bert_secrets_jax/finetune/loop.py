@@ -42,38 +42,24 @@ class NonFiniteLossError(FloatingPointError):
     """The loss became infinite or NaN. Checkpoints hold only the state before that."""
 
 
-def _no_rows(*_) -> Rows:
-    return []
-
-
-def _fault(step: int, _: int, loss: float) -> str:
-    return f'The loss of step {step + 1} is {loss}.'
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The rows that a training notes as it goes on.
+    """The rows that a training notes as it goes on, and its checkpoints.
 
-    Attributes:
-      rows: A function of the state, the steps since the last rows and their losses that returns
-        rows for all of them together.
-      fault: A function of a step, the place of a loss among those of the step and the loss, which
-        is not finite, that returns the text of the error.
-      rows_after: The numbers of steps after which there are rows, and not at the ends of stages
-        alone.
-      checkpoint_every: The number of steps between two checkpoints, besides those at the ends of
-        stages.
-      stage: The number of steps of a stage.
-      evaluate: A function of the state, the number of the stage and the rows so far that returns
-        further rows; it is called at the end of each stage, and before the first step with 0.
+    Both are also made at the end of each stage, after so many steps. `rows` makes those of the
+    steps since the last rows, with their losses. `evaluate` makes those of the end of a stage and,
+    as stage 0, of the beginning. `fault` makes the text of an error from a step, the place of a
+    loss in it, and the loss, which is not finite.
     """
 
-    rows: Callable[[TrainState, Sequence[int], Sequence[Any]], Rows] = _no_rows
-    fault: Callable[[int, int, float], str] = _fault
+    rows: Callable[[TrainState, Sequence[int], Sequence[Any]], Rows] = lambda *_: []
+    fault: Callable[[int, int, float], str] = lambda step, _, loss: (
+        f'The loss of step {step + 1} is {loss}.'
+    )
     rows_after: Container[int] = ()
     checkpoint_every: int | float = math.inf
     stage: int | float = math.inf
-    evaluate: Callable[[TrainState, int, Rows], Rows] = _no_rows
+    evaluate: Callable[[TrainState, int, Rows], Rows] = lambda *_: []
 
 
 def train(
@@ -89,22 +75,9 @@ def train(
 ) -> tuple[TrainState, Record]:
     """Take one step after the other. A call after an interruption goes on, with the same result.
 
-    Args:
-      take: A step: a function of the state and a piece of the work that returns the next state and
-        an array of losses.
-      state: The state before the first step.
-      work: The subject of each step, such as a batch.
-      what: The name of the training in the progress.
-      size: A function of a piece of the work that returns how many units it has.
-      unit: The name of these units.
-      curve: The rows that are noted, and when; None keeps the losses of all steps.
-      folder: The folder of checkpoints and curves; None writes nothing.
-
-    Returns:
-      The state after the last step, and the rows together with the losses that have none.
-
-    Raises:
-      NonFiniteLossError: A loss is not finite.
+    `take` is a step: a function of the state and a piece of the work, of `size` units, that returns
+    the next state and an array of losses. Returned are the last state, and the rows together with
+    the losses that have none: all, without a curve. Without a folder nothing is written.
     """
     curve = curve or Curve()
     opened = contextlib.nullcontext(Memory()) if folder is None else Checkpoints(folder)

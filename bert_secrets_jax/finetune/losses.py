@@ -22,15 +22,10 @@ def loss_per_example(
 ) -> Float[Array, ' B']:
     """Return the loss of each example: the cross entropy, or the squared error of a regression.
 
-    Args:
-      logits: The class scores [B, C]; a single column has the predicted values of a regression.
-        Those of single tokens are [B, T, C]; of answers, the last two are the scores of the first
-        and the last token.
-      labels: The class ids [B], or the values of a regression; the class ids of tokens [B, T], over
-        which the loss is summed; or the places of an answer's first and last token [B, 2], over
-        which the loss is the mean. NONE has no loss.
-      head: One of `model.config.HEADS`.
-      real: [B, T] Which tokens are no padding; an answer is looked for among them.
+    A single column of logits [B, 1] has the values of a regression. With logits of tokens [B, T,
+    C], losses are summed over the labels [B, T]; for answers, they are the mean over the first and
+    the last token [B, 2], among the `real` ones. A label NONE has no loss. `head` is one of
+    `model.config.HEADS`.
     """
     if head == QUESTIONS:
         # Otherwise the loss would depend on how far an example is padded.
@@ -59,10 +54,10 @@ def losses_of(
     return np.asarray(losses, np.float64).reshape(models, examples)
 
 
-def terms(
-    labels: Num[np.ndarray, '*examples labels'], *, head: str
-) -> Int[np.ndarray, '*examples']:
+def terms(labels: Num[np.ndarray, '*labels'], *, head: str) -> Int[np.ndarray, '*examples']:
     """Return over how many labels each example's loss is summed."""
+    if head not in (TOKENS, QUESTIONS):
+        return np.ones(labels.shape, int)
     known = labels != NONE
     return known.sum(axis=-1) if head == TOKENS else known.all(axis=-1).astype(int)
 

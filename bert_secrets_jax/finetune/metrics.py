@@ -60,8 +60,7 @@ TITLES = {
     'exact_match': 'exact match',
     'answer_f1': 'F1 of the words of answers',
 }
-
-
+_OF_VALUES = ('pearson', 'spearman')
 # Metrics of what is said of single tokens.
 OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
 OF_ANSWERS = ('exact_match', 'answer_f1')
@@ -69,14 +68,7 @@ OF_ANSWERS = ('exact_match', 'answer_f1')
 
 def metrics_for(classes: int) -> tuple[str, ...]:
     """Return the names of the metrics that GLUE reports for most tasks with this many classes."""
-    return {1: ('pearson', 'spearman'), 2: ('f1', 'accuracy')}.get(classes, ('accuracy',))
-
-
-def usable_metrics(classes: int) -> tuple[str, ...]:
-    """Return the names of all metrics for this many classes; 1 means regression."""
-    if classes == 1:
-        return ('pearson', 'spearman')
-    return tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
+    return {1: _OF_VALUES, 2: ('f1', 'accuracy')}.get(classes, ('accuracy',))
 
 
 def tested(metrics: Sequence[str], classes: int) -> str:
@@ -93,17 +85,12 @@ def tested(metrics: Sequence[str], classes: int) -> str:
 def check_metrics(
     metrics: Sequence[str], classes: int, *, usable: Sequence[str] | None = None
 ) -> None:
-    """Refuse metrics that are unknown, or not defined for the number of classes.
-
-    `usable` are the names of all metrics of tags or answers; None takes those of whole examples.
-
-    Raises:
-      ValueError: There are no metrics, or one does not fit. The error names it and the metrics that
-        do.
-    """
-    kind = 'a regression' if classes == 1 else f'{classes} classes'
-    if usable is None:
-        usable = usable_metrics(classes)
+    """Raise ValueError for metrics that are not among the usable, by default for these classes."""
+    if usable is None and classes == 1:
+        kind, usable = 'a regression', _OF_VALUES
+    elif usable is None:
+        kind = f'{classes} classes'
+        usable = tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
     elif OF_ANSWERS[0] in usable:
         kind = 'answers to questions'
     else:
@@ -120,12 +107,7 @@ def check_metrics(
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
-    """Return the predicted class of each example, or the predicted values of a regression.
-
-    Raises:
-      FloatingPointError: Some are NaN or infinite. The greatest of them would be the first class,
-        whatever the example.
-    """
+    """Return the predicted class of each example, or the predicted values of a regression."""
     check_finite(logits)
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
@@ -139,11 +121,21 @@ def evaluate(
     return values | {'score': float(np.mean(list(values.values())))}
 
 
-def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
-    """Return the one-sided p-value of no positive association of two classes (Fisher 1922).
+def tested_values(
+    metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
+) -> dict[str, float]:
+    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
+    predicted = predictions(logits)
+    if logits.shape[1] == 1:
+        return {'pearson': pearson(predicted, labels)}
+    values = {'accuracy': accuracy(predicted, labels)}
+    if tested(metrics, logits.shape[1]) == 'matthews':
+        values['p_learnt'] = p_matthews(predicted, labels)
+    return values
 
-    Fisher's exact test also holds where one class is rare.
-    """
+
+def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
+    """Return the one-sided p-value of Fisher's exact test (1922); classes may be rare."""
     table = [[np.sum((predicted == a) & (labels == b)) for b in (1, 0)] for a in (1, 0)]
     return float(scipy.stats.fisher_exact(table, alternative='greater').pvalue)
 

@@ -11,10 +11,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
 def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
-    """Return a learning rate that rises linearly from 0 to its peak, and then falls linearly to 0.
-
-    `warmup` is the share of the steps in which it rises.
-    """
+    """Return a learning rate that rises linearly from 0 in the warmup, and then falls to 0."""
     rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
         [
@@ -31,12 +28,8 @@ def make_optimizer(
     """Return an optimiser of one model, 'adamw' or 'bert_adam', which the authors used.
 
     The latter clips each tensor separately, and does not correct Adam's moments for having started
-    at 0. So its early steps are too large, 3.2 times at the first and 6.5 times around the tenth,
-    which is one reason why some runs on small tasks never leave the majority class (Mosbach et al.
-    2021, Zhang et al. 2021).
-
-    Raises:
-      ValueError: There is no such optimiser.
+    at 0. So early steps are too large, up to 6.5 times. This is one reason why some runs on small
+    tasks never leave the majority class (Mosbach et al. 2021, Zhang et al. 2021).
     """
     match name:
         case 'adamw':
@@ -63,10 +56,9 @@ def decays(params: Any) -> Any:
 
 
 def clip_each(greatest: float) -> optax.GradientTransformation:
-    """Return a transformation that clips the norm of each tensor separately.
+    """Return a transformation that clips the norm of each tensor, and of each layer, separately.
 
-    Layers are stacked along the first axis, unless they are kept apart under their numbers; each
-    layer's part of a tensor is clipped separately.
+    Layers are stacked along the first axis, unless they are kept apart under their numbers.
     """
 
     def clip(path, gradient):

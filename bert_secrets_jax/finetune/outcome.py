@@ -4,8 +4,7 @@ import dataclasses
 import functools
 import math
 import pathlib
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import scipy.stats
@@ -26,8 +25,7 @@ class Finetuned:
 
     Attributes:
       start: The weights that training began from, 'pretrained' or 'random'.
-      seeds: The seeds, each of one model.
-      metrics: The names of the metrics.
+      seeds, metrics: The seeds, each of one model, and the names of the metrics.
       label_names: The names of the classes; a single name means regression.
       train_examples, dev_examples: The numbers of examples.
       larger_class: The share of the most frequent class among the dev examples, which is the
@@ -60,9 +58,8 @@ class Finetuned:
         """The models after the last step, one per seed; loaded from the folder when first used."""
         if self.folder is None:
             return self.in_memory
-        return tuple(
-            from_pretrained(self.checkpoint(seed), dtype=self.dtype) for seed in self.seeds
-        )
+        folders = map(self.checkpoint, self.seeds)
+        return tuple(from_pretrained(folder, dtype=self.dtype) for folder in folders)
 
     def first(self, count: int) -> 'Finetuned':
         """Return the outcome of the first seeds alone."""
@@ -77,8 +74,8 @@ class Finetuned:
     def checkpoint(self, seed: int, which: str = 'last') -> pathlib.Path:
         """Return the folder of a seed's model in Hugging Face's layout.
 
-        `which` is 'last' for the model after the last step, as in the paper, or 'best' for that of
-        the best epoch, which was chosen on the dev examples.
+        `which` is 'last' for the model after the last step, as in the paper. It is 'best' for that
+        of the best epoch, which was chosen on the dev examples.
 
         Raises:
           ValueError: The models are in memory, or there is no such model.
@@ -112,13 +109,13 @@ class Finetuned:
     def p_learnt(self) -> tuple[float, ...]:
         """The p-value of each seed's last model under the hypothesis that it has learnt nothing.
 
-        A model has learnt nothing if it is right no more often than by always answering the most
-        frequent class (one-sided exact binomial test), or if its values of a regression are not
-        positively correlated with the true ones (one-sided test of Pearson's r; 1 where all
-        predictions are the same). Where Matthews' correlation of two classes is the first metric,
-        it is tested by Fisher's exact test. Tags of words are tested against always answering the
-        most frequent one, and answers against the part of each text at which the model sees the
-        answer to another question (Student's t-test over texts).
+        Then it is right no more often than by always answering the most frequent class (one-sided
+        exact binomial test). Values of a regression are not positively correlated with the true
+        ones (one-sided test of Pearson's r; 1 where all predictions are the same). Where Matthews'
+        correlation of two classes is the first metric, Fisher's exact test takes its place. Tags of
+        words are tested against always answering the most frequent one. Answers are tested against
+        the part of each text at which the model sees the answer to another question (Student's
+        t-test over texts).
         """
         return tuple(self._p_value(row) for row in self.scores)
 
@@ -148,8 +145,9 @@ class Finetuned:
             )
         try:
             values = {'head': SEQUENCES} | read_record(folder / OUTCOME)
-            if not all(is_right(values[name]) for name, is_right in _KINDS.items()):
-                raise ValueError('A value is of another kind')
+            wrong = [name for name, is_right in _KINDS.items() if not is_right(values[name])]
+            if wrong:
+                raise ValueError(f'{wrong[0]} is of another kind')
             if {row['seed'] for row in values['history']} != set(values['seeds']):
                 raise ValueError('history has other seeds')
             sequences = ('seeds', 'metrics', 'label_names')
@@ -199,20 +197,18 @@ def _list_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 # A check of each value of the file.
-_KINDS: Mapping[str, Callable[[Any], bool]] = types.MappingProxyType(
-    {
-        'start': lambda value: value in ('pretrained', 'random'),
-        'seeds': _list_of(_is_count),
-        'metrics': _list_of(lambda value: isinstance(value, str)),
-        'label_names': _list_of(lambda value: isinstance(value, str)),
-        'train_examples': _is_count,
-        'dev_examples': _is_count,
-        'larger_class': _is_number,
-        'history': _list_of(_is_row),
-        'dtype': lambda value: value in COMPUTE_DTYPES,
-        'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),
-    }
-)
+_KINDS = {
+    'start': lambda value: value in ('pretrained', 'random'),
+    'seeds': _list_of(_is_count),
+    'metrics': _list_of(lambda value: isinstance(value, str)),
+    'label_names': _list_of(lambda value: isinstance(value, str)),
+    'train_examples': _is_count,
+    'dev_examples': _is_count,
+    'larger_class': _is_number,
+    'history': _list_of(_is_row),
+    'dtype': lambda value: value in COMPUTE_DTYPES,
+    'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),
+}
 
 
 def p_learnt(value: float, larger_class: float, examples: int) -> float:
@@ -222,10 +218,8 @@ def p_learnt(value: float, larger_class: float, examples: int) -> float:
     """
     if math.isnan(larger_class):
         return _p_correlation(value, examples)
-    test = scipy.stats.binomtest(
-        round(value * examples), examples, larger_class, alternative='greater'
-    )
-    return float(test.pvalue)
+    right = round(value * examples)
+    return float(scipy.stats.binomtest(right, examples, larger_class, 'greater').pvalue)
 
 
 def _p_correlation(found: float, count: int) -> float:
@@ -258,11 +252,7 @@ def checksums_of(folder: pathlib.Path) -> pathlib.Path:
 
 
 def check_model(folder: pathlib.Path) -> None:
-    """Check the files of a model that `save_model` wrote.
-
-    Raises:
-      ValueError: A file is missing or damaged; the error names it.
-    """
+    """Raise ValueError if a file that `save_model` wrote is missing or damaged, and name it."""
     noted = checksums_of(folder)
     if not noted.exists():
         raise ValueError(f'{noted} is missing, which has the checksums of the model.')

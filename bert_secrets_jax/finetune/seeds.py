@@ -1,7 +1,7 @@
 """Fine-tuning of several seeds at once: the loss, the curves, and the best model of each."""
 
+import collections
 import functools
-import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,24 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import in_order
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.config import FinetuneConfig
-from bert_secrets_jax.finetune.loop import Curve, Rows, TrainState, train
+from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
-from bert_secrets_jax.finetune.metrics import (
-    accuracy,
-    evaluate,
-    p_matthews,
-    pearson,
-    predictions,
-    tested,
-)
+from bert_secrets_jax.finetune.metrics import evaluate, tested_values
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
-from bert_secrets_jax.model.config import QUESTIONS, SEQUENCES
+from bert_secrets_jax.model.config import QUESTIONS
 
 # Smaller evaluations take a moment and show no progress of their own.
 _LARGE_EVALUATION = 2000
@@ -48,26 +41,12 @@ def train_runs(
 ) -> Rows:
     """Train one model per seed. A call after an interruption goes on and has the same result.
 
-    Args:
-      bert: A model with a classification or regression head.
-      params: The initial parameters of each seed.
-      data: The training and dev examples.
-      config: The settings of the training.
-      folder: The folder of checkpoints and curves. None writes nothing.
-      save: A function of a seed, 'best' or 'last', and the parameters of that seed. It is called
-        whenever the dev score of the seed is the best so far, and after the last step.
-      mesh: The devices, as in `finetune`.
-
-    Returns:
-      The history (`Finetuned.history`).
-
-    Raises:
-      NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
-        the examples.
-      ValueError: Neither the seeds nor the micro-batches can be spread over the devices.
+    `save` is called with a seed, 'best' or 'last', and the parameters of that seed: whenever its
+    dev score is the best so far, and after the last step. Returned is `Finetuned.history`. Errors
+    are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
-    steps = Steps(bert, _loss, _optimizer(config, total), data, config, config.seeds, mesh=mesh)
+    steps = Steps(bert, _loss, optimizer_for(config, total), data, config, config.seeds, mesh=mesh)
 
     def rate(step: int) -> float:
         return float(_schedule(config, total)(step))
@@ -86,21 +65,14 @@ def train_runs(
 
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
-    state, record = train(
-        steps.take,
-        steps.begin(jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)),
-        range(total),
+    state, record = steps.train(
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *own),
+        folder,
         what='Fine-tuning',
-        size=lambda _: config.batch_size * len(config.seeds),
-        curve=Curve(
-            rows=rows,
-            fault=fault,
-            rows_after=range(0, total, config.log_every),
-            checkpoint_every=config.checkpoint_every,
-            stage=steps.per_epoch,
-            evaluate=functools.partial(_evaluate, steps, save),
-        ),
-        folder=folder,
+        stage=steps.per_epoch,
+        rows=rows,
+        fault=fault,
+        evaluate=functools.partial(_evaluate, steps, save),
     )
     for index, seed in enumerate(config.seeds):
         save(seed, 'last', _select(bert, state.params, index))
@@ -122,7 +94,7 @@ def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' 
 
 
 @functools.lru_cache(maxsize=8)
-def _optimizer(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
+def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
     """Return the same object for the same settings: jit knows it by its identity."""
     return optimizers.make_optimizer(
         config.optimizer,
@@ -149,49 +121,28 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
         steps.bert, {'params': state.params}, data.dev,
         at_once=steps.at_once, what='Evaluating' if large else '', compiles=epoch == 0,
     )  # fmt: skip
-    rows = []
-    real = None
+    rows, real, labels = [], None, data.dev_labels
     if data.head == QUESTIONS:
         lengths = in_order([each.example for each in data.dev], [each.lengths for each in data.dev])
         real = np.arange(logits.shape[2]) < lengths[:, None]
     for index, seed in enumerate(seeds):
         former = [row['score'] for row in history if row['split'] == 'dev' and row['seed'] == seed]
-        labels = data.dev_labels
         loss = loss_per_example(
             jnp.asarray(logits[index]), jnp.asarray(labels), head=data.head, real=real
         )
-        count = len(labels) if data.head == SEQUENCES else terms(labels, head=data.head).sum()
-        row = {
-            'split': 'dev',
-            'seed': seed,
-            'step': int(state.step),
-            'epoch': epoch,
-            'loss': float(loss.sum() / count),
-        }
+        mean = float(loss.sum() / terms(labels, head=data.head).sum())
+        row = {'split': 'dev', 'seed': seed, 'step': int(state.step), 'epoch': epoch, 'loss': mean}
         if data.evaluate is not None:
             check_finite(logits[index])
             row |= data.evaluate(data.metrics, logits[index])
         else:
             row |= evaluate(data.metrics, logits[index], labels)
-            row |= _tested(data.metrics, logits[index], labels)
+            row |= tested_values(data.metrics, logits[index], labels)
         rows.append(row)
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
             save(seed, 'best', _select(steps.bert, state.params, index))
     return rows
-
-
-def _tested(
-    metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
-) -> dict[str, Any]:
-    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
-    predicted = predictions(logits)
-    if logits.shape[1] == 1:
-        return {'pearson': pearson(predicted, labels)}
-    found = {'accuracy': accuracy(predicted, labels)}
-    if tested(metrics, logits.shape[1]) == 'matthews':
-        found['p_learnt'] = p_matthews(predicted, labels)
-    return found
 
 
 def _rank(score: float) -> float:
@@ -201,9 +152,8 @@ def _rank(score: float) -> float:
 
 def best_rows(history: Sequence[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Return the dev row with the best score of each seed, without epoch 0."""
-    trained = [row for row in history if row['split'] == 'dev' and row['epoch'] > 0]
-    by_seed = operator.itemgetter('seed')
-    return {
-        seed: max(rows, key=lambda row: _rank(row['score']))
-        for seed, rows in itertools.groupby(sorted(trained, key=by_seed), by_seed)
-    }
+    by_seed = collections.defaultdict(list)
+    for row in history:
+        if row['split'] == 'dev' and row['epoch'] > 0:
+            by_seed[row['seed']].append(row)
+    return {seed: max(rows, key=lambda row: _rank(row['score'])) for seed, rows in by_seed.items()}

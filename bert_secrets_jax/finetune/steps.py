@@ -7,6 +7,7 @@ order and dropout follow from the step and the seed alone.
 import dataclasses
 import functools
 import operator
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,10 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
+from bert_secrets_jax.ablation.sweep import to_one_length
 from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths
 from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import NONE, terms
@@ -31,15 +34,10 @@ from bert_secrets_jax.progress import progress
 class Data:
     """The examples that a model is trained and evaluated on.
 
-    Attributes:
-      train_labels: The class ids of the training examples, or the values of a regression [E]; of
-        single tokens or of answers what `losses.loss_per_example` takes [E, T] or [E, 2].
-      dev_labels: The same of the dev examples, in the order of `Batch.example`.
-      train_ids: The ids of the training examples, for error messages.
-      metrics: The names of the metrics that the dev examples are scored with.
-      head: One of `model.config.HEADS`.
-      evaluate: A function of the metrics and the logits [E, T, C] that returns their values, their
-        mean 'score' and what the test of a model needs; None for labels of whole examples.
+    Labels are the class ids, or the values of a regression [E]; of tokens or answers what
+    `losses.loss_per_example` takes [E, T] or [E, 2]. For these, `evaluate` takes the metrics and
+    the logits [E, T, C]. It returns their values, their mean 'score' and what the test of a model
+    needs.
     """
 
     train: Encoded
@@ -62,9 +60,7 @@ class Data:
 
     def terms(self, rows: Int[np.ndarray, 'G B']) -> Float32[np.ndarray, ' G']:
         """Return over how many labels the loss of a step is the mean; -1 is no example."""
-        each = np.ones(rows.shape)
-        if self.head != SEQUENCES:
-            each = terms(self.train_labels[rows], head=self.head)
+        each = terms(self.train_labels[rows], head=self.head)
         return np.maximum(np.where(rows >= 0, each, 0).sum(axis=1), 1).astype(np.float32)
 
 
@@ -74,14 +70,13 @@ class Steps:
 
     Attributes:
       loss: A function of the model, the parameters of a run, a micro-batch, its labels and a key
-        that returns the loss of each example. Its keyword arguments are `embeds`, the embeddings of
-        the wordpieces where parameters have a table of them and None elsewhere, and `fixed`.
-      optimizer: The optimiser of one run.
+        that returns the loss of each example. It is also given `fixed`, and as `embeds` the
+        embeddings of the wordpieces where parameters have a table of them.
+      optimizer: The optimiser of one run, which gets its part of each of the arrays `of_runs`.
       fixed: The values that all runs share and none changes.
-      of_runs: Arrays by name, of which the optimiser gets the part of each run.
-      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`; None uses one
-        device. Along `data` alone lie the runs or, where their number does not allow that, the
-        micro-batches. Beside `seeds` it is always these.
+      mesh: The devices, along an axis `data` and perhaps a second one, `seeds`. Along `data` alone
+        lie the runs or, where their number does not allow that, the micro-batches. Beside `seeds`
+        it is always these.
       what: The name of the runs in errors.
     """
 
@@ -149,11 +144,7 @@ class Steps:
         )
 
     def begin(self, params: Any) -> TrainState:
-        """Return the state before training from parameters with a leading axis G of runs.
-
-        Raises:
-          ValueError: Neither the runs nor the micro-batches can be spread over the devices.
-        """
+        """Return the state before training from parameters with a leading axis G of runs."""
         of_runs, _ = self._shardings
         params = place(params, of_runs)
         # Told where they lie: constants would lie on one device, which several processes cannot
@@ -205,17 +196,33 @@ class Steps:
             batch = jax.tree.map(lambda *arrays: np.stack(arrays), *batches)
             yield batch, data.labels(rows[:, part], length)
 
+    def train(
+        self, params: Any, folder: pathlib.Path | None, *, what: str, stage: int, **noted: Callable
+    ) -> tuple[TrainState, loop.Record]:
+        """Take all steps from parameters with a leading axis G of runs, with a `loop.Curve`."""
+        config, total = self.config, self.per_epoch * self.config.epochs
+        curve = loop.Curve(
+            rows_after=range(0, total, config.log_every),
+            checkpoint_every=config.checkpoint_every,
+            stage=stage,
+            **noted,
+        )
+        return loop.train(
+            self.take,
+            self.begin(params),
+            range(total),
+            what=what,
+            size=lambda _: config.batch_size * len(self.seeds),
+            curve=curve,
+            folder=folder,
+        )
+
     def mean_rows(self, steps: Sequence[int], losses: Sequence[Any]) -> Rows:
         """Return a row of the curve for each run, with its mean loss over some steps."""
-        done, means = steps[-1] + 1, np.array(losses, np.float32).mean(axis=0)
+        done = {'step': steps[-1] + 1, 'epoch': (steps[-1] + 1) / self.per_epoch}
+        means = np.array(losses, np.float32).mean(axis=0)
         return [
-            {
-                'split': 'train',
-                'seed': seed,
-                'step': done,
-                'epoch': done / self.per_epoch,
-                'loss': float(mean),
-            }
+            {'split': 'train', 'seed': seed, **done, 'loss': float(mean)}
             for seed, mean in zip(self.seeds, means, strict=True)
         ]
 
@@ -319,28 +326,17 @@ def predict(
 ) -> Float32[np.ndarray, 'G E *tokens C']:
     """Return the logits of every run on all examples, in the order of the examples.
 
-    Those of single tokens are 0 beyond the padded length of an example.
-
-    Args:
-      models: The parameters 'params', or the masks of heads 'head_mask' for the baseline 'zero', or
-        both, with a leading axis G of runs.
-      batches: The batches from one call of `encode`.
-      fixed: Those of them that all runs share.
-      at_once: Whether all runs are computed at once (vmap) rather than one after the other.
-      what: The name of the progress; without one it is not shown.
-      compiles: Whether the progress says that the first batch is likely to wait for a compilation.
+    Those of tokens are 0 beyond the padded length of an example. `models` has the parameters
+    'params' or the masks 'head_mask' for the baseline 'zero', or both, along an axis G of runs.
+    `fixed` has those that all runs share. Progress is shown under the name `what`, if any;
+    `compiles` says whether the first batch is likely to wait for a compilation.
     """
     runs = len(jax.tree.leaves(models)[0])
     shown = batches
     if what:
         shown = progress(batches, what, size=lambda each: each.size * runs, compiles=compiles)
-    logits = [fetch(_predict(bert, at_once, models, fixed or {}, batch)) for batch in shown]
-    if bert.config.head != SEQUENCES:
-        longest = max(each.shape[2] for each in logits)
-        logits = [
-            np.pad(each, [(0, 0), (0, 0), (0, longest - each.shape[2]), (0, 0)]) for each in logits
-        ]
-    return in_order([batch.example for batch in batches], logits, axis=1)
+    logits = (fetch(_predict(bert, at_once, models, fixed or {}, batch)) for batch in shown)
+    return in_order([batch.example for batch in batches], to_one_length(logits), axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

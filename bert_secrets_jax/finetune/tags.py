@@ -115,7 +115,7 @@ class Tags:
         return float(found['overall']['strict'].f1)
 
 
-def tags_of(encoded: Encoded, texts: Sequence[Tagged], names: tuple[str, ...], split: str) -> Tags:
+def tags_of(encoded: Encoded, texts: Sequence[Tagged], split: str, names: tuple[str, ...]) -> Tags:
     """Return the tags of texts that were tokenised in the same order."""
     words = first_pieces(encoded, texts)
     number = {name: index for index, name in enumerate(names)}

@@ -18,32 +18,18 @@ from absl import logging
 from jax.sharding import Mesh
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.data.encoding import (
-    Batch,
-    Encoded,
-    bucket,
-    encode,
-    padded_lengths,
-    tokenize,
-)
+from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, padded_lengths, tokenize
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.finetune import outcome
 from bert_secrets_jax.finetune.answers import answers_of
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
-from bert_secrets_jax.finetune.outcome import (
-    OUTCOME,
-    Finetuned,
-    check_model,
-    checkpoint_folder,
-    checksums_of,
-    save_model,
-    write_outcome,
-)
+from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
@@ -74,17 +60,16 @@ def finetune(
     The examples say what is learnt: classes or values of whole texts (`bs.Example`), the tags of
     words (`bs.Tagged`), or where in a text the answer to a question stands (`bs.Question`).
 
-    The defaults are the settings of the paper. With a folder, the fine-tuning can be interrupted at
-    any time: the same call goes on from the last checkpoint and gives the same bits. Once the
-    fine-tuning is finished, the same call reads its outcome.
+    With a folder, the fine-tuning can be interrupted at any time: the same call goes on from the
+    last checkpoint and gives the same bits. Once it is finished, the same call reads its outcome.
 
     Args:
       pretrained: The model to start from. If it has a classifier, a fresh one replaces it.
       train: The examples to learn from. Labels are class ids, counted from 0, or values of a
         regression.
       dev: The examples that the model is evaluated on before training and after every epoch.
-      start: The weights to start from: 'pretrained' for those of the given model, 'random' for
-        weights drawn anew (normal distribution; Table 1 of the paper has both).
+      start: 'pretrained' for the weights of the given model, 'random' for weights drawn anew
+        (normal distribution; Table 1 of the paper has both).
       metrics: The names of the metrics of the dev examples, whose mean chooses the best epoch:
         'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews'; 'pearson' or
         'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
@@ -96,15 +81,10 @@ def finetune(
         those of the training texts. Answers take none.
       max_dev_examples: The greatest number of dev examples, drawn with the first seed; 0 takes all.
       folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and models in Hugging
-        Face's layout (`seed0/last`, `seed0/best` and so on). None keeps the models after the last
-        step in memory.
+        Face's layout (`seed0/last`, `seed0/best` and so on). None keeps the last models in memory.
       mesh: The devices, along an axis `data`, over which the seeds are spread or, where their
         number does not allow that, the micro-batches. None uses one device.
-      **settings: The settings of the training, those of `bs.FinetuneConfig`, such as `seeds`,
-        `epochs`, `batch_size`, `learning_rate` or `max_length`.
-
-    Returns:
-      The models after the last step, with their curves and scores.
+      **settings: Those of `bs.FinetuneConfig`, such as `seeds`, `epochs` or `learning_rate`.
 
     Raises:
       ValueError: A setting is out of range, a label is missing or does not fit the classes, or the
@@ -132,23 +112,23 @@ def finetune(
         if processes.exists(folder / OUTCOME):
             return finished or Finetuned.load(folder)
     data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
-    initial = [_initial(pretrained, names, head, start, seed) for seed in config.seeds]
-    bert, tokenizer = initial[0].bert, pretrained.tokenizer
+    initial = [with_classifier(pretrained, names, head=head, seed=seed) for seed in config.seeds]
+    bert, weights = initial[0].bert, [model.params for model in initial]
+    if start == 'random':
+        weights = [init_params(bert, seed) for seed in config.seeds]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
-        model = Pretrained(bert, fetch(params), tokenizer)
+        model = Pretrained(bert, fetch(params), pretrained.tokenizer)
         if folder is not None:
-            to = checkpoint_folder(folder, seed, which)
-            processes.on_first(lambda: save_model(model, to))
+            to = outcome.checkpoint_folder(folder, seed, which)
+            processes.on_first(lambda: outcome.save_model(model, to))
         elif which == 'last':
             params = jax.tree.map(jnp.asarray, model.params)
             in_memory[seed] = dataclasses.replace(model, params=params)
 
-    history = train_runs(
-        bert, [model.params for model in initial], data, config, folder, save=save, mesh=mesh
-    )
+    history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh)
     finetuned = Finetuned(
         start=start,
         seeds=config.seeds,
@@ -164,7 +144,7 @@ def finetune(
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
-        processes.on_first(lambda: write_outcome(finetuned))
+        processes.on_first(lambda: outcome.write_outcome(finetuned))
     return finetuned
 
 
@@ -178,10 +158,10 @@ def _finished(folder: pathlib.Path) -> Finetuned | None:
             fault = error
     for best in folder.glob('seed*/best'):
         # A model that was being written when the run was killed is going to be written again.
-        if fault is None and not checksums_of(best).exists():
+        if fault is None and not outcome.checksums_of(best).exists():
             continue
         try:
-            check_model(best)
+            outcome.check_model(best)
         except ValueError as error:
             logging.warning('Fine-tuning begins again: %s', error)
             # The best model was there in the middle: only the whole training gives it again.
@@ -196,10 +176,7 @@ def _finished(folder: pathlib.Path) -> Finetuned | None:
 
 
 def remove_unknown(folder: pathlib.Path) -> None:
-    """Remove a fine-tuning of which nobody can tell what it is, because its inputs are damaged.
-
-    Its folder has nothing else in it.
-    """
+    """Remove a fine-tuning of which nobody can tell what it is, because its inputs are damaged."""
     try:
         read_record(folder / _INPUTS)
     except FileNotFoundError:
@@ -207,16 +184,6 @@ def remove_unknown(folder: pathlib.Path) -> None:
     except ValueError as error:
         logging.warning('Fine-tuning begins again: %s', error)
         shutil.rmtree(folder)
-
-
-def _initial(
-    pretrained: Pretrained, label_names: Sequence[str], head: str, start: str, seed: int
-) -> Pretrained:
-    """Return the model that a seed starts from."""
-    model = with_classifier(pretrained, label_names, head=head, seed=seed)
-    if start == 'pretrained':
-        return model
-    return dataclasses.replace(model, params=init_params(model.bert, seed))
 
 
 def encode_data(
@@ -228,51 +195,36 @@ def encode_data(
     head: str,
     names: tuple[str, ...],
 ) -> tuple[Data, float]:
-    """Tokenise the examples and collect their labels; the share of the most frequent is second.
-
-    Raises:
-      ValueError: The model has too few positions, or texts and pairs are mixed.
-    """
+    """Tokenise the examples and collect their labels; the share of the most frequent is second."""
     if head != SEQUENCES:
-        return _token_data(pretrained, train, dev, config, metrics, head, names)
-    if (train[0].text_b is None) != (dev[0].text_b is None):
+        texts = [[each.example for each in examples] for examples in (train, dev)]
+    elif (train[0].text_b is None) == (dev[0].text_b is None):
+        texts = [train, dev]
+    else:
         raise ValueError(
             'Training examples and dev examples must both be single texts or both be pairs: '
             f'{train[0].id} and {dev[0].id} differ.'
         )
-    tokenizer, max_length = pretrained.tokenizer, config.max_length
-    encoded = tokenize(tokenizer, train, max_length=max_length)
-    batches = encode(tokenizer, dev, max_length=max_length)
-    _check_lengths(pretrained.config, config, encoded, batches)
-    dev_labels = np.array([example.label for example in dev])
-    data = Data(
-        train=encoded,
-        train_labels=np.array([example.label for example in train]),
-        train_ids=[example.id for example in train],
-        dev=batches,
-        dev_labels=dev_labels,
-        metrics=tuple(metrics),
-    )
-    commonest = max(collections.Counter(dev_labels.tolist()).values())
-    return data, commonest / len(dev) if len(names) > 1 else math.nan
-
-
-def _token_data(pretrained, train, dev, config, metrics, head, names) -> tuple[Data, float]:
-    max_length, encoded, found = config.max_length, [], []
-    for split, examples in (('Training', train), ('Dev', dev)):
-        texts = [each.example for each in examples]
-        encoded.append(tokenize(pretrained.tokenizer, texts, max_length=max_length))
-        if head == TOKENS:
-            found.append(tags_of(encoded[-1], examples, names, split))
-        else:
-            found.append(answers_of(encoded[-1], examples, split))
+    max_length = config.max_length
+    encoded = [tokenize(pretrained.tokenizer, each, max_length=max_length) for each in texts]
+    given = list(zip(encoded, (train, dev), ('Training', 'Dev'), strict=True))
     batches = bucket(encoded[1], max_length=max_length)
+    share, evaluate = math.nan, None
+    if head == SEQUENCES:
+        labels = [np.array([each.label for each in examples]) for examples in texts]
+        if len(names) > 1:
+            share = max(collections.Counter(labels[1].tolist()).values()) / len(dev)
+    elif head == TOKENS:
+        tags = [tags_of(*each, names) for each in given]
+        longest = max(batch.input_ids.shape[1] for batch in batches)
+        missing = longest - tags[1].labels.shape[1]
+        padded = np.pad(tags[1].labels, [(0, 0), (0, missing)], constant_values=NONE)
+        labels = [tags[0].labels, padded]
+        share, evaluate = tags[1].share_of_commonest, tags[1].evaluate
+    else:
+        answers = [answers_of(*each) for each in given]
+        labels, evaluate = [each.places for each in answers], answers[1].evaluate
     _check_lengths(pretrained.config, config, encoded[0], batches)
-    longest = max(batch.input_ids.shape[1] for batch in batches)
-    labels = [each.labels if head == TOKENS else each.places for each in found]
-    if head == TOKENS:
-        missing = longest - labels[1].shape[1]
-        labels[1] = np.pad(labels[1], [(0, 0), (0, missing)], constant_values=NONE)
     data = Data(
         train=encoded[0],
         train_labels=labels[0],
@@ -281,9 +233,9 @@ def _token_data(pretrained, train, dev, config, metrics, head, names) -> tuple[D
         dev_labels=labels[1],
         metrics=tuple(metrics),
         head=head,
-        evaluate=found[1].evaluate,
+        evaluate=evaluate,
     )
-    return data, found[1].share_of_commonest if head == TOKENS else math.nan
+    return data, share
 
 
 def _check_lengths(
@@ -333,12 +285,7 @@ def check_examples(
     label_names: Sequence[str] | None,
     metrics: Sequence[str] | None,
 ) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
-    """Return the examples, the names of the classes and the metrics; refuse what does not fit.
-
-    Raises:
-      ValueError: There are no examples, or a label or a metric does not fit.
-      TypeError: The examples are something else.
-    """
+    """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
     usable = None
     read = _labelled if head == SEQUENCES else _numbered
     train, dev = read(train, 'Training'), read(dev, 'Dev')
@@ -439,15 +386,7 @@ def _check_labels(examples: Sequence[Example], classes: int, split: str) -> None
 def claim(
     folder: pathlib.Path, config: FinetuneConfig, digests: dict[str, str], **others: Any
 ) -> None:
-    """Note in the folder what it is for; refuse a folder that is for something else.
-
-    Args:
-      digests: Digests of everything else that the results depend on, by what it is.
-      **others: Further settings.
-
-    Raises:
-      ValueError: The folder is for something else; the error says in what it differs.
-    """
+    """Note in the folder what it is for; raise ValueError if it is for something else."""
     file = folder / _INPUTS
     settings = dataclasses.asdict(config) | others
     # How often checkpoints are written changes no result.
@@ -480,11 +419,7 @@ def claim(
 def digests(
     pretrained: Pretrained, train: Sequence[Any], dev: Sequence[Any], start: str
 ) -> dict[str, str]:
-    """Return digests of model and texts.
-
-    `start` is 'pretrained' for the weights of the model with a fresh classifier, 'random' for none
-    of its weights, 'tuned' for all of them.
-    """
+    """Return digests of texts and model, which is 'tuned' if its classifier counts."""
     model = hashlib.sha256()
     config, params = pretrained.config, pretrained.params
     if start != 'tuned':

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Float32, Int32
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.probes import sentences
 from bert_secrets_jax.probes.forms import Form
-from bert_secrets_jax.probes.inputs import among_candidates, maps_of, sentence_of, table_of
-from bert_secrets_jax.probes.sentences import Asked, Words, asked, prepare, right_branching
+from bert_secrets_jax.probes.sentences import Asked, Words, maps_of
 from bert_secrets_jax.probes.train import Probes, checked_forms, sizes_of
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.progress import progress
@@ -29,13 +29,9 @@ RIGHT_BRANCHING = 'right-branching'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attachment:
-    """How many heads are right in each sentence.
+    """How many words of each sentence count, and how many heads are right.
 
-    Attributes:
-      words: The number of words of each sentence that count.
-      right: The number of those whose head is right, by the name of the probe; of
-        'right-branching', R is 1.
-      asked: How many words there were, and why some do not count.
+    The latter are by the name of the probe; for 'right-branching', R is 1.
     """
 
     words: Float32[np.ndarray, ' E']
@@ -60,11 +56,6 @@ def attach(
     The head is the candidate with the greatest score, whatever the other words have, so that the
     heads of a sentence need not make a tree (as published). Words without a wordpiece of their own,
     or whose head has none, do not count. Arguments are as in `train_probes`.
-
-    Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: A probe needs vectors and there are none, they or the model are of another size,
-        or no word counts.
     """
     checked_forms(probes.forms, vectors)
     sizes = sizes_of(pretrained, vectors)
@@ -74,30 +65,27 @@ def attach(
             f'numbers, and are given {sizes.maps} and {sizes.width}: give the model and the '
             'vectors that they were trained with.'
         )
-    parts = prepare(
-        pretrained,
-        parses,
-        vectors=vectors,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-    )
-    counts = asked(parts, parses)
+    parts = sentences.prepare(pretrained, parses, max_length, tokens_per_batch, vectors)
+    counts = sentences.asked(parts, parses)
     if not counts.counted:
         raise ValueError('No word of these sentences counts: all are punctuation or were cut off.')
-    source, table = maps_of(pretrained, parts), table_of(vectors)
+    source, table = maps_of(pretrained, parts), sentences.table_of(vectors)
     words = np.zeros(len(parses), np.float32)
     seeds = {form.name: len(probes.seeds) for form in probes.forms} | {RIGHT_BRANCHING: 1}
     right = {name: np.zeros((count, len(parses)), np.float32) for name, count in seeds.items()}
-    indices = range(len(parts))
-    for index in progress(indices, what, size=lambda index: parts[index].size, unit='sentences'):
+    shown = progress(
+        range(len(parts)), what, size=lambda index: parts[index].batch.size, unit='sentences'
+    )
+    for index in shown:
         part = parts[index]
         heads = _heads(
             probes.forms, probes.reading, dict(probes.params), source(index), part.words, table
         )
+        heads[RIGHT_BRANCHING] = sentences.right_branching(part)[None]
         real = part.batch.example >= 0
         examples = part.batch.example[real]
         words[examples] = part.counted[real].sum(axis=-1)
-        for name, each in (heads | {RIGHT_BRANCHING: right_branching(part)[None]}).items():
+        for name, each in heads.items():
             hits = (np.asarray(each) == part.words.heads) & part.counted
             right[name][:, examples] = hits[:, real].sum(axis=-1)
     return Attachment(words, right, counts)
@@ -108,9 +96,8 @@ def scores(
 ) -> tuple[Float[np.ndarray, ' R'], Float[np.ndarray, ' R']]:
     """Return the UAS of each seed, and its standard error over sentences (a linearised ratio).
 
-    The words of a sentence are not independent, and sentences are the sample: the score is a ratio
-    of two sums over sentences, of right heads and of words that count. For the difference of two
-    probes, give the difference of the numbers of right heads: both are of the same sentences.
+    The words of a sentence are not independent: sentences are the sample. For the difference of two
+    probes, give the difference of the numbers of right heads, as both are of the same sentences.
     """
     right, words = np.asarray(right, np.float64), np.asarray(words, np.float64)
     score = right.sum(axis=1) / words.sum()
@@ -131,11 +118,11 @@ def _heads(
     """Return the candidate with the greatest score for each word."""
 
     def sentence_score(one):
-        sentence = sentence_of(*one, table, reading=reading)
+        sentence = sentences.sentence_of(*one, table, reading=reading)
         heads = {}
         for form in forms:
             scores = jax.vmap(form.scores, in_axes=(0, None))(params[form.name], sentence)
-            best = among_candidates(scores, sentence.count).argmax(axis=-1)
+            best = sentences.among_candidates(scores, sentence.count).argmax(axis=-1)
             heads[form.name] = best.astype(jnp.int32)
         return heads
 

@@ -7,10 +7,9 @@ The paper says neither how ROOT is scored nor what the features of distance are:
 published code. There, ROOT has no word vectors, and its attention is that to [CLS] and to [SEP],
 added up with two learnt scalars that all maps share.
 
-Differs from the published code: there, the vectors of the dummy for ROOT stand behind those of the
-words, while its map stands before the maps of the words. So the candidate at place j is scored with
-the vector of the word after it, and the last one without any. `candidate_vectors` gives by default
-each candidate its own vector; `reading='notebook'` moves them.
+There, too, the vectors of the dummy for ROOT stand behind those of the words, while its map stands
+before the maps of the words. So the candidate at place j is scored with the vector of the word
+after it, and the last one without any. Here each has its own, unless `reading='notebook'`.
 
 Shapes: L layers, N heads, M = L x N maps, W words (padded), T = W + 2 tokens (the words, then [CLS]
 and [SEP]), J = W + 1 candidates (ROOT, then the words), V numbers of a word vector, F features of
@@ -65,10 +64,8 @@ class Sizes:
 class Form:
     """A probe without its parameters.
 
-    Attributes:
-      init: A function of a key and the sizes that returns fresh parameters.
-      scores: A function of the parameters and a sentence that returns the scores [W, J]. Those of
-        padding may be anything.
+    `init` makes them of a key and the sizes. `scores` makes the scores [W, J] of them and a
+    sentence; those of padding may be anything.
     """
 
     name: str
@@ -85,9 +82,6 @@ def candidate_vectors(
 
     The reading 'paper' gives each candidate its own vector and ROOT none; 'notebook' gives each the
     vector of the word behind it, and the last word none, as the published code does.
-
-    Raises:
-      ValueError: There is no such reading.
     """
     if reading not in READINGS:
         raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
@@ -102,9 +96,9 @@ def candidate_vectors(
 def distance_features(words: int, count: Int[Array, '']) -> Float[Array, 'W J F']:
     """Return the published features of the place of a candidate relative to a word.
 
-    They are the distance to a later candidate, and to an earlier one, each as a share of the length
-    of the sentence; whether it is the word itself, or one or two words before or after; and whether
-    it is ROOT, for which all others are 0.
+    They are the distance to a later candidate, and to an earlier one, as shares of the length of
+    the sentence; whether it is the word itself, or one or two words away; and whether it is ROOT,
+    for which all others are 0.
     """
     place = jnp.arange(words)
     offset = place[None, :] - place[:, None]

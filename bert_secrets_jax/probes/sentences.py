@@ -1,22 +1,29 @@
-"""Parsed sentences in batches, with the words and the gold heads that probes read.
+"""Parsed sentences in batches, with all that probes read of them: words, gold heads and maps.
 
 Words without wordpieces of their own are left out: they are neither asked for nor candidates. The
 others are numbered anew, and heads are numbers of candidates: 0 is ROOT, n + 1 is word n.
 
-Shapes: B rows of a batch, T positions, W = T - 2 words.
+Shapes: B rows of a batch, T positions, W = T - 2 words, M maps, J candidates, U rows of the table
+of vectors, V numbers of a vector.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int32
+from absl import logging
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from bert_secrets_jax.data.encoding import WORD, Batch, bucket
 from bert_secrets_jax.data.treebank import Parse, encode_parses
+from bert_secrets_jax.measure.words import word_maps
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.probes.forms import Sentence, candidate_vectors
 from bert_secrets_jax.probes.vectors import Vectors
 
 # The part of speech that does not count in evaluation.
@@ -29,10 +36,10 @@ class Words:
     """The words of the sentences of a batch.
 
     Attributes:
-      pieces: [B, T] The number of the word that each wordpiece belongs to; W for [CLS] and W + 1
-        for [SEP]; -1 on padding and on wordpieces of no word.
-      heads: [B, W] The number of the candidate that governs a word; -1 if it is none of them, and
-        on padding.
+      pieces: [B, T] The number of the word of each wordpiece; W for [CLS] and W + 1 for [SEP]; else
+        -1.
+      heads: [B, W] The number of the candidate that governs a word; -1 if it is none, and on
+        padding.
       rows: [B, W] The row of each word in the table of vectors.
       count: [B] The number of words.
     """
@@ -52,21 +59,13 @@ class Part:
     # Whether the head of a word counts in evaluation: among the candidates, and no punctuation.
     counted: Bool[np.ndarray, 'B W']
 
-    @property
-    def size(self) -> int:
-        """The number of sentences, without filler rows."""
-        return self.batch.size
-
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """How many words are asked for, and why others are not.
+    """How many words there are, and why the heads of some are not asked for.
 
-    Attributes:
-      words: The number of all words of the sentences.
-      cut: The number of those without a wordpiece of their own.
-      headless: The number of the others whose head has none.
-      punctuation: The number of marks of punctuation among the rest, which count in training only.
+    Words are cut that have no wordpiece of their own, and headless if their head has none. Marks of
+    punctuation count in training only.
     """
 
     words: int
@@ -83,20 +82,12 @@ class Asked:
 def prepare(
     pretrained: Pretrained,
     parses: Sequence[Parse],
-    *,
+    max_length: int,
+    tokens_per_batch: int,
     vectors: Vectors | None = None,
-    max_length: int = 128,
-    tokens_per_batch: int = 1024,
     batch_multiple: int = 1,
 ) -> list[Part]:
-    """Tokenise sentences and group them into batches by length.
-
-    The number of rows is a multiple of `batch_multiple`.
-
-    Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: There are no sentences.
-    """
+    """Tokenise sentences and group them into batches by length."""
     check_whole(pretrained)
     if not all(isinstance(parse, Parse) for parse in parses):
         raise TypeError(
@@ -105,9 +96,8 @@ def prepare(
         )
     if not len(parses):
         raise ValueError('There are no sentences.')
-    encoded = encode_parses(pretrained.tokenizer, parses, max_length=max_length)
     batches = bucket(
-        encoded,
+        encode_parses(pretrained.tokenizer, parses, max_length=max_length),
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
         batch_multiple=batch_multiple,
@@ -156,3 +146,60 @@ def right_branching(part: Part) -> Int32[np.ndarray, 'B W']:
     """Return the candidate that is the word after each word; -1 for the last one."""
     place = np.arange(part.words.heads.shape[1])
     return np.where(place + 1 < part.words.count[:, None], place + 2, -1).astype(np.int32)
+
+
+def maps_of(
+    pretrained: Pretrained, parts: Sequence[Part], *, cache_mb: float | int = 0
+) -> Callable[[int], Float[Array | np.ndarray, 'B M T T']]:
+    """Return a function of the number of a batch that returns the maps of its sentences.
+
+    All maps are kept, as float16, for the next time if they take at most `cache_mb` megabytes.
+    """
+
+    def computed(index: int) -> Float[Array, 'B M T T']:
+        part = parts[index]
+        return _read(pretrained.bert, pretrained.params, part.batch.inputs, part.words.pieces)
+
+    if not cache_mb:
+        return computed
+    pairs = sum(part.batch.input_ids.size * part.batch.input_ids.shape[1] for part in parts)
+    megabytes = pairs * pretrained.config.num_heads * np.dtype(np.float16).itemsize / 2**20
+    if megabytes > cache_mb:
+        logging.info(
+            'The maps would take %.0f MB, and cache_mb=%g: they are computed in each epoch.',
+            megabytes, cache_mb,
+        )  # fmt: skip
+        return computed
+    return functools.cache(lambda index: np.asarray(computed(index), np.float16))
+
+
+def table_of(vectors: Vectors | None) -> Float[Array, 'U V']:
+    """Return the table of the vectors; one without numbers if there are no vectors."""
+    return jnp.zeros((1, 0)) if vectors is None else jnp.asarray(vectors.table)
+
+
+def sentence_of(
+    maps: Float[Array, 'M T T'], words: Words, table: Float[Array, 'U V'], *, reading: str
+) -> Sentence:
+    """Return all that probes read of one sentence."""
+    vectors = table[words.rows]
+    candidates, named = candidate_vectors(vectors, words.count, reading=reading)
+    return Sentence(maps.astype(jnp.float32), vectors, candidates, named, words.count)
+
+
+def among_candidates(
+    scores: Float[Array, '*some W J'], count: Int[Array, '']
+) -> Float[Array, '*some W J']:
+    """Return the scores of one sentence, in which padding has the least possible one."""
+    real = jnp.arange(scores.shape[-1]) <= count
+    return jnp.where(jnp.broadcast_to(real, scores.shape), scores, jnp.finfo(scores.dtype).min)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read(
+    bert: Bert, params: Any, inputs: Mapping[str, Any], pieces: Int32[Array | np.ndarray, 'B T']
+) -> Float[Array, 'B M T T']:
+    """Return the maps between words, [CLS] and [SEP] of the sentences of a batch."""
+    maps = bert.apply({'params': params}, **inputs).attentions
+    maps = maps.reshape(maps.shape[0], -1, *maps.shape[3:]).astype(jnp.float32)
+    return jax.vmap(functools.partial(word_maps, count=maps.shape[-1]))(maps, pieces)

@@ -28,9 +28,9 @@ from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import listed_seeds
 from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.probes import sentences
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
-from bert_secrets_jax.probes.inputs import among_candidates, maps_of, sentence_of, table_of
-from bert_secrets_jax.probes.sentences import Asked, Part, Words, asked, prepare
+from bert_secrets_jax.probes.sentences import Asked, Words, asked, maps_of, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -51,15 +51,11 @@ class Probes:
     """Trained probes, several seeds of each.
 
     Attributes:
-      forms: The probes.
       params: The parameters of each probe by its name, arrays with a leading axis of seeds.
-      seeds: The R seeds.
-      reading: Which vectors candidates have: see `forms.candidate_vectors`.
-      curves: The loss per word of each probe by its name, each before the step that learns from the
-        sentence, as means over P stretches of the training.
+      curves: The loss per word of each probe by its name, before the step that learns from the
+        sentence; means over P stretches of the training.
       seen: The number of sentences, each time it is read, at the end of each stretch.
       steps: The number of updates.
-      sizes: The sizes of what the probes read.
       asked: How many words there were to learn from.
     """
 
@@ -81,8 +77,7 @@ class ProbeConfig:
     """The settings of a training of probes. The defaults are those of Clark et al. 2019.
 
     Attributes:
-      seeds: The seeds of the initial weights. A number n stands for the seeds 0, 1, ..., n - 1. All
-        read the sentences in the same order.
+      seeds: The seeds of the initial weights, or how many there are. All read the same order.
       epochs: The number of passes over the sentences.
       batch_size: The number of sentences of an update. More make fewer updates of the same size.
       learning_rate: The learning rate of Adam.
@@ -121,12 +116,10 @@ def train_probes(
 ) -> Probes:
     """Train probes to find the head of each word from what a frozen model attends to.
 
-    The defaults are the published settings of Clark et al. 2019: Adam with the learning rate 0.002,
-    one epoch, an update after each sentence, the cross-entropy summed over all its words (those of
-    punctuation, too), and Glorot's initial weights.
-
-    Differs from the published code: sentences are read in a random order, in batches of similar
-    length, and words without wordpieces of their own, or whose head has none, are left out.
+    As Clark et al. 2019: Adam with the learning rate 0.002, one epoch, an update after each
+    sentence, the cross-entropy summed over all its words (those of punctuation, too), and Glorot's
+    initial weights. Unlike there, sentences are read in a random order, in batches of similar
+    length. Words without wordpieces of their own, or whose head has none, are left out.
 
     Args:
       pretrained: The model, which is not changed.
@@ -137,10 +130,9 @@ def train_probes(
       max_length, tokens_per_batch: As in `bs.Compute`, for the encoder.
       what: The name of the work in the progress bar.
       folder: The folder of unfinished work: a training that was killed goes on when it is called
-        again with the same arguments, and loses about two minutes. Delete it when the result is
-        saved. None keeps the work in memory alone.
-      **settings: The settings of the training, those of `bs.ProbeConfig`, such as `seeds`, `epochs`
-        or `learning_rate`.
+        again with the same arguments. Delete it when the result is saved. None keeps the work in
+        memory.
+      **settings: Those of `bs.ProbeConfig`, such as `seeds`, `epochs` or `learning_rate`.
 
     Raises:
       TypeError: The model, the sentences, the vectors or the seeds are something else, or there is
@@ -154,23 +146,16 @@ def train_probes(
     # Which sentences are batched together is random, too.
     rng = np.random.default_rng(config.order)
     parses = [parses[index] for index in rng.permutation(len(parses))]
-    parts = prepare(
-        pretrained,
-        parses,
-        vectors=vectors,
-        max_length=max_length,
-        tokens_per_batch=tokens_per_batch,
-        batch_multiple=config.batch_size,
-    )
+    parts = prepare(pretrained, parses, max_length, tokens_per_batch, vectors, config.batch_size)
     to_learn = asked(parts, parses)
     if to_learn.words == to_learn.cut + to_learn.headless:
         raise ValueError('No word of these sentences has a head with a wordpiece of its own.')
-    sizes, table = sizes_of(pretrained, vectors), table_of(vectors)
+    sizes, table = sizes_of(pretrained, vectors), sentences.table_of(vectors)
     source = maps_of(pretrained, parts, cache_mb=config.cache_mb if config.epochs > 1 else 0)
     passes = [part for _ in range(config.epochs) for part in rng.permutation(len(parts)).tolist()]
     if folder is not None:
         folder = pathlib.Path(folder) / _digest(pretrained, forms, parts, table, passes, config)
-    seen = np.cumsum([parts[index].size for index in passes])
+    seen = np.cumsum([parts[index].batch.size for index in passes])
     # Points of the curves are about equally many sentences apart.
     points = np.unique(np.searchsorted(seen, np.linspace(0, seen[-1], _POINTS + 1)[1:]))
     learn = functools.partial(
@@ -181,7 +166,7 @@ def train_probes(
         _initial(forms, sizes, config.seeds, config.learning_rate),
         passes,
         what=what,
-        size=lambda index: parts[index].size,
+        size=lambda index: parts[index].batch.size,
         unit='sentences',
         curve=_curve(forms, parts, passes, points, config),
         folder=folder,
@@ -201,14 +186,7 @@ def train_probes(
     )
 
 
-def _digest(
-    pretrained: Pretrained,
-    forms: Sequence[Form],
-    parts: Sequence[Part],
-    table: Float[Array, 'U V'],
-    passes: Sequence[int],
-    config: ProbeConfig,
-) -> str:
+def _digest(pretrained, forms, parts, table, passes, config: ProbeConfig) -> str:
     """Return the name of the folder of a training, which follows from all that it depends on."""
     own = [form.name for form in forms if form not in FORMS]
     if own:
@@ -222,13 +200,7 @@ def _digest(
     return fingerprint(*model, inputs, np.asarray(table), passes, settings)
 
 
-def _curve(
-    forms: Sequence[Form],
-    parts: Sequence[Part],
-    passes: Sequence[int],
-    points: Int[np.ndarray, ' P'],
-    config: ProbeConfig,
-) -> loop.Curve:
+def _curve(forms, parts, passes, points, config: ProbeConfig) -> loop.Curve:
     """Return the rows of the curves: the mean loss per word of each probe and seed."""
     runs = list(itertools.product(forms, config.seeds))
 
@@ -257,9 +229,6 @@ def _curve(
     )
 
 
-# Compiled functions
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _learn(
     forms: tuple[Form, ...],
@@ -271,13 +240,9 @@ def _learn(
     words: Words,
     table: Float[Array, 'U V'],
 ) -> tuple[TrainState, Float[Array, 'forms R']]:
-    """Learn from the sentences of a batch in their order.
-
-    Returns:
-      The state after it, and the sum of the losses of all words for each probe.
-    """
+    """Learn from the sentences of a batch in their order; return the summed losses, too."""
     optimizer = optax.adam(learning_rate)
-    read = functools.partial(sentence_of, table=table, reading=reading)
+    read = functools.partial(sentences.sentence_of, table=table, reading=reading)
 
     def step(groups, few):
         return jax.lax.cond((few[1].heads >= 0).any(), update, skip, groups, few)
@@ -287,19 +252,19 @@ def _learn(
 
     def update(groups, few):
         maps, words = few
-        sentences = jax.vmap(read)(maps, words)
+        several = jax.vmap(read)(maps, words)
         params, moments, losses = {}, {}, []
         for form in forms:
-            each_seed = jax.vmap(functools.partial(descend, form, sentences, words.heads))
+            each_seed = jax.vmap(functools.partial(descend, form, several, words.heads))
             former = [group[form.name] for group in groups]
             params[form.name], moments[form.name], loss = each_seed(*former)
             losses.append(loss)
         return (params, moments), jnp.stack(losses)
 
-    def descend(form, sentences, heads, params, moments):
+    def descend(form, several, heads, params, moments):
         def loss_of(params):
-            scores = jax.vmap(functools.partial(form.scores, params))(sentences)
-            return jax.vmap(cross_entropy)(scores, heads, sentences.count).sum()
+            scores = jax.vmap(functools.partial(form.scores, params))(several)
+            return jax.vmap(cross_entropy)(scores, heads, several.count).sum()
 
         loss, gradient = jax.value_and_grad(loss_of)(params)
         updates, moments = optimizer.update(gradient, moments)
@@ -314,21 +279,13 @@ def cross_entropy(
     scores: Float[Array, 'W J'], heads: Int[Array, ' W'], count: Int[Array, '']
 ) -> Float[Array, '']:
     """Return the cross-entropy of the heads, summed over all words that have one; -1 is none."""
-    log_p = jax.nn.log_softmax(among_candidates(scores, count), axis=-1)
+    log_p = jax.nn.log_softmax(sentences.among_candidates(scores, count), axis=-1)
     picked = jnp.take_along_axis(log_p, jnp.maximum(heads, 0)[:, None], axis=-1)[:, 0]
     return -jnp.where(heads >= 0, picked, 0).sum()
 
 
-# Values that are made once
-
-
 def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:
-    """Return the probes; None takes all published ones that the vectors suffice for.
-
-    Raises:
-      TypeError: The vectors are something else.
-      ValueError: There is no probe, two have one name, or one needs vectors and there are none.
-    """
+    """Return the probes; None takes all published ones that the vectors suffice for."""
     if not isinstance(vectors, Vectors | None):
         raise TypeError(f'vectors={shortened(vectors)} must be what read_vectors(...) returns.')
     if forms is None:
@@ -352,9 +309,7 @@ def sizes_of(pretrained: Pretrained, vectors: Vectors | None) -> Sizes:
     return Sizes(pretrained.config.num_heads, 0 if vectors is None else vectors.width)
 
 
-def _initial(
-    forms: Sequence[Form], sizes: Sizes, seeds: Sequence[int], learning_rate: float | int
-) -> TrainState:
+def _initial(forms, sizes: Sizes, seeds, learning_rate: float | int) -> TrainState:
     """Return the state before training, by the names of probes and with a leading axis of seeds."""
     params = {}
     for form in forms:

@@ -16,7 +16,6 @@ from jaxtyping import Float32, Int32
 from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 
-Numbers = Float32[np.ndarray, ' V']
 # From this share of unknown words on, a warning says that the vectors are hardly made for them.
 _MANY_UNKNOWN = 0.2
 
@@ -78,9 +77,8 @@ def read_vectors(
 
     Args:
       path: The file, plain or compressed (.gz, .xz).
-      words: The words that are needed, each as often as it occurs. They are looked up in lower
-        case, as in the published code of Clark et al. 2019, and the other lines are not kept; None
-        keeps all.
+      words: The words that are needed, each as often as it occurs, looked up in lower case as in
+        the published code of Clark et al. 2019. None keeps all.
       bad_rows: 'error' refuses a file with lines that are no word with a vector, 'skip' leaves them
         out and warns.
 
@@ -98,7 +96,7 @@ def read_vectors(
         if number >= first and line.strip()
     )
 
-    def read(line: bytes, identity: str, where: str) -> tuple[str, Numbers] | None:
+    def read(line: bytes, identity: str, where: str) -> tuple[str, np.ndarray] | None:
         fields = line.decode().rstrip().split(' ')
         # Some words of GloVe have spaces in them.
         word = ' '.join(fields[:-width])
@@ -115,9 +113,9 @@ def read_vectors(
     for each in good_rows(path, rows, read, bad_rows):
         if each is not None:
             found.setdefault(*each)
+    if not found and wanted is None:
+        raise ValueError(f'{path} has no word with a vector.')
     if not found:
-        if wanted is None:
-            raise ValueError(f'{path} has no word with a vector.')
         raise ValueError(
             f'{path} has no vector of any of the {len(wanted):,} words that are needed: are the '
             'vectors of another language?'

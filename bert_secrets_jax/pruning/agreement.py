@@ -18,15 +18,12 @@ _HALVES = 50
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9
 
-Score = Callable[[Float[np.ndarray, '*H']], Float[np.ndarray, '*H']]
-
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Spearman's rank correlation, and the ends of its interval of at least 95 %.
+    """Spearman's rank correlation, with the 95 % interval for samples like these and as large.
 
-    The interval is that of samples like these and as large. The correlation is NaN where one of the
-    two ranks nothing, the interval where a sample has a single part.
+    It is NaN where one of the two ranks nothing, the interval where a sample has a single part.
     """
 
     rank: float
@@ -39,45 +36,30 @@ def rank_agreement(
     second: Float[np.ndarray, 'Q *H'],
     *,
     paired: bool,
-    score: Score = lambda means: means,
+    score: Callable[[np.ndarray], np.ndarray] = lambda means: means,
 ) -> Agreement:
     """Return the rank correlation of two rankings, with an interval over both samples.
 
-    The interval is that of the jackknife over groups of parts, on Fisher's scale, with Student's t
-    (Efron and Tibshirani 1993, chapter 11). It is that of the correlation which samples of this
-    size show: where effects are small against their errors, larger samples would show a greater
-    one. The jackknife takes the jumps of ranks for errors, so that intervals of few heads are
-    rather too wide.
-
-    Args:
-      first, second: The parts whose mean is a ranking.
-      paired: Whether both are of the same parts (the same examples), which are then left out
-        together.
-      score: A function from the mean of the first to what is ranked.
-
-    Raises:
-      ValueError: Paired samples have different sizes.
+    It is that of the jackknife over groups of parts, on Fisher's scale, with Student's t (Efron and
+    Tibshirani 1993, chapter 11). Where effects are small against their errors, larger samples would
+    show a greater correlation. Paired samples are of the same parts, which are left out together.
+    `score` makes of the mean of the first what is ranked.
     """
     if paired and len(first) != len(second):
         raise ValueError(f'Paired samples are of one size, not {len(first)} and {len(second)}.')
-
-    def correlation(one: np.ndarray, other: np.ndarray) -> float:
-        return spearman(score(one), other)
-
-    means = first.mean(axis=0), second.mean(axis=0)
-    estimate = correlation(*means)
-    left_out = [_without_each_group(each) for each in (first, second)]
+    one, other = score(first.mean(axis=0)), second.mean(axis=0)
+    ones, others = list(map(score, _without_each_group(first))), _without_each_group(second)
     if paired:
-        samples = [np.array([correlation(*each) for each in zip(*left_out, strict=True)])]
+        samples = [list(map(spearman, ones, others))]
     else:
         samples = [
-            np.array([correlation(each, means[1]) for each in left_out[0]]),
-            np.array([correlation(means[0], each) for each in left_out[1]]),
+            [spearman(each, other) for each in ones],
+            [spearman(one, each) for each in others],
         ]
-    return jackknifed(estimate, samples)
+    return jackknifed(spearman(one, other), samples)
 
 
-def jackknifed(estimate: float, samples: Sequence[np.ndarray]) -> Agreement:
+def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> Agreement:
     """Return a rank correlation with its interval, from those without each group of a sample.
 
     `samples` has, for each independent sample, the correlations without each of its groups.

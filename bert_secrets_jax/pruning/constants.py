@@ -6,9 +6,9 @@ replace it by the constant that does the least harm, the same at every token of 
 
     min over a of E[loss(model with the output of the head replaced by a)]
 
-The constants are found by gradient (Adam) on training examples, and belong to their loss: measure
-what they cost on other examples, by `sweep(..., baseline='mean', replacement=constants)`. Li and
-Janson take the divergence of the predictions from those of the intact model as loss.
+The constants belong to their loss, for which they take the divergence of the predictions from those
+of the intact model. Measure what they cost on other examples than they were learnt from, by
+`sweep(..., baseline='mean', replacement=constants)`.
 
 Shapes: B examples of a batch, M masks, L layers, N heads, H width of a head, K passes.
 """
@@ -50,17 +50,14 @@ class Constants:
     """The constant outputs that cost least when they replace those of heads.
 
     Attributes:
-      masks: The masks: 1 keeps a head, 0 replaces its output by a constant.
-      outputs: The constants under each mask, which are made for each other where a mask replaces
-        several heads. Those of heads that it keeps are the mean outputs.
+      outputs: The constants under each mask, made for each other where it replaces several heads.
+        Those of heads that it keeps are the mean outputs.
       start: The mean loss over the training examples with the mean outputs.
-      curve: The same during each pass, with the constants as they were when an example's turn came;
-        of masks that are trained no further, the best loss so far.
-      end: The same with `outputs`, the best constants. It is at most `start`, and at most the loss
-        with constants of 0: training that makes a mask worse counts for nothing.
-      slope_left: The norm of the gradient of the mean loss at the end, in shares of that at the
-        start. Near a minimum it is near 0, at most SETTLED; otherwise more passes, or a greater
-        learning rate, find better constants. A flat stretch on the way passes for a minimum.
+      curve: The same during each pass; of masks that are trained no further, the best loss so far.
+      end: The same with `outputs`, at most `start` and that with constants of 0.
+      slope_left: The norm of the gradient at the end, in shares of that at the start: at most
+        SETTLED near a minimum, or on a flat stretch on the way. Otherwise more passes, or a greater
+        learning rate, find better constants.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -77,10 +74,7 @@ class Constants:
     def of_heads(self) -> Float[np.ndarray, 'L N H']:
         """Return the constants of all heads in one array, as `sweep` takes a replacement.
 
-        Heads that no mask replaces have their mean output.
-
-        Raises:
-          ValueError: Two masks replace the same head, and have different constants for it.
+        Heads that no mask replaces have their mean output. Two masks may not replace the same head.
         """
         replaced = self.masks != 1
         twice = np.argwhere(replaced.sum(axis=0) > 1)
@@ -108,30 +102,14 @@ def optimal_constants(
 ) -> Constants:
     """Find the constants that best replace the outputs of heads, and show the progress.
 
-    All masks are independent of each other and start from the mean outputs over the same examples.
-    After each batch, Adam takes a step (Kingma and Ba 2015) whose size falls to 0 along a cosine.
-    Masks whose gradient is then more than SETTLED of what it was at the start are trained again,
-    from the best constants so far (0 may be better than what was learnt) and with steps of half the
-    size. The time is that of `passes + 3` gradients of each example under each mask, and of `passes
-    + 1` more for each restart.
-
-    Args:
-      batches: The batches of training examples with what the loss reads, such as those of
-        `with_labels`; all are held. The fewer examples a batch has, the more steps a pass takes.
-      loss: As in `gradients.gradient_importance`. The same function compiles nothing again.
-      masks: The sets of heads to replace, as in `sweep`; None replaces each head alone.
-      passes: The number of passes over the training examples until steps have fallen to 0.
-      restarts: How many times as many passes more there may be, for masks that need them.
-      learning_rate: The size of the first steps, in root mean squares of a layer's mean outputs.
-      seed: The seed of the order of the batches, which changes with each pass.
-      chunk_tokens, mesh: As in `Compute`; but None takes a quarter of the tokens of a sweep.
-
-    Raises:
-      TypeError: The model is not a `Pretrained`, or a single batch is given.
-      ValueError: There are no examples, the masks do not fit the model, a batch cannot be split
-        over the devices, the passes or the learning rate are not above 0, or the restarts are below
-        0.
-      FloatingPointError: The loss is NaN or infinite.
+    Masks are independent, and None replaces each head alone. All start from the mean outputs over
+    the same examples, which are held. After each batch, Adam takes a step (Kingma and Ba 2015). Its
+    size falls to 0 along a cosine within `passes`, from `learning_rate` root mean squares of a
+    layer's mean outputs. Masks whose gradient is then more than SETTLED of what it was are trained
+    again, up to `restarts` times. They begin with the best constants so far, which may be 0, and
+    steps of half the size. The time is that of `passes + 3` gradients of each example under each
+    mask, and of `passes + 1` more for each restart. The loss is as in
+    `gradients.gradient_importance`; the same function compiles nothing again.
     """
     check_pretrained(pretrained)
     config = pretrained.config
@@ -252,13 +230,8 @@ def _slopes(
     """Return the loss of a batch under each mask, summed over its examples, and its gradient."""
 
     def total(output, mask):
-        found = bert.apply(
-            {'params': params},
-            **batch.inputs,
-            head_mask=mask,
-            baseline='mean',
-            replacement=output,
-        )
+        replaced = {'head_mask': mask, 'baseline': 'mean', 'replacement': output}
+        found = bert.apply({'params': params}, **batch.inputs, **replaced)
         return jnp.where(batch.example >= 0, loss(found, batch), 0).sum()
 
     def loss_and_slope(given):

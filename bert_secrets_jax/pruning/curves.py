@@ -35,15 +35,14 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class PrunedModel:
-    """One model whose heads are removed step by step, in several orders.
+    """One model whose heads are removed step by step, in several orders, by their names.
 
     Attributes:
-      masks: By the name of the order, [D, K, L, N] the masks: one draw of each order, and several
-        of the random one. The first removes no head.
-      predictions: By the name of the order, [D, K, E] what the model then predicts.
-      intact: [E] Its predictions with all heads.
-      choosing: By the name of the order, [K] the score on the examples that the order was made
-        from; the random one has none.
+      masks: [D, K, L, N] One draw of each order, and several of the random one. The first removes
+        none.
+      predictions: [D, K, E] The predictions under the masks.
+      intact: [E] The predictions with all heads.
+      choosing: [K] The score on the examples that the order was made from; the random one has none.
       classes: The number of classes; 1 for a regression.
     """
 
@@ -71,30 +70,26 @@ def prune_model(
 ) -> PrunedModel:
     """Remove the heads of a model step by step, in the order of each score and at random.
 
-    Args:
-      examples: The examples that the model is scored on.
-      measured_on: The labelled examples that the scores of heads were measured on.
-      shares: The shares of all heads that are removed, as in `steps.removed_heads`. If the first is
-        not 0, a step that removes no head comes before it.
-      anew: Whether there is also an order in which gradients are measured again after each step.
-      draws: The number of random orders.
+    The scores were measured on `measured_on`, labelled examples. `shares` are as in
+    `steps.removed_heads`; a step that removes no head always comes first. `anew` adds an order in
+    which gradients are measured again after each step, `draws` is the number of random orders.
     """
     shape = next(iter(scores.of.values())).shape
     # All changes are from the whole model.
     shares = shares if shares[0] == 0 else (0.0, *shares)
-    steps = functools.partial(nested_masks, shape=shape, shares=shares)
     labels = np.array([example.label for example in measured_on])
-    masks = {
-        method: steps(lambda mask, each=each: each)[None] for method, each in scores.of.items()
-    }
+
+    def in_order(score: np.ndarray) -> np.ndarray:
+        return nested_masks(lambda mask: score, shape, shares=shares)
+
+    masks = {method: in_order(each)[None] for method, each in scores.of.items()}
     if anew and GRADIENT in masks:
         masks[ANEW] = masks_by_gradients(
             tuned, measured_on, labels, norm=scores.norm, shares=shares, compute=compute
         )[None]
     if draws:
         rng = np.random.default_rng(seed)
-        chosen = [rng.random(shape) for _ in range(draws)]
-        masks[RANDOM] = np.stack([steps(lambda mask, each=each: each) for each in chosen])
+        masks[RANDOM] = np.stack([in_order(rng.random(shape)) for _ in range(draws)])
     swept = functools.partial(sweep_examples, tuned, baseline='zero')
     every = np.concatenate([each.reshape(-1, *shape) for each in masks.values()])
     here = swept(examples, every, compute=compute)
@@ -122,11 +117,7 @@ def masks_by_gradients(
     shares: Sequence[float | int] = SHARES,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'K L N']:
-    """Return masks that remove heads by the gradient of the mask, measured anew after each step.
-
-    `norm` is as in `head_scores`, `shares` as in `steps.removed_heads`.
-    """
-
+    """Return masks that remove heads by the gradient of the mask, anew after each step."""
     measured = functools.partial(
         head_scores, tuned, examples, labels, methods=(GRADIENT,), norm=norm, compute=compute
     )
@@ -145,13 +136,10 @@ def _by_order(masks: Mapping[str, np.ndarray], values: np.ndarray) -> dict[str, 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The change of the score as heads are removed, mean over draws and seeds.
+    """The change of the score against all heads as heads are removed, mean over draws and seeds.
 
-    Attributes:
-      difference: The score less that with all heads.
-      low, high: The ends of its 95 % interval: over seeds and examples, or over examples if there
-        is a single model. NaN where a score is undefined (constant predictions).
-      draws: The same of each model and each draw.
+    The 95 % interval is over seeds and examples, or over examples of a single model. It is NaN
+    where a score is undefined (constant predictions). `draws` are of each model and each draw.
     """
 
     difference: Float[np.ndarray, ' K']
@@ -168,11 +156,7 @@ def curve_of(
     *,
     seed: int = 0,
 ) -> Curve:
-    """Return the change of the score at each number of heads, with its interval.
-
-    `predictions` are those of each model in each draw, `intact` those with all heads; `seed` is
-    that of the bootstrap.
-    """
+    """Return the change of the score at each number of heads, with its interval."""
     seeds, draws, steps, examples = predictions.shape
     scores = weighted_scores(metric, predictions.reshape(-1, examples), labels)[0]
     whole = weighted_scores(metric, intact, labels)[0]
@@ -195,10 +179,8 @@ def curve_of(
             low, high = score_limits(count(*given), below=0.025, above=0.025)
         else:
             low, high = paired_bootstrap(*given, seed=seed)
-    unknown = np.isnan(difference)
-    return Curve(
-        difference, np.where(unknown, np.nan, low), np.where(unknown, np.nan, high), differences
-    )
+    low, high = np.where(np.isnan(difference), np.nan, (low, high))
+    return Curve(difference, low, high, differences)
 
 
 def lead_over_random(
@@ -207,11 +189,10 @@ def lead_over_random(
     random: Real[np.ndarray, 'S D K E'],
     labels: Real[np.ndarray, ' E'],
 ) -> tuple[float, float, float]:
-    """Return the score in one order less that in random ones, on average over steps.
+    """Return the score in one order less that in random ones, and its interval; a mean over steps.
 
-    An example counts as its influence on the score (`ablation.seeds.per_example`). The 95 %
-    interval, second and third, is over seeds and examples, or over examples of a single model; the
-    random orders are fixed. All are NaN where a score is undefined.
+    An example counts as its influence on the score (`ablation.seeds.per_example`). The interval is
+    over seeds and examples, or over examples of a single model; the random orders are fixed.
     """
     values = per_example(metric, ordered, labels).mean(axis=1)
     values = values - per_example(metric, random, labels).mean(axis=(1, 2))
@@ -250,8 +231,8 @@ def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, '
 def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:
     """Return how far models agree on which heads are left, beyond chance (Fleiss 1971).
 
-    It is 1 for models that keep the same heads, 0 for chance; NaN for a single model, or if all
-    keep all heads or none. Prasanna et al. 2020 report it for the surviving heads of five seeds.
+    It is 1 for the same heads, 0 for chance; NaN for a single model, or if all keep all heads or
+    none. Prasanna et al. 2020 report it for five seeds.
     """
     models = len(kept)
     share = np.asarray(kept, np.float64).mean()

@@ -1,13 +1,13 @@
 """Gates of heads that learn to close (Voita et al. 2019, section 6).
 
-Each head has a gate g, its output is multiplied by g, and what is learnt is how far the gates are
-open: the loss is that of the task plus lambda times the expected number of open heads. While they
-are learnt, gates are random, of the Hard Concrete distribution (Louizos et al. 2018, section 2.2):
+The output of each head is multiplied by a gate g, and what is learnt is how far the gates are open:
+the loss is that of the task plus lambda times the expected number of open heads. While they are
+learnt, gates are random, of the Hard Concrete distribution (Louizos et al. 2018, section 2.2):
 
     g = min(1, max(0, 1.2 s - 0.1)),  s = sigmoid((log u - log(1 - u) + log alpha) / 0.33)
 
-with u between 0 and 1 by chance. So a gate is exactly 0 or exactly 1 with some probability, and the
-probability of being open, P(g > 0) = sigmoid(log alpha - 0.33 log(0.1 / 1.1)), has a gradient.
+with u between 0 and 1 by chance. So a gate may be exactly 0 or 1. The probability of being open has
+a gradient: P(g > 0) = sigmoid(log alpha - 0.33 log(0.1 / 1.1)).
 
 Shapes: K runs (each coefficient lambda with each seed), L layers, N heads, P points of a curve, E
 examples, C classes, B examples of a batch, G runs as `finetune.steps` calls them.
@@ -33,10 +33,11 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import fetch, replicate
-from bert_secrets_jax.finetune import loop, optimizers
+from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
+from bert_secrets_jax.finetune.seeds import optimizer_for
 from bert_secrets_jax.finetune.steps import Steps, per_epoch, predict
 from bert_secrets_jax.finetune.train import check_examples, claim, digests, encode_data
 from bert_secrets_jax.model.bert import all_layers, own_layers
@@ -66,19 +67,12 @@ def sample_gates(key: Key[Array, ''], log_alpha: Gates) -> Gates:
 
 
 def settled_gates(log_alpha: Gates) -> Gates:
-    """Return the gates of a model that is used: nothing is random, and there is no temperature.
-
-    They are those of the published code, min(1, max(0, 1.2 sigmoid(log alpha) - 0.1)): 0 up to a
-    log alpha of -2.4, and 1 from 2.4 on.
-    """
+    """Return the gates of a model that is used: nothing is random, and there is no temperature."""
     return _stretched(jax.nn.sigmoid(log_alpha))
 
 
 def probability_open(log_alpha: Gates) -> Gates:
-    """Return the probability that a gate is not 0 while it is learnt.
-
-    The published code keeps it within 1e-6 of 0 and 1, which is not done here.
-    """
+    """Return the probability that a gate is not 0 while it is learnt; published code clips it."""
     return jax.nn.sigmoid(log_alpha - TEMPERATURE * math.log(-LOW / HIGH))
 
 
@@ -153,17 +147,16 @@ class GateConfig(FinetuneConfig):
 
     Those of the optimiser are of the weights, unless these are frozen. Gates are learnt with Adam
     and do not decay; their gradient is clipped, and their learning rate rises, as that of weights.
-    Checkpoints are written as for fine-tuning, but not at the end of each epoch.
+    There is no checkpoint at the end of each epoch.
 
     Attributes:
-      coefficients: The coefficients lambda, each at least 0, where heads cost nothing. There is a
-        run for each coefficient and seed.
+      coefficients: The coefficients lambda, each at least 0. There is a run for each and each seed.
       frozen: Whether only the gates are learnt, in the model as it is and without dropout. False
         trains the weights together with them, as published, one copy of them per run.
       gate_learning_rate: The learning rate of the gates at its peak. log alpha changes by about
         this much in a step, and has to fall from `initial` to -2.4 before a gate closes.
-      initial: The log alpha of every gate at the beginning. The default is a gate that is open with
-        a probability of 0.94.
+      initial: The log alpha of every gate at the beginning. By default, a gate is open with a
+        probability of 0.94.
     """
 
     coefficients: Sequence[float]
@@ -192,21 +185,18 @@ def train_gates(
     """Learn which heads of a fine-tuned model can go, for many prices of a head at the same time.
 
     What is minimised is the mean loss of an example plus lambda times the expected number of open
-    heads of the whole model. So lambda is the price of a head in nats per example (for a
-    regression, in squared errors). The published code takes the mean over layers of the expected
-    number of open heads in a layer, and the loss of a token: its coefficient is lambda times the
-    number of layers.
-
-    All runs of one seed see the same examples and the same random numbers, so that they differ by
-    their coefficient alone. Gates are drawn once per step and run, as published.
+    heads. So lambda is the price of a head in nats per example (for a regression, in squared
+    errors). The published code takes the mean over layers, and the loss of a token: its coefficient
+    is lambda times the number of layers. All runs of one seed see the same examples and the same
+    random numbers, and differ by their coefficient alone. Gates are drawn once per step and run, as
+    published.
 
     Args:
       tuned: The model with a classifier of whole texts, fine-tuned on the task.
       train: The labelled texts that the gates are learnt from.
       dev: The labelled texts that the outcome is measured on. Nothing is chosen on them.
       folder, mesh: As in `finetune`, for the checkpoint and the curves of all runs.
-      **settings: The settings of the training, those of `bs.GateConfig`: `coefficients`, and others
-        such as `seeds`, `frozen`, `epochs` or `gate_learning_rate`.
+      **settings: Those of `bs.GateConfig`, such as `coefficients`, `seeds`, `frozen` or `epochs`.
 
     Raises:
       ValueError: A setting is out of range, the model has no classifier of whole texts, a label is
@@ -269,21 +259,8 @@ def train_gates(
             f'step {step + 1}: lower the learning rates, or look at the weights.'
         )
 
-    state, record = loop.train(
-        steps.take,
-        steps.begin(params),
-        range(total),
-        what=f'Gates ({len(runs)} runs)',
-        size=lambda _: config.batch_size * len(runs),
-        curve=loop.Curve(
-            rows=rows,
-            fault=fault,
-            rows_after=range(0, total, config.log_every),
-            checkpoint_every=config.checkpoint_every,
-            stage=total,
-        ),
-        folder=folder,
-    )
+    what = f'Gates ({len(runs)} runs)'
+    state, record = steps.train(params, folder, what=what, stage=total, rows=rows, fault=fault)
     return _outcome(tuned, steps, state.params, record.history)
 
 
@@ -300,17 +277,12 @@ def _checked_coefficients(coefficients: Sequence[float]) -> tuple[float, ...]:
 @functools.lru_cache(maxsize=8)
 def _optimizer(config: GateConfig, steps: int) -> optax.GradientTransformation:
     """Return the same object for the same settings: jit knows it by its identity."""
-    rate = functools.partial(optimizers.make_schedule, steps=steps, warmup=config.warmup)
-    of_gates = optimizers.make_optimizer(
-        'adamw', rate(config.gate_learning_rate), weight_decay=0.0, clip=config.clip
+    own = dataclasses.replace(
+        config, optimizer='adamw', learning_rate=config.gate_learning_rate, weight_decay=0.0
     )
-    of_model = optimizers.make_optimizer(
-        config.optimizer,
-        rate(config.learning_rate),
-        weight_decay=config.weight_decay,
-        clip=config.clip,
-    )
-    groups = {'gates': _priced(of_gates)} | ({} if config.frozen else {'model': of_model})
+    groups = {'gates': _priced(optimizer_for(own, steps))}
+    if not config.frozen:
+        groups['model'] = optimizer_for(config, steps)
     return optax.partition(groups, lambda params: {name: name for name in params})
 
 

@@ -1,11 +1,9 @@
 """Outlier dimensions: a few dimensions whose LayerNorm stands out in many layers.
 
 Kovaleva, Kulshreshtha, Rogers and Rumshisky (2021, "BERT Busters: Outlier dimensions that disrupt
-Transformers") look at the last operation of each layer, which is a LayerNorm in BERT. The same few
-dimensions have a scale or a bias far from that of all others in one layer after the other. To
-disable a dimension is to set both to 0 in all layers.
-
-Dimensions count from 0, as published.
+Transformers") look at the LayerNorm that ends each layer of BERT. The same few dimensions have a
+scale or a bias far from that of all others in one layer after the other. To disable a dimension is
+to set both to 0 in all layers. Dimensions count from 0, as published.
 
 Shapes: L different layers, D hidden width, K outliers, M sets of dimensions, R draws of random
 sets, B examples of a batch, E examples, C classes.
@@ -47,15 +45,14 @@ _BY_CHANCE = 0.05
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutlierDimensions:
-    """The parameters of the output LayerNorm, and the dimensions in which they stand out.
+    """The scales and biases of the output LayerNorm, and the dimensions in which they stand out.
 
     Attributes:
-      scale, bias: Those of the output LayerNorm of each different layer.
       sigma: How many standard deviations from the mean of its layer a parameter stands out.
-      at_least: In how many of these layers the scale or the bias of an outlier stands out. It is
-        more than L where even all layers are too few to tell outliers from chance.
-      by_chance: The number of dimensions that would be called outliers if those that stand out in a
-        layer had nothing to do with those of another; 0 if none can be called so.
+      at_least: In how many layers the scale or the bias of an outlier stands out; more than L where
+        even all are too few to tell outliers from chance.
+      by_chance: The number of dimensions that would be called outliers if layers had nothing to do
+        with each other; 0 if none can be called so.
       dimensions: The outliers, those that stand out in most layers first.
     """
 
@@ -88,10 +85,6 @@ def output_norm(pretrained: Pretrained) -> tuple[Float[np.ndarray, 'L D'], ...]:
     """Return the scales and the biases of the LayerNorm that ends each layer.
 
     Layers that are used several times (ALBERT) are there once.
-
-    Raises:
-      TypeError: The model is something else.
-      ValueError: Heads were removed from the model, or its layers do not end with LayerNorm.
     """
     check_whole(pretrained)
     config = pretrained.config
@@ -127,17 +120,11 @@ def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
 
 
 def least_layers(stands_out: Bool[np.ndarray, 'L D']) -> tuple[int, float]:
-    """Return in how many layers a dimension must stand out to be called an outlier.
+    """Return in how many layers a dimension must stand out to be called an outlier: at least half.
 
-    That is at least half of them. In a layer of hundreds of dimensions several stand out by chance,
-    and some of them in the next layer, too. So it is more than half where otherwise 0.05 dimensions
-    or more would be expected to be called outliers if layers had nothing to do with each other: if
-    each of the D dimensions were as likely as any other to be one of those that stand out in a
-    layer, whatever happens in other layers. Then any is, in at most one of twenty models.
-
-    Returns:
-      The number of layers, L + 1 if none suffices; and how many dimensions are expected to stand
-      out in so many layers by chance.
+    It is more where otherwise 0.05 dimensions or more would be outliers by chance, if those of a
+    layer had nothing to do with those of another. It is L + 1 if no number suffices. Second is how
+    many are expected by chance.
     """
     layers, width = stands_out.shape
     # The number of layers in which a dimension stands out is a sum of independent coins.
@@ -156,13 +143,10 @@ def least_layers(stands_out: Bool[np.ndarray, 'L D']) -> tuple[int, float]:
 def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> OutlierDimensions:
     """Find outlier dimensions from the weights of a model alone.
 
-    A parameter stands out if it is more than three standard deviations from the mean of its layer,
-    as published. That it does so consistently over layers is not defined there. Here the scale or
-    the bias must stand out in at least half of the layers, and in more where that could be chance
-    (`least_layers`).
-
-    Args:
-      sigma: How many standard deviations from the mean a parameter stands out.
+    A parameter stands out if it is more than `sigma` standard deviations, three as published, from
+    the mean of its layer. That it does so consistently over layers is not defined there. Here the
+    scale or the bias must stand out in at least half of the layers, and in more where that could be
+    chance (`least_layers`).
 
     Raises:
       TypeError: The model is something else.
@@ -172,17 +156,12 @@ def find_outliers(pretrained: Pretrained, *, sigma: float | int = SIGMA) -> Outl
     if not 0 < sigma < math.inf:
         raise ValueError(f'{sigma=} must be a number above 0, such as 3.')
     scale, bias = output_norm(pretrained)
-    empty = np.zeros(0, int)
-    found = OutlierDimensions(scale, bias, float(sigma), 0, 0.0, empty)
-    at_least, by_chance = least_layers(np.logical_or(*found.stands_out.values()))
-    layers = found.layers
+    stands_out = np.logical_or(*(np.abs(deviations(each)) > sigma for each in (scale, bias)))
+    at_least, by_chance = least_layers(stands_out)
+    layers = stands_out.sum(axis=0)
     order = np.argsort(-layers, kind='stable')
-    return dataclasses.replace(
-        found,
-        at_least=at_least,
-        by_chance=by_chance,
-        dimensions=order[layers[order] >= at_least],
-    )
+    outliers = order[layers[order] >= at_least]
+    return OutlierDimensions(scale, bias, float(sigma), at_least, by_chance, outliers)
 
 
 def without_dimensions(pretrained: Pretrained, dimensions: Sequence[int]) -> Pretrained:
@@ -232,9 +211,6 @@ def random_sets(
     """Draw different sets of as many dimensions, with none of the given ones.
 
     Where there are no more than `draws` sets, each of them is returned.
-
-    Raises:
-      ValueError: There are no dimensions, or no such set.
     """
     count = len(dimensions)
     others = np.setdiff1d(np.arange(width), dimensions)
@@ -254,8 +230,7 @@ def random_sets(
 def rank_p(effect: float, random: Float[np.ndarray, ' R']) -> float:
     """Return the p-value of the hypothesis that a set does as much as random sets do.
 
-    It is the share of sets that do at least as much, this one among them. A random set whose effect
-    is not known (NaN) counts as one of these; without an effect of its own there is no p-value.
+    It is the share of sets that do at least as much, this one among them, or may do so (NaN).
     """
     if math.isnan(effect):
         return math.nan
@@ -272,22 +247,13 @@ def losses_without(
 ) -> tuple[Float[np.ndarray, 'M E'], Int[np.ndarray, ' E']]:
     """Compute the loss of a masked LM without each set of dimensions, and show the progress.
 
-    The same wordpieces are hidden for all sets; an empty set leaves the model as it is. Nothing is
-    written into the folder of `compute`.
-
-    Returns:
-      The loss of each text in nats, added up over its hidden wordpieces, and their number.
-
-    Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: Heads were removed from the model, it is no masked LM, its layers do not end with
-        LayerNorm, a dimension does not exist, or a text has nothing that could be hidden.
+    The same wordpieces are hidden for all sets. The loss of a text, in nats, is added up over its
+    hidden wordpieces, whose number is second.
     """
     check_whole(pretrained)
     check_masked_lm(pretrained)
     masked = mask_words(pretrained.tokenizer, texts, masking=masking, **compute.encoding)
-    likely = _answers(pretrained, masked.batches, sets, compute)
-    return losses_of_texts(likely[..., 0], masked)
+    return losses_of_texts(_answers(pretrained, masked.batches, sets, compute)[..., 0], masked)
 
 
 def logits_without(
@@ -297,13 +263,7 @@ def logits_without(
     *,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'M E C']:
-    """Compute the logits of a classifier without each set of dimensions, as `losses_without`.
-
-    Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: Heads were removed from the model, it has no classifier, its layers do not end
-        with LayerNorm, or a dimension does not exist.
-    """
+    """Compute the logits of a classifier without each set of dimensions, and show the progress."""
     check_whole(pretrained)
     config = pretrained.config
     if config.head != SEQUENCES or not config.num_labels:
@@ -315,12 +275,7 @@ def logits_without(
     return _answers(pretrained, batches, sets, compute)
 
 
-def _answers(
-    pretrained: Pretrained,
-    batches: Sequence[Batch],
-    sets: Sequence[Sequence[int]],
-    compute: Compute,
-) -> Float[np.ndarray, 'M E C']:
+def _answers(pretrained, batches, sets, compute: Compute) -> Float[np.ndarray, 'M E C']:
     kept = _kept(pretrained.config, sets)
     params, devices, place = on_devices(pretrained.params, compute.mesh)
     tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
@@ -335,12 +290,10 @@ def _answers(
         at_once = min(max(tokens // batch.input_ids.size, 1), len(kept))
         placed = place(batch)
         # The last call repeats its last set: all calls have one shape and one compilation.
-        calls = (
-            np.minimum(np.arange(start, start + at_once), len(kept) - 1)
-            for start in range(0, len(kept), at_once)
-        )
+        calls = -(-len(kept) // at_once)
+        rows = np.minimum(np.arange(calls * at_once), len(kept) - 1).reshape(calls, at_once)
         answers = one_behind(
-            (None, _answer(pretrained.bert, params, placed, kept[call])) for call in calls
+            (None, _answer(pretrained.bert, params, placed, kept[call])) for call in rows
         )
         found.append(np.concatenate([answer for _, answer in answers])[: len(kept)])
     return in_order([batch.example for batch in batches], found, axis=1)
@@ -358,13 +311,7 @@ def _answer(bert: Bert, params, batch: Batch, kept):
         encoder = without_head(Pretrained(bert, changed, None))
         states = encoder.bert.apply({'params': encoder.params}, **batch.inputs).hidden_states
         # Scores of all wordpieces are computed for the hidden ones alone.
-        return read_words(
-            Setting(config, 'uniform'),
-            changed,
-            changed['embeddings']['word']['embedding'],
-            states[:, -1],
-            batch.places,
-            batch.words,
-        )
+        words, setting = changed['embeddings']['word']['embedding'], Setting(config, 'uniform')
+        return read_words(setting, changed, words, states[:, -1], batch.places, batch.words)
 
     return jax.vmap(without)(jnp.asarray(kept))

@@ -3,13 +3,12 @@
 Shapes: L layers, N heads, D hidden width, H width of a head, B batch, T and S tokens.
 
 A mask saves nothing: masked heads are computed, and then multiplied by 0. `remove_heads` leaves
-them out. Layers then have different numbers of heads, each as many as are left to it; none is
-padded to the number of another.
+them out, so that layers have different numbers of heads.
 
-What `bs.save_pretrained` writes of such a model is read by `bs.from_pretrained`, and by release 4
-of `transformers` (`pruned_heads` in config.json) for BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA,
-DistilBERT (if each layer keeps a head), ALBERT and ESM. Of MPNet and ModernBERT, whose heads it
-could not remove, the files are ours alone. Release 5 cannot remove heads. There are two ways to it:
+`bs.from_pretrained` reads what `bs.save_pretrained` writes of such a model. So does release 4 of
+`transformers` (`pruned_heads` in config.json) for BERT, RoBERTa, XLM-R, CamemBERT, ELECTRA,
+DistilBERT (if each layer keeps a head), ALBERT and ESM, but not MPNet and ModernBERT. Release 5
+cannot remove heads. There are two ways to it:
 
 1. `bs.save_pretrained(bs.restore_heads(cut), directory)` writes an ordinary checkpoint with the
    same logits, in which the heads that were removed are zeros. Nothing is saved.
@@ -33,7 +32,6 @@ could not remove, the files are ours alone. Release 5 cannot remove heads. There
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -54,13 +52,13 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
 
     This is how Michel et al. (2019) measure what pruned heads save: their rows of the query, key
     and value matrices and their columns of the output matrix are left out. The logits equal those
-    of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to the rounding of float32. A
-    layer may lose all its heads; its attention then gives the bias of the output matrix alone.
+    of `bert.apply(..., head_mask=head_mask, baseline='zero')` up to rounding. A layer without heads
+    gives the bias of the output matrix alone.
 
     The result can be run, fine-tuned, saved and loaded, and more heads can be removed from it. Its
-    heads cannot be asked about any more (`sweep`, `collect`, `compare`, a `head_mask`): ask the
-    whole model under the mask. ALBERT's layers that are one layer remain so if they lose the same
-    heads; if not, each becomes a layer of its own, and the file grows.
+    heads cannot be asked about (`sweep`, `collect`, `compare`, a `head_mask`): ask the whole model.
+    ALBERT's layers that are one layer remain so if they lose the same heads; if not, each becomes a
+    layer of its own, and the file grows.
 
     Args:
       pretrained: The model; its other weights are shared with the result.
@@ -88,9 +86,8 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
 def restore_heads(pretrained: Pretrained) -> Pretrained:
     """Return an ordinary model with the same logits, in which heads that were removed are zeros.
 
-    Their queries, keys, values and what is made of their outputs are 0, so that they attend to all
-    tokens alike and add nothing. What they once were is not in the model any more. A model that has
-    lost no heads is returned as it is.
+    They attend to all tokens alike and add nothing; their former weights are not in the model. A
+    model that has lost no heads is returned as it is.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
@@ -109,11 +106,9 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
             }
         )
     stacked = jax.tree.map(lambda *each: jnp.stack(each), *layers)
-    return _with_layers(
-        pretrained,
-        dataclasses.replace(config, pruned_heads=()),
-        flax.traverse_util.unflatten_dict(stacked),
-    )
+    params = {**pretrained.params, 'layers': flax.traverse_util.unflatten_dict(stacked)}
+    whole = dataclasses.replace(config, pruned_heads=())
+    return Pretrained(Bert(whole), params, pretrained.tokenizer)
 
 
 def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
@@ -131,7 +126,8 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
         for layer, row in enumerate(kept)
     }
     config = dataclasses.replace(config, pruned_heads=pruned, num_hidden_groups=groups)
-    return _with_layers(pretrained, config, layers)
+    params = {**pretrained.params, 'layers': layers}
+    return Pretrained(Bert(config), params, pretrained.tokenizer)
 
 
 def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
@@ -176,10 +172,3 @@ def _filled(leaf, path: tuple[str, ...], heads: np.ndarray, count: int):
     axis = _AXES[path]
     shape = [*leaf.shape[:axis], count, *leaf.shape[axis + 1 :]]
     return jnp.zeros(shape, leaf.dtype).at[(slice(None),) * axis + (heads,)].set(leaf)
-
-
-def _with_layers(
-    pretrained: Pretrained, config: BertConfig, layers: Mapping[str, Any]
-) -> Pretrained:
-    params = {**pretrained.params, 'layers': layers}
-    return Pretrained(Bert(config), params, pretrained.tokenizer)

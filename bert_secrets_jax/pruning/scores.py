@@ -50,11 +50,8 @@ _MEMORY = 4
 class HeadScores:
     """How much each head is needed, by the name of the method.
 
-    Attributes:
-      parts: The scores by each method in each part of what it was measured on. A part is an example
-        or, for Shapley values, a pair of permutations.
-      norm: How gradients are made comparable between layers, as in `measure.importance.normalised`.
-      examples: The number of examples.
+    `parts` are the scores in each part of what was measured: an example or, for Shapley values, a
+    pair of permutations. `norm` is as in `measure.importance.normalised`.
     """
 
     parts: Mapping[str, Float[np.ndarray, 'P L N']]
@@ -99,24 +96,14 @@ def head_scores(
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> HeadScores:
-    """Measure how much each head of a fine-tuned model is needed.
+    """Measure how much each head of a fine-tuned model is needed, against putting out nothing.
 
-    A head that is not there puts out nothing (baseline 'zero').
-
-    Args:
-      methods: The methods, of METHODS but the last. 'gradient' is the mean magnitude of the
-        gradient of the loss with respect to the head's mask (Michel et al. 2019); 'confidence' its
-        greatest attention and 'relevance' the relevance of its output (both Voita et al. 2019);
-        'removal' the increase of the loss without it.
-      permutations: The number of permutations for Shapley values of the loss, even; 0 leaves them
-        out. Each takes a pass over the examples for every head.
-      norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
-      head_mask: The heads that are there, 1 or 0, for gradients; None has all of them.
-      seed: The seed of the permutations.
-
-    Raises:
-      ValueError: Heads were removed from the model, a method or the norm is unknown, or there is an
-        odd number of permutations.
+    `methods` are of METHODS but the last. 'gradient' is the mean magnitude of the gradient of the
+    loss with respect to the head's mask (Michel et al. 2019); 'confidence' its greatest attention
+    and 'relevance' the relevance of its output (both Voita et al. 2019); 'removal' the increase of
+    the loss without it. Shapley values of the loss take `permutations`; 0 leaves them out.
+    Gradients are made comparable between layers by `norm`, 'layer' as published, and may be
+    measured under a `head_mask`.
     """
     check_whole(tuned)
     if isinstance(methods, str):
@@ -161,9 +148,8 @@ def head_scores(
         return (losses[1:] - losses[0]).T.reshape(-1, *masks.shape[1:])
 
     kept = {'keep_values': True, 'mesh': compute.mesh}
-    measures = dict(
-        zip(METHODS[:-1], (by_gradient, by_confidence, by_relevance, by_removal), strict=True)
-    )
+    measures = {GRADIENT: by_gradient, CONFIDENCE: by_confidence}
+    measures |= {RELEVANCE: by_relevance, REMOVAL: by_removal}
     parts = {method: measures[method]() for method in methods}
     if permutations:
         parts[SHAPLEY] = shapley_values(

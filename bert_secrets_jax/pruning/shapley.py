@@ -1,15 +1,14 @@
 """Shapley values: what each head adds to a model, estimated from random permutations.
 
 Held and Yang (2023) let the heads of a model play a game. The value v(S) of a set of heads S is how
-well the model does when it has the heads S alone, and the others are replaced by a baseline. The
-Shapley value of a head is what it adds to v on average when heads come in, one after the other, in
-random order. Unlike the magnitude of a gradient it keeps its sign: a head whose value is negative
-does harm. The values of all heads add up to what the intact model has over the empty one.
+well the model does with these alone, and a baseline for the others. The Shapley value of a head is
+what it adds to v on average when heads come in, one after the other, in random order. A head whose
+value is negative does harm. All values add up to what the intact model has over the empty one.
 
 The average over drawn permutations is unbiased. Each comes with its reverse (antithetic pairs,
-Mitchell et al. 2022, section 4.1). Held and Yang stop a permutation before its end (truncation),
-which biases the values by an unknown amount; here every permutation is run whole. One of n heads
-costs n - 1 models, and the sweep runs each layer once for those that do not differ in it or below.
+Mitchell et al. 2022, section 4.1). Held and Yang stop a permutation before its end, which biases
+the values. Here every one is run whole, as n - 1 models. The sweep runs each layer once for those
+that do not differ in it or below.
 
 Shapes: M masks, L layers, N heads, n all heads (L * N), E examples, R permutations, P antithetic
 pairs of permutations (R / 2), K coalitions, C classes.
@@ -108,19 +107,16 @@ def shapley_values(
       pretrained: A model with a classification or regression head.
       examples: Strings, pairs of strings or `Example`s, all of one kind.
       labels: The label of each example.
-      value: A function of logits and labels that says how well each model does on each example,
-        such as `negative_loss` or `correct`.
+      value: A function of logits [M, E, C] and labels that says how well each model does on each
+        example [M, E]: `negative_loss`, `correct` or your own.
       permutations: The number of permutations with their reverses: even, and at least 4.
       seed: The seed of the permutations.
-      baseline, replacement, donor_seed: The replacement for the heads that a model does not have,
-        as in `sweep`. 'zero' is published.
-      compute: How it is computed.
+      baseline, replacement, donor_seed: As in `sweep`. 'zero' is published.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the examples are not texts.
-      ValueError: The model does not label whole texts, there is not one label per example, the
-        number of permutations is odd or too small, the value is not one number per model and
-        example, or `sweep_examples` would refuse the other arguments.
+      ValueError: The model does not label whole texts, labels or permutations have a wrong number,
+        or the value has another shape; also what `sweep_examples` refuses.
       FloatingPointError: Some model predicts NaN or infinity, or has no finite value.
     """
     check_pretrained(pretrained)
@@ -160,9 +156,6 @@ def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, '
     """Draw permutations of the numbers of heads; each second one is the reverse of the one before.
 
     The first permutations of a larger number are the same.
-
-    Raises:
-      ValueError: The number is odd, or less than 4.
     """
     if count % 2 or count < _FEWEST:
         raise ValueError(
@@ -179,8 +172,8 @@ def coalitions(
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that keep the first heads of each permutation alone.
 
-    There are 2 + R * (n - 1): the one that keeps all heads, the one that keeps none, and of each
-    permutation those that keep its first head, its first two, and so on up to all but one.
+    They are K = 2 + R * (n - 1): all heads, none, and of each permutation its first head, its first
+    two, and so on up to all but one.
     """
     count, heads = permutations.shape
     # A head is kept by the prefixes that are longer than its place.
@@ -194,11 +187,7 @@ def coalitions(
 def shapley_of(
     values: Real[np.ndarray, 'K E'], permutations: Int[np.ndarray, 'R n'], shape: tuple[int, int]
 ) -> Shapley:
-    """Estimate Shapley values from the values of coalitions on each example.
-
-    Raises:
-      FloatingPointError: A value is NaN or infinite.
-    """
+    """Estimate Shapley values from the values of coalitions on each example."""
     values = values.astype(np.float64)
     if not np.isfinite(values).all():
         raise FloatingPointError(

@@ -13,11 +13,7 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def removed_heads(heads: int, shares: Sequence[float | int] = SHARES) -> list[int]:
-    """Return how many heads are removed at each share of all of them, rounded to whole ones.
-
-    Raises:
-      ValueError: The shares are none, do not ascend, or are not from 0 to less than 1.
-    """
+    """Return how many heads are removed at each share of all of them, rounded to whole ones."""
     if not len(shares) or not (np.diff(shares) > 0).all() or not 0 <= shares[0] <= shares[-1] < 1:
         raise ValueError(
             f'The shares of heads to remove must ascend from 0 or more to less than 1: {shares}.'
@@ -68,11 +64,8 @@ def without_least(
 ) -> Float[np.ndarray, 'L N']:
     """Return a mask that also removes the heads with the least scores.
 
-    Fewer than `count` heads are removed where layers keep `at_least` heads. Of equal scores, the
-    head of the lower layer goes first.
-
-    Raises:
-      ValueError: A head that is left has no number.
+    Of equal scores, the lower head goes first. Fewer than `count` heads are removed where layers
+    keep `at_least` heads.
     """
     scores = np.asarray(scores, np.float64)
     left = mask != 0

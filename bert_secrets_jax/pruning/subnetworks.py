@@ -23,8 +23,8 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
 
     Such a head puts out nothing, as with `head_mask` and baseline 'zero'. Nor does it ever learn:
     the gradient of its values has its output weights as a factor, and that of its output weights
-    has its values. Models with other heads missing have arrays of the same shapes, and train by the
-    same compiled program. `remove_heads` cuts such heads out when training is done.
+    has its values. Models with other heads missing train by the same compiled program.
+    `remove_heads` cuts such heads out when training is done.
 
     Args:
       pretrained: The model.
@@ -50,15 +50,15 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
                 'This model uses the same layer several times, so that its heads are missing '
                 'everywhere or nowhere: give layers of one group the same heads.'
             )
-    attention = dict(pretrained.params['layers']['attention'])
+    attention = pretrained.params['layers']['attention']
     keep = jnp.asarray(mask, jnp.float32)
     # Kernels are [L, D, N, H] of values and [L, N, H, D] of outputs.
-    attention['value'] = {
+    value = {
         name: leaf * (keep[:, None, :, None] if leaf.ndim == 4 else keep[:, :, None])
         for name, leaf in attention['value'].items()
     }
-    output = attention['output']
-    attention['output'] = {**output, 'kernel': output['kernel'] * keep[:, :, None, None]}
+    kernel = attention['output']['kernel'] * keep[:, :, None, None]
+    attention = {**attention, 'value': value, 'output': {**attention['output'], 'kernel': kernel}}
     layers = {**pretrained.params['layers'], 'attention': attention}
     return dataclasses.replace(pretrained, params={**pretrained.params, 'layers': layers})
 
@@ -66,10 +66,9 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
 def subnetwork_masks(
     good: Shaped[np.ndarray, 'L N'], *, seed: int
 ) -> dict[str, Float[np.ndarray, 'L N']]:
-    """Return the masks of the good, a random and a bad subnetwork of one size.
+    """Return the masks of the good, a random and a bad subnetwork of one size, as published.
 
-    As published, the bad one has heads that did not survive, and where these are too few, some of
-    the others, drawn at random.
+    The bad one has heads that did not survive and, where these are too few, some others at random.
     """
     rng = np.random.default_rng(seed)
     survive = np.asarray(good).ravel() != 0

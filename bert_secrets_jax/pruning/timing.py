@@ -33,8 +33,7 @@ class RemovalTimes:
 
     Attributes:
       head_mask: The mask: 0 for heads that are removed.
-      batch_sizes: The numbers of examples per batch.
-      length: The number of tokens of each example.
+      batch_sizes, length: The numbers of examples per batch, and of tokens of each example.
       seconds: The seconds that each way takes for a batch, by round. All ways take turns in a
         round.
       weight_bytes: The bytes of the weights.
@@ -53,30 +52,18 @@ class RemovalTimes:
 
     @property
     def examples_per_second(self) -> Float[np.ndarray, 'W S']:
-        """The examples per second of each way, at its median round.
-
-        The gain over another way is a median over rounds (`gains`), not quite the ratio of these.
-        """
+        """The examples per second of each way, at its median round."""
         return np.array(self.batch_sizes) / np.median(self.seconds, axis=-1)
 
     def gains(
         self, way: str = 'cut', *, over: str = 'whole', confidence: float = 0.95
     ) -> Float[np.ndarray, 'S 3']:
-        """Return by what share a way is faster than another, with an interval.
+        """Return by what share `way` is faster than `over`, two of `WAYS`, with an interval.
 
-        The median over rounds of the ratio of their seconds in the same round, minus 1. The
-        interval comes from the order of the rounds alone (the sign test); it assumes that rounds
-        are independent, not how they are distributed.
-
-        Args:
-          way: One of `WAYS`.
-          over: The way that it is compared with. 'apart' leaves out what is gained, or lost, by
-            layers that are not stacked.
-          confidence: The confidence of the interval.
-
-        Returns:
-          The gain at each size of a batch, and the bounds of its interval, which are NaN where
-          there are too few rounds.
+        It is the median over rounds of the ratio of their seconds in the same round, minus 1. The
+        interval, in the last two columns, comes from the order of the rounds alone (the sign test);
+        it assumes that rounds are independent, not how they are distributed, and is NaN where there
+        are too few. Over 'apart', the gain leaves out what comes of layers that are not stacked.
         """
         gains = self.seconds[WAYS.index(over)] / self.seconds[WAYS.index(way)] - 1
         bounds = [scipy.stats.quantile_test(row).confidence_interval(confidence) for row in gains]
@@ -96,37 +83,35 @@ def time_removal(
 
     A forward pass up to the logits, or up to the last hidden states of a model without head, is
     compiled for each way and size. The ways take turns, each round in the opposite order of the
-    last, because only what ran side by side compares on a noisy machine; the first round of each
-    size does not count. Examples are random wordpieces without padding.
+    last; the first round of each size does not count. Examples are random wordpieces without
+    padding.
 
     Args:
       pretrained: The whole model.
       head_mask: 1 for heads that stay, 0 for those that are removed.
-      batch_sizes: The numbers of examples per batch.
-      length: The number of tokens of each example.
+      batch_sizes, length: The numbers of examples per batch, and of tokens of each example.
       rounds: The number of rounds at each size.
       seed: The seed of the wordpieces.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
-      ValueError: The mask does not fit the model (see `remove_heads`), heads were removed before,
-        there is no size or round, or the model has fewer positions than tokens.
+      ValueError: The mask does not fit the model, heads were removed before, there is no size or
+        round, or the model has fewer positions than tokens.
     """
     check_whole(pretrained)
     batch_sizes = check_sizes(batch_sizes)
     if length not in _COUNT or rounds not in _COUNT:
         raise ValueError(f'{length=} and {rounds=} must be whole numbers, at least 1.')
     smaller = remove_heads(pretrained, head_mask)
-    apart = cut(pretrained, np.ones_like(head_mask, bool))
-    models = {'whole': pretrained, 'masked': pretrained, 'apart': apart, 'cut': smaller}
+    models = pretrained, pretrained, cut(pretrained, np.ones_like(head_mask, bool)), smaller
+    masks = None, np.asarray(head_mask, np.float32), None, None
     seconds = np.zeros((len(WAYS), len(batch_sizes), rounds))
     temporary = np.zeros((len(WAYS), len(batch_sizes)), int)
     for at, size in enumerate(batch_sizes):
         ids = _wordpieces(pretrained, (size, length), seed)
         ways = []
-        for index, way in enumerate(WAYS):
-            mask = np.asarray(head_mask, np.float32) if way == 'masked' else None
-            run, temporary[index, at] = _compiled(models[way], ids, mask)
+        for index, (model, mask) in enumerate(zip(models, masks, strict=True)):
+            run, temporary[index, at] = _compiled(model, ids, mask)
             ways.append((index, run))
         for number in range(-1, rounds):
             for index, run in ways if number % 2 else reversed(ways):
@@ -140,18 +125,14 @@ def time_removal(
         length=length,
         seconds=seconds,
         weight_bytes=np.array(
-            [sum(leaf.nbytes for leaf in jax.tree.leaves(models[way].params)) for way in WAYS]
+            [sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)) for model in models]
         ),
         temporary_bytes=temporary,
     )
 
 
 def check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes of batches as a tuple.
-
-    Raises:
-      ValueError: They are none, or not whole numbers of at least 1.
-    """
+    """Return sizes of batches as a tuple; raise ValueError for what is no size."""
     sizes = tuple(batch_sizes) if isinstance(batch_sizes, Iterable) else ()
     if not sizes or not all(size in _COUNT for size in sizes):
         raise ValueError(
@@ -161,9 +142,7 @@ def check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _wordpieces(
-    pretrained: Pretrained, shape: tuple[int, int], seed: int
-) -> Int[np.ndarray, 'B T']:
+def _wordpieces(pretrained: Pretrained, shape, seed: int) -> Int[np.ndarray, 'B T']:
     """Return random wordpieces, none of which is [PAD]."""
     config = pretrained.config
     found = np.random.default_rng(seed).integers(config.vocab_size - 1, size=shape)
