@@ -203,11 +203,10 @@ def test_what_is_refused(tuned, texts, options, words):
     models = tuned if classes is None else with_classes(tuned.models[0], classes)
     if classes == 5:
         models = [tuned.models[1], models]
+    labels = [options.pop(name, None) for name in ('examples', 'measured_on')]
     given = [
-        [dataclasses.replace(each, label=options.pop(name)) for each in texts[:1] * 2]
-        if name in options
-        else texts
-        for name in ('examples', 'measured_on')
+        texts if label is None else [dataclasses.replace(each, label=label) for each in texts]
+        for label in labels
     ]
     with pytest.raises(ValueError, match=words):
         bs.analyses.pruning(models, given[0], measured_on=given[1], **options)

@@ -405,7 +405,6 @@ def test_metrics_of_the_settings(study):
     [
         ('ablate_seeds', 'spearman', 'nothing that is offered over seeds: add one of accuracy'),
         ('prune', 'spearman', "'spearman' is not offered for pruning: take one of acc"),
-        ('ablate', 'pearson', "'pearson' is not for 2 classes; choose among"),
     ],
 )
 def test_metrics_are_refused_before_models_are_trained(study, section, metric, message):
@@ -415,6 +414,9 @@ def test_metrics_are_refused_before_models_are_trained(study, section, metric, m
     with pytest.raises(ValueError, match=message):
         sections.SECTIONS[section].answer(study, {})
     assert not (study.folder / 'finetune').exists()
+    study.config.data.metrics = 'pearson'
+    with pytest.raises(ValueError, match="'pearson' is not for 2 classes; choose among"):
+        study.metrics(2)
 
 
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
