@@ -231,8 +231,8 @@ def importance(
     masks = with_intact(single_heads(config))
     swept = sweep_examples(model, examples, masks, baseline='zero', compute=compute)
     losses, names = losses_of(swept.logits, labels), [describe(mask) for mask in masks[1:]]
-    shape, once = masks.shape[1:], np.ones((1, len(labels)))
-    reached = weighted_scores(metrics[0], swept.predictions, labels, once)[0]
+    shape = masks.shape[1:]
+    reached = weighted_scores(metrics[0], swept.predictions, labels)[0]
     effects = Removed(
         loss=loss_effects(losses, names, classes=config.num_labels, seed=seed),
         increase=(losses[1:] - losses[0]).T.reshape(-1, *shape),

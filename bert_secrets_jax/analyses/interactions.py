@@ -159,8 +159,7 @@ def interactions(
         model, examples, masks, baseline=baseline, donor_seed=seed, compute=compute
     )
     names = [describe(mask) for mask in swept.masks if (mask == 0).sum() == 1]
-    every = np.ones((1, len(labels)))
-    scores = 100 * significance.weighted_scores(metric, swept.predictions, labels, every)[0]
+    scores = 100 * significance.weighted_scores(metric, swept.predictions, labels)[0]
     effects, losses = scores[1:] - scores[0], losses_of(swept.logits, labels)
     in_loss = pairwise.interactions(losses[1:] - losses[0], len(names))  # [P, E]
     p_values, familywise = significance.sign_flip_test(in_loss, seed=seed)

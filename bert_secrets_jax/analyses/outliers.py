@@ -378,9 +378,9 @@ def outliers(
         )
     if tuned is not None:
         logits = layer_norm.logits_without(model, texts, sets, compute=compute)
-        answers, once = np.stack([predictions(each) for each in logits]), np.ones((1, len(texts)))
+        answers = np.stack([predictions(each) for each in logits])
         for metric in checked_metrics(metrics, model.config, subject):
-            reached = weighted_scores(metric, answers, labels, once)[0]
+            reached = weighted_scores(metric, answers, labels)[0]
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])

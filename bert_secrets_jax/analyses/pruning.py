@@ -539,7 +539,7 @@ def assemble(
     return Pruning(
         seeds=tuple(seeds),
         metric=metric,
-        intact=weighted_scores(metric, intact, labels, np.ones((1, len(labels))))[0],
+        intact=weighted_scores(metric, intact, labels)[0],
         kept=kept,
         curves=curves,
         chosen=tuple(

@@ -318,7 +318,7 @@ def surviving_heads(
 
 
 def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
-    return weighted_scores(metric, swept.predictions, labels, np.ones((1, len(labels))))[0]
+    return weighted_scores(metric, swept.predictions, labels)[0]
 
 
 def _draw(result: Subnetworks):
