@@ -218,7 +218,7 @@ def feature_matrices(
 
 def _effects(axis: Axes, values: np.ndarray) -> tuple[AxesImage, float]:
     """Draw a heat map on a scale centred on 0; a grid without any effect is white."""
-    highest = np.nanmax(np.abs(values), initial=0) or 1
+    highest = float(np.nanmax(np.abs(values), initial=0)) or 1.0
     image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
     without_lines(axis)
     return image, highest
