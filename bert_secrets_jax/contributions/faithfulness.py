@@ -177,7 +177,7 @@ class _Plan:
         numbered: dict[tuple[int, bytes], int] = {}
         kept = []
 
-        def number(text: int, lost: Sequence[int]) -> int:
+        def number(text: int, lost) -> int:
             """Return the number of a text without some tokens, which has one by then."""
             left = np.arange(width) < len(scores.special[text])
             left[lost] = False

@@ -29,7 +29,7 @@ def head_norms(attended: Attended) -> Float[Array, 'B N T S']:
 
 
 def pair_norms(
-    attended: Attended, linear: Linear = unchanged, *, residual: bool = False
+    attended: Attended, linear: Linear | None = None, *, residual: bool = False
 ) -> Float[Array, 'B T S']:
     """Return the norm of what each token gets from each token through all heads together.
 
@@ -39,6 +39,7 @@ def pair_norms(
     of heads, [B, S, N, N]: vectors of pairs of tokens, [B, T, S, D], never exist. Where those of
     several heads all but cancel, rounding leaves about a thousandth of their length.
     """
+    linear = linear or unchanged
     vectors = linear(attended.moved)
     inner = product('BSND,BSMD->BSNM', vectors, vectors)
     weighted = product('BNTS,BSNM->BMTS', attended.maps, inner)
