@@ -138,6 +138,14 @@ def test_annotations_that_do_not_fit_are_an_error(tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    'name', ['token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random']
+)
+def test_names_with_a_meaning_are_taken(name):
+    with pytest.raises(ValueError, match=f'{name}.* cannot name'):
+        Annotation({name: ()}, {})
+
+
 def test_a_file_is_read_as_it_was_written(tmp_path):
     examples = [
         Example('Zoë saw\u2028"it".', 'He ran.', id='links/0'),

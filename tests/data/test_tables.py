@@ -246,3 +246,9 @@ def test_missing_files_and_bytes_that_are_no_text(tmp_path):
     path.write_bytes(b'\xef\xbb\xbfs\ty\ngood\t1\ncaf\xe9\t0\n')
     with pytest.raises(ValueError, match='x.tsv: not UTF-8 at line 3, byte 17 of'):
         tables.read_table(path, text_a='s')
+
+
+def test_jsonl_labels_are_spelled_as_json_spells_them(tmp_path):
+    path = write(tmp_path / 'flags.jsonl', '{"s": "On", "y": true}\n{"s": "Off", "y": false}\n')
+    examples = tables.read_table(path, text_a='s', label='y', labels=('false', 'true'))
+    assert [example.label for example in examples] == [1, 0]
