@@ -5,11 +5,18 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.programs.sections import SECTIONS
-from tests.experiments.conftest import check_lines, kept, read, run
+from tests.conftest import ROOT
+from tests.experiments.conftest import check_lines, checkpoints, kept, read, run
 from tests.experiments.conftest import settings as of_default_sections
 
 # A run of all sections takes minutes, whatever is then asked of it.
@@ -130,7 +137,6 @@ def _shown(page: str) -> str:
 WITH_THE_PAGE = {'pace', 'offers'}
 
 
-@pytest.mark.slow
 def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glue_dir, run_here):
     given = settings(checkpoint, glue_dir, copied)
     first, page = kept(copied), (copied / 'report.html').read_text()
@@ -197,3 +203,157 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
         assert what not in log
     assert first <= kept(copied)
     assert _shown((copied / 'report.html').read_text()) == _shown(page)
+
+
+OWN = '''
+"""Attention to the first half of the tokens."""
+import jax.numpy as jnp
+
+
+def first_half(attentions, marks):
+    tokens = marks['token']
+    first = tokens & (jnp.cumsum(tokens) <= tokens.sum() / 2)
+    received = (attentions * first[None, None, None]).sum(-1) * tokens[None, None]
+    return received.sum(-1) / tokens.sum(), jnp.ones(())
+'''
+
+
+def test_a_statistic_of_ones_own(copied, checkpoint, glue_dir, tmp_path, run_here, monkeypatch):
+    """Named in the settings, it is in the table, the frame, the page and the explorer."""
+    (tmp_path / 'mymodule.py').write_text(OWN)
+    given = (
+        *settings(checkpoint, glue_dir, copied),
+        "--config.statistics=('[SEP]','mymodule:first_half')",
+    )
+    before = kept(copied)
+    monkeypatch.syspath_prepend(tmp_path)
+    run_here('reproduce', *given)
+    # It alone is measured, in the model as it is and in the fine-tuned ones.
+    assert {name.rpartition('-')[0] for name in kept(copied) - before} - WITH_THE_PAGE == {
+        'mymodule_first_half', 'change_of_mymodule_first_half',
+        'special_tokens', 'attention_change',
+    }  # fmt: skip
+    name = 'mymodule:first_half'
+    model = bs.from_pretrained(checkpoint)
+    examples = bs.read_glue(glue_dir, bs.get_task('mrpc'))
+    batches = bs.encode(model.tokenizer, examples, annotations=bs.annotate(examples), max_length=24)
+    expected = bs.collect(model, batches, [name])[name]
+    heads = bs.read_results(copied)['special_tokens_heads']
+    assert heads['statistic'].unique().tolist() == ['[SEP]', name]
+    grid = heads.query(f'statistic == {name!r}').pivot(index='layer', columns='head', values='mean')
+    np.testing.assert_allclose(grid.to_numpy(), expected.mean, atol=2e-6)
+    assert np.ptp(grid.to_numpy()) > 0
+    page = (copied / 'report.html').read_text()
+    assert '<td>first half, greatest</td>' in page
+    assert (copied / 'figures' / 'special_tokens_mymodule_first_half.svg').exists()
+    # Its figure is on the page, and those that are not asked for are gone.
+    assert 'href="figures/special_tokens_mymodule_first_half.pdf"' in page
+    assert not (copied / 'figures' / 'special_tokens_entropy_nats.svg').exists()
+    note = dict(explored(page)['notes'])['first half'][6]
+    assert note == f'{expected.mean[1, 2]:.4f} ± {expected.standard_error[1, 2]:.4f}'
+
+
+def test_a_table_of_ones_own_needs_no_training_texts(finished, tmp_path, run_here):
+    """A fine-tuned checkpoint is ablated on a file: names and metrics come with the model."""
+    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
+    table = tmp_path / 'own.tsv'
+    rows = [
+        f'{row % 2}\tthe cat saw a dog\tshe ran {"not" if row % 3 else "and"}' for row in range(9)
+    ]
+    table.write_text('\n'.join(['label\tfirst\tsecond', *rows]) + '\n')
+    run_here(
+        'ablate', '--config=configs/paper.py', '--config.data.source=file',
+        f'--config.data.file={table}', '--config.data.text_a=first', '--config.data.text_b=second',
+        f'--config.model.name={finetuned}', '--config.ablation.checkpoint=model',
+        "--config.ablation.sets=('layers',)", '--config.data.label=label',
+        f'--workdir={tmp_path / "run"}',
+    )  # fmt: skip
+    rows = read(tmp_path / 'run' / 'ablation_layers.csv')
+    assert [(row['metric'], row['disabled']) for row in rows] == [
+        (metric, f'L{layer}') for metric in ('f1', 'accuracy') for layer in (1, 2, 3)
+    ]
+
+
+def test_a_checkpoint_that_is_fine_tuned_already(finished, glue_dir, tmp_path, run_here):
+    """Ablated as it is; a list of heads too; and pairs of heads beyond the sum of two."""
+    finetuned = checkpoints(finished[0]) / 'seed0' / 'last'
+    given = (
+        *settings(finetuned, glue_dir, tmp_path / 'run'),
+        '--config.ablation.checkpoint=model',
+        "--config.ablation.sets=('heads',)",
+        '--config.ablation.together=L1-H2,L3-H1',
+        '--config.ablation.pairs_of=L1-H2,L3-H1,L3-H2',
+    )
+    run_here('reproduce', *given, '--sections=ablate,interactions')
+    assert not (tmp_path / 'run' / 'finetune').exists()
+    heads = read(finished[0] / 'ablation_heads.csv')
+    assert read(tmp_path / 'run' / 'ablation_heads.csv') == heads
+    (both,) = (
+        float(row['difference'])
+        for row in read(tmp_path / 'run' / 'ablation_together.csv')
+        if row['metric'] == 'f1'
+    )
+    alone = {row['disabled']: float(row['difference']) for row in heads if row['metric'] == 'f1'}
+    pairs = read(tmp_path / 'run' / 'interactions.csv')
+    assert [(row['head_a'], row['head_b']) for row in pairs] == [
+        ('L1-H2', 'L3-H1'), ('L1-H2', 'L3-H2'), ('L3-H1', 'L3-H2'),
+    ]  # fmt: skip
+    beyond = both - alone['L1-H2'] - alone['L3-H1']
+    assert float(pairs[0]['interaction_f1']) == pytest.approx(100 * beyond, abs=1e-6)
+    assert 0 < float(pairs[0]['p_familywise']) <= 1
+    assert float(pairs[0]['low']) < float(pairs[0]['interaction_loss']) < float(pairs[0]['high'])
+    assert (tmp_path / 'run' / 'figures' / 'interactions.pdf').exists()
+
+
+# In a background job of a shell Ctrl-C is ignored, by its children too.
+_FINETUNE = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv[0] = 'finetune'
+runpy.run_module('experiments.finetune', run_name='__main__')
+"""
+
+
+def _stopped(arguments, workdir, step, how) -> tuple[int, str]:
+    """Start a fine-tuning and stop it once there is a checkpoint of a step."""
+    process = subprocess.Popen(
+        [sys.executable, '-c', _FINETUNE, *map(str, arguments)],
+        cwd=ROOT, env=os.environ | {'JAX_PLATFORMS': 'cpu'}, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        written = f'finetune/pretrained-*/checkpoints/{step}/commit_success.txt'
+        while not list(workdir.glob(written)):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (checkpoints(workdir) / 'outcome.json').exists()
+    return process.returncode, said
+
+
+def test_stopped_and_resumed_equals_uninterrupted(finished, checkpoint, glue_dir, tmp_path):
+    """Ctrl-C after the first epoch, kill -9 after the second; the same command; the same bits."""
+    workdir, _ = finished
+    # Fine-tuning is one section.
+    *arguments, _ = settings(checkpoint, glue_dir, tmp_path / 'run')
+    # Checkpoints are named by their step: 0 before training, 3 after the first epoch.
+    code, said = _stopped(arguments, tmp_path / 'run', 3, signal.SIGINT)
+    assert code == 130 and 'Traceback' not in said
+    assert said.splitlines()[-1] == 'stopped; the same command continues'
+    code, said = _stopped(arguments, tmp_path / 'run', 6, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert 'The training begins again' not in said and 'stopped;' not in said
+    run('finetune', *arguments)
+    for seed in (0, 1):
+        parts = (f'seed{seed}', 'last', 'model.safetensors')
+        resumed, uninterrupted = (
+            checkpoints(folder).joinpath(*parts).read_bytes()
+            for folder in (tmp_path / 'run', workdir)
+        )
+        assert resumed == uninterrupted
+    curves = [checkpoints(folder) / 'curve.jsonl' for folder in (tmp_path / 'run', workdir)]
+    assert curves[0].read_text() == curves[1].read_text()
