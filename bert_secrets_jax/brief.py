@@ -10,7 +10,7 @@ _NAMES = 5
 _CHARACTERS = 60
 
 
-def brief(instance: Any) -> str:
+def brief(self: Any) -> str:
     """Return a short `repr` of a dataclass: arrays by type and shape, long values by their size.
 
     >>> import numpy as np
@@ -22,9 +22,9 @@ def brief(instance: Any) -> str:
     >>> Measured(np.zeros((6, 12), np.float32), 7.0)
     Measured(mean=float32[6, 12], count=7.0)
     """
-    fields = [field.name for field in dataclasses.fields(instance) if field.repr]
-    shown = ', '.join(f'{name}={_value(getattr(instance, name))}' for name in fields)
-    return f'{type(instance).__name__}({shown})'
+    fields = [field.name for field in dataclasses.fields(self) if field.repr]
+    shown = ', '.join(f'{name}={_value(getattr(self, name))}' for name in fields)
+    return f'{type(self).__name__}({shown})'
 
 
 def shortened(value: Any) -> str:

@@ -22,8 +22,9 @@ def enable_cache(folder: str | os.PathLike | None = None) -> pathlib.Path:
     """
     import jax
 
-    if folder is None and jax.config.jax_compilation_cache_dir is not None:
-        return pathlib.Path(jax.config.jax_compilation_cache_dir)
+    used = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    if folder is None and used is not None:
+        return pathlib.Path(used)
     folder = pathlib.Path(
         folder or pathlib.Path.home() / '.cache' / 'bert_secrets_jax' / 'compiled'
     )

@@ -3,10 +3,19 @@
 import dataclasses
 import os
 import pathlib
+from typing import TypedDict
 
 from jax.sharding import Mesh
 
 from bert_secrets_jax.devices import DATA
+
+
+class Encoding(TypedDict):
+    """The keyword arguments of `data.encoding.encode` and `bucket` that a `Compute` has."""
+
+    max_length: int
+    tokens_per_batch: int
+    batch_multiple: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,7 @@ class Compute:
         return 1 if self.mesh is None else self.mesh.shape[DATA]
 
     @property
-    def encoding(self) -> dict[str, int]:
+    def encoding(self) -> Encoding:
         """The keyword arguments of `data.encoding.encode` and `bucket`."""
         return {
             'max_length': self.max_length,

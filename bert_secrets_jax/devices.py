@@ -34,7 +34,7 @@ def parse_axes(text: str) -> dict[str, int]:
         )
     if len(set(names)) < len(names):
         raise ValueError(f'{text!r} has an axis twice.')
-    return {each[1]: int(each[2]) for each in found}
+    return {each[1]: int(each[2]) for each in found if each}
 
 
 def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:

@@ -45,7 +45,7 @@ _KINDS = (
 )
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Open a file for reading; a folder, a pipe, a socket or a device is a ValueError.
 
     A pipe without a writer would be waited for without end, and a device may have no end.
@@ -155,7 +155,7 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with its own SHA-256, under the key 'sha256'."""
     # As it will be read: keys become texts, tuples become lists.
     values = json.loads(json.dumps(values))
-    return values | {_SEAL: _digest(values)}
+    return {**values, _SEAL: _digest(values)}
 
 
 def unsealed(found: Any) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def remove_partial(folder: pathlib.Path) -> None:
 def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write named arrays (.npz) as `write_atomically` does."""
     data = io.BytesIO()
-    np.savez_compressed(data, **arrays)
+    np.savez_compressed(data, **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(path, data.getvalue())
 
 
@@ -325,7 +325,7 @@ def fingerprint(*values: Any) -> str:
                 add(each)
         elif hasattr(value, 'dtype') and (array := np.asarray(value)).dtype != object:
             content.update(f'{array.dtype} {array.shape}'.encode())
-            content.update(np.ascontiguousarray(array))
+            content.update(np.ascontiguousarray(array).data)
         else:
             raise TypeError(f'{type(value).__name__} is no array, number or text.')
 
@@ -337,7 +337,8 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
     """Write a table like `write_atomically`; floats keep every digit that float32 has."""
     lines: list[str] = []
     # The writer quotes only those ends of lines that it writes itself, and readers know both.
-    writer = csv.writer(types.SimpleNamespace(write=lines.append), lineterminator='\r\n')
+    into: Any = types.SimpleNamespace(write=lines.append)
+    writer = csv.writer(into, lineterminator='\r\n')
     writer.writerow(map(as_cell, columns))
     for row in rows:
         writer.writerow(

@@ -30,7 +30,7 @@ def attach(
         for block in ast.parse(pathlib.Path(file).read_text(encoding='utf-8')).body
         if isinstance(block, ast.If) and ast.unparse(block.test) == 'TYPE_CHECKING'
         for line in block.body
-        if isinstance(line, ast.ImportFrom)
+        if isinstance(line, ast.ImportFrom) and line.module is not None
         for alias in line.names
     }
 

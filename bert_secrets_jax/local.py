@@ -74,6 +74,7 @@ class Server(http.server.ThreadingHTTPServer):
             self._free.release()
 
     def shutdown_request(self, request):
+        assert isinstance(request, socket.socket)
         # Were it closed with something unread, the system would reset the connection, and an answer
         # on its way could be lost.
         with contextlib.suppress(OSError):
@@ -134,6 +135,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def setup(self):
         super().setup()
         self.rfile.close()
+        assert self.timeout is not None
         self.rfile = io.BufferedReader(_Reader(self.connection, seconds=self.timeout))
 
     def handle(self):
@@ -146,7 +148,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         try:
-            check_sender(self.command, self.path, self.headers, self.server.server_address[1])
+            check_sender(self.command, self.path, self.headers, self.connection.getsockname()[1])
         except Refused as refused:
             self.send_error(refused.status, str(refused))
             return False

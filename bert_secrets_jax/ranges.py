@@ -28,10 +28,9 @@ class Range:
         if value is None:
             return self.optional
         kind = numbers.Integral if self.whole else numbers.Real
-        if isinstance(value, bool) or not isinstance(value, kind):
-            return False
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
         # NaN is not between any two numbers.
-        return self.least <= value <= self.most and value != self.without
+        return is_number and self.least <= value <= self.most and value != self.without
 
     def __str__(self) -> str:
         kind = 'a whole number' if self.whole else 'a number'

@@ -42,7 +42,7 @@ def mean_contexts(
     setting = Setting(pretrained.config, 'mean')
     params, devices, place = on_devices(pretrained.params, mesh)
     layers = layers_of(params)
-    sums, tokens = 0.0, 0
+    sums, tokens = np.zeros(()), 0
     for batch in listed(batches):
         check_split(batch, devices)
         # Filler rows may repeat an example.

@@ -172,7 +172,8 @@ class Effects:
         share of errors among the masks that are counted, and 'none' bounds neither.
         """
         adjusted = {'none': self.p_value, 'corrected': self.corrected}
-        adjusted['benjamini_hochberg'] = self.benjamini_hochberg
+        if self.benjamini_hochberg is not None:
+            adjusted['benjamini_hochberg'] = self.benjamini_hochberg
         if correction not in adjusted:
             raise ValueError(f'Unknown correction {correction!r}: one of {", ".join(adjusted)}.')
         return self.signed(adjusted[correction] <= level)

@@ -48,13 +48,13 @@ class Counted:
         shares = self.counts / self.counts.sum(axis=1, keepdims=True)
         found = np.zeros((2, len(shares), self.classes, self.classes))
         for matrix, answer in zip(found, answers, strict=True):
-            np.add.at(matrix, (slice(None), labels, answer), shares)
+            np.add.at(matrix.T, (answer, labels), shares.T)
         return found
 
     @property
     def differences(self) -> PerMask:
         """The score of each mask minus that of the intact model [M]."""
-        intact, masked = confusion.score(self.metric, self.confusions)
+        intact, masked = np.asarray(confusion.score(self.metric, self.confusions))
         return masked - intact
 
 
@@ -179,7 +179,7 @@ class _Tangent:
 def _tangent(counted: Counted) -> _Tangent:
     labels, intact, masked = counted.kinds.T
     confusions = counted.confusions
-    whole, without = confusion.score(counted.metric, confusions)
+    whole, without = np.asarray(confusion.score(counted.metric, confusions))
     of_intact, of_mask = confusion.gradient(counted.metric, confusions)
     same = np.eye(counted.classes, dtype=bool)
     ends = []

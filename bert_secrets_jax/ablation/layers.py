@@ -32,7 +32,7 @@ from bert_secrets_jax.model.encoder import (
     project_back,
 )
 from bert_secrets_jax.model.heads import Head
-from bert_secrets_jax.model.parts import matmul_precision
+from bert_secrets_jax.model.parts import applied, matmul_precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +201,7 @@ def read_words(setting: Setting, classifier, embedding, hidden, places, words):
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
     logits = Head(setting.config).apply({'params': classifier}, asked, None, embedding).logits
+    assert logits is not None
     given = jnp.take_along_axis(logits, jnp.maximum(words, 0)[:, :, None], axis=-1)[..., 0]
     likely = given - jax.nn.logsumexp(logits, axis=-1)
     return jnp.where(words >= 0, likely, 0).sum(axis=-1, keepdims=True)
@@ -227,7 +228,7 @@ def _per_row(array, rows: int):
 
 
 def _scope_per_row(scope: LayerScope, rows: int) -> LayerScope:
-    return scope.replace(visible=_per_row(scope.visible, rows))
+    return dataclasses.replace(scope, visible=_per_row(scope.visible, rows))
 
 
 def _contexts(setting: Setting, params, hidden, scope):
@@ -251,18 +252,18 @@ def _baseline(setting: Setting, value, scope, replacement):
 
 
 def _attention_input(setting: Setting, params, hidden, scope):
-    return AttentionInput(setting.config).apply({'params': params}, hidden, scope.normed)
+    return applied(AttentionInput(setting.config), params, hidden, scope.normed)
 
 
 def _project(setting: Setting, params, name: str, hidden):
     """Return the queries, the keys or the values [..., N, H]."""
-    return project(setting.config).apply({'params': params['attention'][name]}, hidden)
+    return applied(project(setting.config), params['attention'][name], hidden)
 
 
 def _output(setting: Setting, params, context):
     """Return what the contexts [..., N, H] add to the residual stream."""
-    return project_back(setting.config).apply({'params': params['attention']['output']}, context)
+    return applied(project_back(setting.config), params['attention']['output'], context)
 
 
 def _rest(setting: Setting, params, residual):
-    return RestOfLayer(setting.config).apply({'params': params}, residual)
+    return applied(RestOfLayer(setting.config), params, residual)

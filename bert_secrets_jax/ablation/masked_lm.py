@@ -101,7 +101,7 @@ def losses_of_texts(
     """Return the loss of each text, of all its rows, and the number of its hidden wordpieces."""
     count = int(masked.text.max()) + 1
     losses = np.zeros((len(likely), count))
-    np.add.at(losses, (slice(None), masked.text), -likely.astype(np.float64))
+    np.add.at(losses.T, masked.text, -likely.T.astype(np.float64))
     hidden = np.zeros(count, int)
     np.add.at(hidden, masked.text, masked.hidden)
     return losses, hidden

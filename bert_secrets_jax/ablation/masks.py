@@ -46,10 +46,10 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
     Heads are (layer, head) counted from 0, at least two, each once (else ValueError); None takes
     all.
     """
-    heads = all_heads(config) if heads is None else [tuple(map(int, head)) for head in heads]
-    if len(heads) < 2 or len(set(heads)) < len(heads):
-        raise ValueError(f'Pairs need at least two heads, each given once, got {len(heads)}.')
-    return disable(config, itertools.combinations(heads, 2))
+    chosen = all_heads(config) if heads is None else [(int(at), int(head)) for at, head in heads]
+    if len(chosen) < 2 or len(set(chosen)) < len(chosen):
+        raise ValueError(f'Pairs need at least two heads, each given once, got {len(chosen)}.')
+    return disable(config, itertools.combinations(chosen, 2))
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from jaxtyping import Float, Shaped
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.sweep import Descent, Swept, to_one_length
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.files import read_arrays, write_arrays
@@ -63,7 +64,7 @@ def sweep_examples(
     return Swept(masks=np.asarray(masks, np.float32), logits=logits)
 
 
-def encoding_for(descent: Descent, compute: Compute) -> dict[str, int]:
+def encoding_for(descent: Descent, compute: Compute) -> Encoding:
     """Return the arguments of `encode` and `bucket`, with batches so small that progress shows."""
     few = max(descent.tokens * _CALLS_PER_BATCH // len(descent.masks), 1)
     # A batch of more tokens than a call takes would be cut into pieces anyway.
@@ -76,7 +77,7 @@ def sweep_all(
     batches: Sequence[Batch],
     descent: Descent,
     *,
-    folder: str | pathlib.Path | None,
+    folder: str | os.PathLike[str] | None,
     what: str | None = None,
     unit: str = 'masks x examples',
 ) -> np.ndarray:
@@ -110,21 +111,21 @@ def _files(
     setting = dataclasses.replace(descent.setting, spread=None)
     sweep = hashlib.sha256(repr(dataclasses.asdict(setting)).encode())
     for array in (*jax.tree.leaves(pretrained.params), descent.masks):
-        sweep.update(np.ascontiguousarray(array))
+        sweep.update(np.ascontiguousarray(array).data)
     replacement = descent.replacement
     if isinstance(replacement, np.ndarray):
-        sweep.update(np.ascontiguousarray(replacement))
+        sweep.update(np.ascontiguousarray(replacement).data)
     files = []
     for batch in batches:
         content = sweep.copy()
         content.update(repr(batch.input_ids.shape).encode())
         for array in jax.tree.leaves(dataclasses.replace(batch, marks={})):
-            content.update(np.ascontiguousarray(array))
+            content.update(np.ascontiguousarray(array).data)
         if isinstance(replacement, Donors):
             # Not the seed: other donors of other examples change nothing here.
             lent, tokens = replacement.of(batch, padding=descent.setting.config.pad_token_id)
             for array in (*lent.inputs.values(), tokens):
-                content.update(np.ascontiguousarray(array))
+                content.update(np.ascontiguousarray(array).data)
         files.append(folder / f'{content.hexdigest()[:16]}.npz')
     return files
 
@@ -159,6 +160,7 @@ def _complete(
     logits, done = part
 
     def write() -> None:
+        assert file is not None
         write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
 
     written = time.monotonic()

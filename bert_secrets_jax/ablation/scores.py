@@ -6,6 +6,8 @@ computed. Predictions are class ids for the metrics of `measure.confusion`, valu
 """
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Real
@@ -118,7 +120,7 @@ def summands(metric, predictions, labels, centre) -> list[np.ndarray]:
 def score_of_sums(metric, sums) -> np.ndarray:
     """Return the metric from the sums of its features, for any number of models at a time."""
     if metric in confusion.METRICS:
-        return confusion.score_of_sums(metric, sums)
+        return np.asarray(confusion.score_of_sums(metric, sums))
     with np.errstate(divide='ignore', invalid='ignore'):
         count, x, y, xx, yy, xy = sums
         variance_x, variance_y = xx - x * x / count, yy - y * y / count
@@ -157,7 +159,7 @@ def bisected(reached, low, high, halvings: int) -> tuple[np.ndarray, np.ndarray]
     return low, high
 
 
-def quietly(function, values, *args, **kwargs):
+def quietly(function: Callable[..., Any], values, *args, **kwargs) -> Any:
     """Call a function whose result is NaN where it would warn."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', RuntimeWarning)

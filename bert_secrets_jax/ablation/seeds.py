@@ -76,9 +76,9 @@ class Variance:
 
     def p_values(self, mean: PerMask) -> PerMask:
         """Return the two-sided p-values [M] of the hypothesis that the means [M] are zero."""
-        ends = (np.full(mean.shape, np.log(end)) for end in (_LEAST, 1.0))
+        low, high = (np.full(mean.shape, np.log(end)) for end in (_LEAST, 1.0))
         _, high = bisected(
-            lambda p: np.abs(mean) >= self.least_significant(np.exp(p)), *ends, _HALVINGS
+            lambda p: np.abs(mean) >= self.least_significant(np.exp(p)), low, high, _HALVINGS
         )
         return np.where(np.isnan(mean), np.nan, np.where(mean == 0, 1, np.exp(high)))
 
@@ -180,9 +180,8 @@ def per_example(
         features = confusion.summands(metric, predictions, labels)
         sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
         score = confusion.score_of_sums(metric, sums)
-        without = confusion.score_of_sums(
-            metric, [whole - each for whole, each in zip(sums, features, strict=True)]
-        )
+        rest = [whole - each for whole, each in zip(sums, features, strict=True)]
+        without = np.asarray(confusion.score_of_sums(metric, rest))
     influence = without.mean(axis=-1, keepdims=True) - without
     return score + (len(labels) - 1) * influence
 

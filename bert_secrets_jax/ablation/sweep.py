@@ -291,7 +291,7 @@ class Descent:
         mesh = compute.mesh
         params, devices, place = on_devices(pretrained.params, mesh)
         groups = 1 if mesh is None else mesh.shape.get(MASKS, 1)
-        spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if groups > 1 else None
+        spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if mesh and groups > 1 else None
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
             setting=Setting(config, baseline, spread),

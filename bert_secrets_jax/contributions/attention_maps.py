@@ -99,14 +99,14 @@ def attention_maps(
         attentions = maps.pop('weights')
         ids = encoded.input_ids[example, : attentions.shape[-1]].tolist()
         second = np.flatnonzero(encoded.text[example] == 1)
-        texts = examples[example].text_a, examples[example].text_b
+        both = examples[example].text_a, examples[example].text_b
         found.append(
             TokenMaps(
                 tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
                 attentions=attentions,
                 second=int(second[0]) if len(second) else None,
                 word=encoded.marks[WORD][example, : len(ids)],
-                words=named_words(encoded, example, texts),
+                words=named_words(encoded, example, both),
                 further=maps,
                 **(_scores(pretrained, scored, example) if scored else {}),
             )

@@ -138,8 +138,9 @@ def faithfulness(
 
 def check_shares(shares: object) -> None:
     """Raise ValueError for shares of tokens that are out of range or come twice."""
-    given = np.asarray(shares, dtype=object).ravel().tolist() if np.ndim(shares) == 1 else []
-    known = [each for each in given if isinstance(each, numbers.Real) and 0 < each < 1]
+    listed = np.asarray(shares, dtype=object)
+    given = listed.tolist() if listed.ndim == 1 else []
+    known = [each for each in given if isinstance(each, numbers.Real) and 0 < float(each) < 1]
     if not known or len(known) < len(given) or len(set(known)) < len(known):
         raise ValueError(
             f'Shares are a list of numbers between 0 and 1, each once, such as {SHARES}, not '

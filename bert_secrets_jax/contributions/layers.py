@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.parts import layer_norm
+from bert_secrets_jax.model.parts import applied, layer_norm
 
 
 @flax.struct.dataclass
@@ -66,8 +66,8 @@ def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Att
     """Take the attention of a layer apart; its contexts come before the output projection."""
     read = entered
     if config.family.norm_first:
-        norm = layer_norm(config, 'attention_norm').apply
-        read = jnp.where(normed, norm({'params': params['attention_norm']}, entered), entered)
+        norm = layer_norm(config, 'attention_norm')
+        read = jnp.where(normed, applied(norm, params['attention_norm'], entered), entered)
     value, output = params['attention']['value'], params['attention']['output']
     values = _with_bias(value, product('BSD,DNH->BSNH', read, value['kernel']))
     attention = _with_bias(output, product('BTNH,NHD->BTD', contexts, output['kernel']))

@@ -19,7 +19,7 @@ from bert_secrets_jax.contributions.norms import norm_map, pair_norms
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
-from bert_secrets_jax.model.parts import layer_norm, unchanged
+from bert_secrets_jax.model.parts import applied, layer_norm, unchanged
 
 
 def _in_each_layer(
@@ -49,7 +49,7 @@ def value_zeroing(config: BertConfig, params, attended: Attended):
     Mixing in Transformers"). As in the published code, the bias is part of the value. It takes as
     long as about a forward pass for each token; memory does not grow with them.
     """
-    rest = functools.partial(RestOfLayer(config).apply, {'params': params})
+    rest = functools.partial(applied, RestOfLayer(config), params)
     whole = _directions(rest(attended.residual))
 
     def without(token):
@@ -82,7 +82,7 @@ def alti(config: BertConfig, params, attended: Attended):
     if not config.family.norm_first:
         norm = params['attention_norm']
         linear = norm_map(norm)
-        whole = layer_norm(config, 'attention_norm').apply({'params': norm}, residual)
+        whole = applied(layer_norm(config, 'attention_norm'), norm, residual)
         deviation = jnp.sqrt(residual.var(axis=-1, keepdims=True) + config.layer_norm_eps)
 
     def contribution(token):

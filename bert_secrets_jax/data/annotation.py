@@ -311,7 +311,7 @@ def read_annotations(
     features = {name: () for _, one in read for name in one.features}
     relations = {name: () for _, one in read for name in one.relations}
     annotations = [
-        Annotation(features | one.features, relations | one.relations, one.classes)
+        Annotation({**features, **one.features}, {**relations, **one.relations}, one.classes)
         for _, one in read
     ]
     return [example for example, _ in read], annotations

@@ -269,7 +269,9 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     lengths = np.array([len(encoding) for encoding in encodings], np.int32)
     real = np.arange(lengths.max()) < lengths[:, None]
 
-    def stack(rows: Iterable[Sequence[int | None]], dtype=np.int32, fill: int = 0) -> np.ndarray:
+    def stack(
+        rows: Iterable[Sequence[int | None]], dtype: type[np.integer] = np.int32, fill: int = 0
+    ) -> np.ndarray:
         array = np.full(real.shape, fill, dtype)
         values = itertools.chain.from_iterable(rows)
         array[real] = np.fromiter((fill if each is None else each for each in values), dtype)
@@ -477,6 +479,7 @@ def padded_lengths(
     length must save more padding than its compilation costs.
     """
     if buckets is None:
+        assert lengths is not None
         rounded = np.minimum(-(-lengths // _LENGTH_STEP) * _LENGTH_STEP, max_length)
         buckets = _fitted_lengths(rounded, passes)
     return np.array([*sorted(edge for edge in buckets if edge < max_length), max_length])

@@ -83,11 +83,12 @@ def read_tfds(
             f'{", ".join(builder.info.splits)}.'
         )
     try:
-        source = builder.as_data_source(split=tfds_split)
+        source = builder.as_data_source(split=tfds_split)  # pyright: ignore[reportCallIssue]
     except NotImplementedError as error:
+        form = builder.info.file_format
         raise ValueError(
             f'{name} in {builder.data_path} needs TensorFlow to be read: it is in '
-            f'{builder.info.file_format.value} format. Prepare it in another data_dir: '
+            f'{form.value if form else "another"} format. Prepare it in another data_dir: '
             f'tfds build {name} --file_format=array_record'
         ) from error
     # In one request: six times as fast as iterating.

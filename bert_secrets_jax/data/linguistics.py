@@ -109,14 +109,14 @@ def annotate(
     pipeline = _installed(pipeline)
     if cache is None:
         return _annotate(examples, pipeline)
-    texts = [example.texts for example in examples]
+    pairs = [example.texts for example in examples]
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
-    name = _digest(json.dumps([texts, pipeline, *versions, _RULES]))[:32]
+    name = _digest(json.dumps([pairs, pipeline, *versions, _RULES]))[:32]
     path = pathlib.Path(cache) / f'{name}.jsonl'
     if processes.exists(path):
         try:
             read, annotations = read_annotations(path)
-            if [example.texts for example in read] != texts:
+            if [example.texts for example in read] != pairs:
                 raise ValueError(f'{path} does not have the texts that it is named after')
             note, content = _split(path)
             if note != {_CHECKSUM: _digest(content)}:
@@ -178,9 +178,9 @@ def _annotate(examples: Sequence[Example], pipeline: str) -> list[Annotation]:
 def _annotation(texts: Sequence[_Parsed]) -> Annotation:
     def spans(kind: str, name: str) -> tuple[Span, ...]:
         return tuple(
-            Span(*characters, text)
+            Span(start, end, text)
             for text, parsed in enumerate(texts)
-            for characters in getattr(parsed, kind).get(name, ())
+            for start, end in getattr(parsed, kind).get(name, ())
         )
 
     def before(span: Span, others: Iterable[Span]) -> tuple[Span, ...]:

@@ -12,9 +12,9 @@ import dataclasses
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Texts:
 
         def read(texts: str | tuple[str, ...], identity: str, where: str) -> Example:
             texts = (texts,) if isinstance(texts, str) else texts
-            return Example(*texts, id=identity, where=where)
+            return Example(texts[0], texts[1] if texts[1:] else None, id=identity, where=where)
 
         examples = good_rows(self.path, rows, read, self.bad_rows, name=self.name, stop=True)
         yield from ((example, source.share) for example in examples)
@@ -169,8 +169,9 @@ def _features_of(record: bytes, features: Sequence[str]) -> tuple[bytes, ...]:
     from google.protobuf.message import DecodeError
     from tensorflow_datasets.proto import tf_example_pb2
 
+    example = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        there = tf_example_pb2.Example.FromString(record).features.feature
+        there = example.FromString(record).features.feature
     except DecodeError:
         raise ValueError('no tf.train.Example') from None
     texts = []
@@ -324,7 +325,7 @@ def _with_share(texts: Iterable[Text]) -> Iterator[tuple[Example, float | None]]
     if isinstance(texts, Texts):
         yield from texts.read()
         return
-    count = len(texts) if hasattr(texts, '__len__') else None
+    count = len(texts) if isinstance(texts, Sized) else None
     for row, text in enumerate(texts):
         yield as_example(text, row)[0], None if count is None else (row + 1) / count
 
@@ -337,6 +338,6 @@ def _ahead(items: Iterator[T]) -> Iterator[T]:
         try:
             while (item := waiting.popleft().result()) is not end:
                 waiting.append(worker.submit(next, items, end))
-                yield item
+                yield cast('T', item)
         finally:
             worker.shutdown(wait=False, cancel_futures=True)

@@ -175,8 +175,8 @@ class Task:
 def _glue(title: str, texts: tuple[str, ...] = ('sentence1', 'sentence2'), **more: Any) -> Task:
     """Return a task whose names follow from its title, and whose texts have the same columns."""
     name = title.lower()
-    columns = {'text_columns': texts, 'tfds_text_features': texts}
-    return Task(name=name, title=title, tfds_config=name.replace('-', ''), **columns | more)
+    more = {'text_columns': texts, 'tfds_text_features': texts, **more}
+    return Task(name=name, title=title, tfds_config=name.replace('-', ''), **more)
 
 
 _ENTAILMENT = ('entailment', 'not_entailment')

@@ -82,6 +82,7 @@ def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
 def words_of(sentence: str) -> Any:
     """Return the lines of a sentence in CoNLL-U as dictionaries of its columns."""
     import conllu
+    import conllu.exceptions
 
     try:
         found = conllu.parse(sentence)

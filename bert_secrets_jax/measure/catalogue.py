@@ -16,7 +16,7 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from jax.sharding import Mesh
 
@@ -28,6 +28,7 @@ from bert_secrets_jax.measure.stream import MapsOf, Reduction, learned_maps, str
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
+K = TypeVar('K', bound=Hashable)
 SHARE = 'share of attention'
 UNIFORM = 'entropy of even attention'
 CONFIDENCE = 'confidence'
@@ -245,7 +246,9 @@ def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
         family, argument = _TO_FEATURES_OF_NOTEBOOK, (found, counted)
         features = (found,) if counted == 'token' else argument
     title = f'attention to {plural(feature)}'
-    described = {'reading': reading, 'source': _OF_FEATURES, 'features': features}
+    described: dict[str, Any] = {
+        'reading': reading, 'source': _OF_FEATURES, 'features': features
+    }  # fmt: skip
     return _share(feature, title, family, argument, **described)
 
 
@@ -255,7 +258,9 @@ def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
         family, marks = _FROM_CLS_OF_NOTEBOOK, _MARKS_OF_NOTEBOOK.get(name, name)
     title = f'attention of [CLS] to {plural(name)}'
     features = () if name.startswith('[') else (marks,)
-    described = {'reading': reading, 'source': _OF_TOKENS, 'features': features}
+    described: dict[str, Any] = {
+        'reading': reading, 'source': _OF_TOKENS, 'features': features
+    }  # fmt: skip
     return _share(from_cls(name), title, family, marks, **described)
 
 
@@ -279,7 +284,9 @@ def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Describ
     if reading != 'paper':
         options |= {'reading': reading, 'among': 'token'}
     family = Family(statistics.attention_of_links, tuple(options.items()))
-    described = {'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)}
+    described: dict[str, Any] = {
+        'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)
+    }  # fmt: skip
     return _share(title, f'attention from {title}', family, marks, **described)
 
 
@@ -294,7 +301,7 @@ def _along_links(reverse: bool) -> list[Described]:
 
 
 def _comparisons() -> list[Described]:
-    common = {
+    common: dict[str, Any] = {
         'unit': 'cosine similarity',
         'limits': (0.0, 1.0),
         # Much changed is little alike.
@@ -397,7 +404,7 @@ def _own(name: str, found: Any) -> Described:
     return Described(
         name=name,
         title=name.rpartition(':')[2].replace('_', ' '),
-        function=found,
+        function=cast('Statistic | Comparison', found),
         pairwise=arguments == 3,
         features=None,
     )
@@ -408,13 +415,13 @@ def measure(
     batches: Iterable[Batch],
     described: Sequence[Described],
     *,
-    also: Mapping[Hashable, Statistic | Reduction] = types.MappingProxyType({}),
+    also: Mapping[K, Statistic | Reduction] = types.MappingProxyType({}),
     head_mask: Any = None,
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
-) -> dict[Hashable, Any]:
+) -> dict[str | K, Any]:
     """Measure described statistics of one model in one pass. A family is compiled once.
 
     Args:
@@ -445,10 +452,10 @@ def measure_change(
     batches: Iterable[Batch],
     described: Sequence[Described],
     *,
-    also: Mapping[Hashable, Comparison] = types.MappingProxyType({}),
+    also: Mapping[K, Comparison] = types.MappingProxyType({}),
     keep_values: bool = False,
     mesh: Mesh | None = None,
-) -> dict[Hashable, HeadTable]:
+) -> dict[str | K, HeadTable]:
     """Measure two models in one pass: each statistic of the second, its change, and comparisons.
 
     Args:
@@ -487,7 +494,7 @@ def changed(described: Described) -> Described:
     )
 
 
-def _compared(described: Described, make: Callable[[Statistic], Comparison]) -> Described:
+def _compared(described: Described, make: Callable[..., Comparison]) -> Described:
     if described.pairwise:
         raise ValueError(f'{described.name!r} compares two models already.')
     family = described.family
@@ -500,7 +507,7 @@ def _compared(described: Described, make: Callable[[Statistic], Comparison]) -> 
 
 
 def _stacked_for_both(
-    arguments: tuple[Hashable, ...], *, make: Callable[[Statistic], Comparison], family: Family
+    arguments: tuple[Hashable, ...], *, make: Callable[..., Comparison], family: Family
 ) -> Comparison:
     return make(family.stacked(arguments))
 
@@ -516,8 +523,8 @@ def _apart(models, batches, described, also, **options) -> dict[Hashable, Any]:
         families.setdefault(each.family or each.name, []).append(each)
     stacks = {
         _Stack(tuple(each.name for each in members)): members[0].function
-        if len(members) == 1
-        else members[0].family.stacked(tuple(each.argument for each in members))
+        if len(members) == 1 or (family := members[0].family) is None
+        else family.stacked(tuple(each.argument for each in members))
         for members in families.values()
     }
     measured = stream(models, batches, {**stacks, **also}, **options)

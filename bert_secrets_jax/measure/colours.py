@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame
     for key, rows in frame.groupby(by, sort=False) if by else [((), frame)]:
         names = {
             name: f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
-            for name, each in zip(by, key, strict=True)
+            for name, each in zip(by, cast(tuple, key), strict=True)
         }
         alike = ', '.join(each for name, each in names.items() if name != 'seed')
         found.append((', '.join(names.values()), alike, rows.set_index(places).sort_index()))
@@ -69,6 +69,6 @@ def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarra
                 if rows[column].dtype.kind == 'f':
                     titles = [alike, '' if column == 'mean' else column.replace('_', ' ')]
                     title = f'{name.replace("_", " ")}: {", ".join(filter(None, titles))}'
-                    grid = rows[column].to_numpy(float).reshape(rows.index.levshape)
+                    grid = rows[column].unstack().to_numpy(float)
                     tables.setdefault(title, []).append(grid)
     return {title: np.mean(each, axis=0) for title, each in tables.items()}

@@ -56,6 +56,7 @@ def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> Labelled
 
 def masked_lm_loss(output: BertOutput, batch: MaskedBatch) -> Float[Array, ' B']:
     """Return the loss of a masked LM on each text: the mean over its hidden wordpieces, in nats."""
+    assert output.logits is not None
     logits = jnp.take_along_axis(output.logits, batch.places[:, :, None], axis=1)  # [B, K, C]
     hidden = batch.words >= 0
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(batch.words, 0))

@@ -242,7 +242,7 @@ def with_random_links(
 
 def _relation(encoded: Encoded, relation: str) -> np.ndarray:
     found = encoded.marks.get(relation)
-    if getattr(found, 'ndim', 0) != 3:
+    if found is None or getattr(found, 'ndim', 0) != 3:
         there = [name for name, mark in encoded.marks.items() if getattr(mark, 'ndim', 0) == 3]
         raise ValueError(
             f'These texts have no relation {relation!r}, but {", ".join(there) or "none"}: '
@@ -318,7 +318,7 @@ class _Comparison:
         link, draw = np.repeat(numbers, draws), np.tile(np.arange(draws), len(links))
         count = int(places.first[-1])
 
-        def matrix(values, rows, columns, height):
+        def matrix(values, rows, columns, height) -> scipy.sparse.csc_array:
             return _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
 
         self._adders = {
@@ -351,7 +351,9 @@ class _Comparison:
             }
         scores = scores.reshape(len(scores), width)
         counts = np.diff(first)[examples]
-        columns = np.concatenate([np.arange(first[each], first[each + 1]) for each in examples])
+        columns = np.concatenate(
+            [np.arange(int(first[each]), int(first[each + 1])) for each in examples]
+        )
         for name, adder in self._adders.items():
             part = adder[:, columns]
             rows = np.unique(part.nonzero()[0])

@@ -26,7 +26,8 @@ from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
 Kind = Literal['elsewhere', 'moved', 'positions', 'classes']
-ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS = ('elsewhere', 'moved', 'positions', 'classes')
+KINDS: tuple[Kind, ...] = ('elsewhere', 'moved', 'positions', 'classes')
+ELSEWHERE, MOVED, POSITIONS, CLASSES = KINDS
 
 _ALIKE = 0.2  # by how much two lengths differ at most that are alike
 _FEWEST = 5  # places of other inputs for a link: the mean of fewer is hardly known
@@ -214,6 +215,7 @@ class _Classes(_Kind):
     def __init__(self, links, encoded):
         super().__init__(links, encoded)
         self.links = [(example, closest(pairs)[None]) for example, pairs in self.links]
+        assert encoded.classes is not None
         self._classes = encoded.classes.astype(np.int64)
         self._found: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
 

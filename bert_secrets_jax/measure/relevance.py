@@ -45,9 +45,11 @@ class Steps(Protocol):
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
         """Return `einsum(equation, inputs, weights)`."""
+        ...
 
     def scaled(self, inputs: Array, factors: Array) -> Array:
         """Return `inputs * factors`, where the factors are taken as constant."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ identity what it has compiled. `measure/catalogue.py` has the name and the sourc
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,10 @@ Reading = Literal['paper', 'notebook']
 READINGS = ('paper', 'notebook')
 _SMOOTHING = 1e-4  # the share of a row that Clark et al.'s code spreads evenly before an entropy
 Mark = Bool[Array, ' T'] | Int[Array, ' T'] | Int[Array, '... 3']
-Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
+if TYPE_CHECKING:
+    Marks = Mapping[str, Array]  # but for those under NOTEBOOK, which `_read` alone takes
+else:
+    Marks = Mapping[str, Mark | Mapping[str, Mark | Mapping[str, Mark]]]
 Result = tuple[Float[Array, 'L N ...'], Float[Array, '...']]
 Statistic = Callable[[Maps, Marks], Result]
 Comparison = Callable[[Maps, Maps, Marks], Result]
@@ -226,7 +229,7 @@ def of_words(statistic: Callable) -> Callable:
     return on_words
 
 
-def _word_marks(marks: Mapping, words: Int[Array, ' T']) -> Marks:
+def _word_marks(marks: dict, words: Int[Array, ' T']) -> Marks:
     found = {}
     for name in marks:
         mark = marks[name]
@@ -356,8 +359,8 @@ def cosine_padded(before: Maps, after: Maps, marks: Marks) -> Result:
     return _cosine(before, after)
 
 
-def _read(marks: Marks, reading: Reading) -> Mapping:
-    return marks[NOTEBOOK] if reading == 'notebook' else marks
+def _read(marks: Marks, reading: Reading) -> Marks:
+    return cast(Marks, marks[NOTEBOOK]) if reading == 'notebook' else marks
 
 
 def _along(attentions: Maps, links: Links, reverse: bool) -> Float[Array, 'L N']:
@@ -436,7 +439,7 @@ def _taken_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
 
 
 def _summed_diagonal(attentions: Maps, offset: int) -> Float[Array, 'L N T']:
-    cells = jnp.eye(*attentions.shape[-2:], offset, dtype=bool)
+    cells = jnp.eye(attentions.shape[-2], attentions.shape[-1], offset, dtype=bool)
     return jnp.where(cells[None, None], attentions, 0).sum(axis=-1)
 
 

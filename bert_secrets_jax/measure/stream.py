@@ -6,7 +6,7 @@ Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import flax.struct
 import jax
@@ -24,6 +24,7 @@ from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
+K = TypeVar('K', bound=Hashable)
 # Gives the maps [B, L, N, T, S] of a model, its parameters and a batch, like `learned_maps`.
 MapsOf = Callable[..., Float[Array, 'B L N T S']]
 
@@ -56,14 +57,14 @@ class Reduction:
 def stream(
     models: Sequence[Pretrained],
     batches: Iterable[Batch],
-    statistics: Mapping[Hashable, Callable | Reduction],
+    statistics: Mapping[K, Callable | Reduction],
     *,
     head_mask: Any = None,
     baseline: str = 'uniform',
     keep_values: bool = False,
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
-) -> dict[Hashable, Any]:
+) -> dict[K, Any]:
     """Measure statistics of the maps of one model, or of two with as many layers and heads.
 
     Batches are read once, and at most two of them are held at a time. A statistic takes the maps of
@@ -115,9 +116,9 @@ def stream(
     moments = fetch(state)
     return {
         key: _table(key, moments[index], examples, [values[index] for _, values in kept])
-        if reducers[index] is None
-        else reducers[index].result()
-        for index, key in enumerate(statistics)
+        if reducer is None
+        else reducer.result()
+        for index, (key, reducer) in enumerate(zip(statistics, reducers, strict=True))
     }
 
 
@@ -197,7 +198,7 @@ def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[M
     In a program of its own: with the statistics, the first batch would compile them once more.
     """
     return [
-        None if here is None else _merge(before, here)
+        None if before is None or here is None else _merge(before, here)
         for before, here in zip(state, moments, strict=True)
     ]
 

@@ -6,7 +6,7 @@ Shapes: E examples, L layers, N heads.
 import csv
 import dataclasses
 import pathlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,7 +111,7 @@ def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':
     return frame
 
 
-def _rows(tables: Mapping[Hashable, HeadTable]) -> Iterator[tuple]:
+def _rows(tables: Mapping[str, HeadTable]) -> Iterator[tuple]:
     listed = tables.values() if isinstance(tables, Mapping) else [None]
     if not all(isinstance(table, HeadTable) for table in listed):
         raise TypeError('Tables come by name, as `collect` returns them: {name: table}.')

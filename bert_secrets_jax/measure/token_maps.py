@@ -66,7 +66,7 @@ class TokenMaps:
                 )
         if (self.word is None) != (self.words is None):
             raise ValueError('Words come with their numbers: give word and words, or neither.')
-        if self.word is not None and (
+        if (self.word is not None and self.words is not None) and (
             len(self.word) != length or max(self.word, default=-1) >= len(self.words)
         ):
             raise ValueError(
@@ -81,12 +81,12 @@ class TokenMaps:
         Raises:
           ValueError: The words are not known.
         """
-        if self.word is None:
+        if self.word is None or self.words is None:
             raise ValueError('Which words these are is not known: bs.attention_maps finds them.')
-        count = len(self.words)
+        word, count = self.word, len(self.words)
 
         def of_words(maps):
-            return np.asarray(word_maps(np.asarray(maps), self.word, count=count))
+            return np.asarray(word_maps(np.asarray(maps), word, count=count))
 
         return TokenMaps(
             self.words,

@@ -3,13 +3,16 @@
 The arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
@@ -40,12 +43,12 @@ class BertOutput:
         has zeros.
     """
 
-    logits: ArrayLike | None
-    pooled: ArrayLike | None
-    hidden_states: ArrayLike
-    attentions: ArrayLike
-    contexts: ArrayLike
-    contacts: ArrayLike | None = None
+    logits: Array | None
+    pooled: Array | None
+    hidden_states: Array
+    attentions: Array
+    contexts: Array
+    contacts: Array | None = None
 
     __repr__ = brief
 
@@ -61,6 +64,10 @@ class Bert(nn.Module):
 
     def __repr__(self) -> str:
         return f'Bert({self.config.summary})'
+
+    if TYPE_CHECKING:
+
+        def apply(self, variables: Mapping[str, Any], *args: Any, **kwargs: Any) -> BertOutput: ...
 
     @nn.compact
     def __call__(
@@ -115,11 +122,12 @@ class Bert(nn.Module):
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
         given = Intervention(head_mask, replacement, map_change, baseline)
-        intervention = intervention_on(config, *input_ids.shape, given)
+        intervention = intervention_on(config, input_ids.shape[0], input_ids.shape[1], given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
-        if example_ids is None:
-            example_ids = jnp.arange(len(input_ids))
+        example_ids = (
+            jnp.arange(len(input_ids)) if example_ids is None else jnp.asarray(example_ids)
+        )
         embeddings = Embeddings(config, name='embeddings')
         embedded, scopes = embeddings(
             input_ids,
@@ -139,7 +147,7 @@ class Bert(nn.Module):
                 layer,
                 variable_axes={'params': 0},
                 split_rngs={'params': True, 'dropout': True},
-                in_axes=(0, 0, nn.broadcast, nn.broadcast),
+                in_axes=(0, 0, nn.broadcast, nn.broadcast),  # pyright: ignore[reportArgumentType]
                 length=config.num_hidden_layers,
             )(config, deterministic, name='layers')
             kinds = jnp.array(kinds_of_layers(config))
@@ -200,7 +208,7 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embe
 def init_params(bert: Bert, seed: int) -> dict:
     """Return fresh parameters: normal weights, biases of 0, and LayerNorm that scales by 1."""
     ids = jnp.zeros((1, 2), jnp.int32)
-    params = bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids))['params']
+    params = dict(bert.init(jax.random.key(seed), ids, ids, jnp.ones_like(ids)))['params']
     return all_layers(bert.config, own_layers(bert.config, params))
 
 

@@ -321,6 +321,7 @@ class BertConfig:
         for number, kind in enumerate(self.layer_types or (GLOBAL,) * self.num_hidden_layers):
             normed = bool(number) or not self.family.first_layer_unnormed
             if kind == LOCAL:
+                assert self.local_attention is not None
                 kinds.append(LayerKind(self.local_attention // 2, self.local_rope_theta, normed))
             else:
                 kinds.append(LayerKind(None, theta, normed))

@@ -127,7 +127,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         problems.append(f'missing: {", ".join(missing)}')
     must_be = {
         name: allowed
-        for name, allowed in (_MUST_BE | family.must_be).items()
+        for name, allowed in {**_MUST_BE, **family.must_be}.items()
         if name not in (*keys.values(), *family.ignored, family.pruned_key)
     } | dict(family.must_be)
     for name, allowed in must_be.items():
@@ -174,7 +174,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
-    found = {'model_type': model_type} | family.fixed | family.defaults | read
+    found = {'model_type': model_type, **family.fixed, **family.defaults, **read}
     if family.pruned_key in values and family.pruned_key not in ignore:
         groups = groups_of(found['num_hidden_layers'], found['num_hidden_groups'])
         found['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
@@ -213,7 +213,7 @@ def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     layer is global.
     """
     values, problems = dict(values), []
-    count, every = values.get('num_hidden_layers'), values.pop('global_attn_every_n_layers', 3)
+    count, every = values.get('num_hidden_layers', 0), values.pop('global_attn_every_n_layers', 3)
     kinds = values.pop('layer_types', None)
     if kinds is not None and _is_list_of_texts(kinds):
         values['layer_types'] = tuple(kinds)

@@ -1,7 +1,8 @@
 """Heads on an encoder, up to the logits; and ESM's prediction of contacts."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -92,7 +93,7 @@ class MaskedLM(nn.Module):
             width = config.embedding_size or config.hidden_size
             tokens = layer_norm(config, 'norm')(act(dense(config, width, 'dense')(tokens)))
         if not config.tie_word_embeddings:
-            embedding = nn.Embed(*embedding.shape, name='decoder').embedding
+            embedding = nn.Embed(embedding.shape[0], embedding.shape[1], name='decoder').embedding
         bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
         logits = jnp.einsum(
             '...E,VE->...V',
@@ -123,6 +124,10 @@ class Head(nn.Module):
 
     config: BertConfig
     deterministic: bool = True
+
+    if TYPE_CHECKING:
+
+        def apply(self, variables: Mapping[str, Any], *args: Any, **kwargs: Any) -> Headed: ...
 
     @nn.compact
     def __call__(
@@ -158,6 +163,7 @@ class Head(nn.Module):
         else:
             read = pool(encoded) if family.pools_tokens else encoded
         if config.head == MASKED_LM:
+            assert read is not None and embedding is not None
             logits = MaskedLM(config, name='lm')(read, embedding)
         elif config.num_labels:
             # The heads for answers have no dropout of their own.

@@ -8,11 +8,12 @@ import functools
 import math
 import types
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
@@ -46,7 +47,12 @@ ACTIVATIONS = {
 
 
 def dense(
-    config: BertConfig, features, name: str | None = None, axis=-1, *, bias: bool = True
+    config: BertConfig,
+    features,
+    name: str | None = None,
+    axis: int | tuple[int, ...] = -1,
+    *,
+    bias: bool = True,
 ) -> nn.DenseGeneral:
     """Return BERT's dense layer, whose `features` may have several axes, such as (N, H)."""
     return nn.DenseGeneral(
@@ -55,9 +61,14 @@ def dense(
         use_bias=bias,
         dtype=jnp.dtype(config.array_dtype),
         kernel_init=nn.initializers.normal(config.initializer_range),
-        precision=matmul_precision(config),
+        precision=matmul_precision(config),  # pyright: ignore[reportArgumentType]
         name=name,
     )
+
+
+def applied(module: nn.Module, params: Mapping[str, Any], *inputs: Any) -> Array:
+    """Return the array that a module with these parameters makes of its inputs."""
+    return cast(Array, module.apply({'params': params}, *inputs))
 
 
 def matmul_precision(config: BertConfig) -> jax.lax.PrecisionLike:

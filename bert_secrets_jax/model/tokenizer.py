@@ -74,7 +74,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
             'vocab.txt empty, cut off, or of another model?'
         )
-    named = {tokenizer.cls_token_id, tokenizer.sep_token_id}
+    named = {tokenizer.cls_token_id, tokenizer.sep_token_id}  # pyright: ignore[reportUnhashable]
     # A token that a tokenizer does not name at all is missed when texts are encoded.
     if None not in named and not added:
         raise ValueError(
@@ -123,7 +123,7 @@ def own_tokenizer(given: Any, config: BertConfig):
 
 def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) -> None:
     """Refuse tokens for which the model has no embedding."""
-    largest = max(vocabulary, key=vocabulary.get)
+    largest = max(vocabulary, key=vocabulary.__getitem__)
     if vocabulary[largest] >= config.vocab_size:
         raise ValueError(
             f'{what} has {len(vocabulary)} wordpieces, the model '

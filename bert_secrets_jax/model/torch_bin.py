@@ -19,7 +19,7 @@ import pickletools
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
@@ -221,7 +221,7 @@ def _open_legacy(file: _Pieces, size: int) -> tuple[Any, Callable[[_Storage], by
     return tensors, read
 
 
-def _read(stream: io.BufferedIOBase, nbytes: int) -> bytearray:
+def _read(stream: io.BufferedIOBase | IO[bytes], nbytes: int) -> bytearray:
     data = bytearray()
     while len(data) < nbytes:
         piece = stream.read(min(_PIECE, nbytes - len(data)))
@@ -235,7 +235,7 @@ def _run(pickle: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
     """Obey one pickle; returns its value and the storages that it refers to."""
     stack: list[Any] = []
     below: list[list[Any]] = []  # the stack before each MARK
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     storages: dict[str, _Storage] = {}
     for opcode, argument, _ in pickletools.genops(pickle):
         match opcode.name:
@@ -271,7 +271,7 @@ def _run(pickle: io.BytesIO) -> tuple[Any, dict[str, _Storage]]:
                 items, stack = stack, below.pop()
                 _add(stack[-1], items)
             case 'GLOBAL':
-                stack.append(_known(*argument.split(' ', 1)))
+                stack.append(_known(*str(argument).split(' ', 1)))
             case 'STACK_GLOBAL':
                 name, module = stack.pop(), stack.pop()
                 stack.append(_known(module, name))

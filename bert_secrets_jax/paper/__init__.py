@@ -178,7 +178,7 @@ def attention_change(task: str | None) -> Float64[np.ndarray, '12 12'] | None:
 def special_token_attention(task: str | None) -> dict[str, Float64[np.ndarray, '12 12']] | None:
     """Return Figure 6 for a task: the fine-tuned model's attention to '[CLS]' and '[SEP]'."""
     cls, sep = _grid('fig6_CLS', task), _grid('fig6_SEP', task)
-    return None if cls is None else {'[CLS]': cls, '[SEP]': sep}
+    return None if cls is None or sep is None else {'[CLS]': cls, '[SEP]': sep}
 
 
 def cls_tokens(task: str | None) -> dict[str, float] | None:
@@ -222,7 +222,8 @@ def digitisation_error(figure: int, task: str | None = None) -> DigitisationErro
     unit = 0.01 if figure == 2 else 1.0
     if figure in (8, 9):
         disabled = {8: disable_one_head, 9: disable_one_layer}[figure]
-        bars = [np.ptp(disabled(each).scores) for each in ([task] if title(task) else TASKS)]
+        shown = map(disabled, [task] if title(task) else TASKS)
+        bars = [np.ptp(each.scores) for each in shown if each is not None]
         unit = float(max(bars))
     mean, most = (errors[figure][name] for name in ('mean', 'most'))
     return DigitisationError(mean=float('nan') if mean is None else unit * mean, most=unit * most)
@@ -248,7 +249,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
     # For these SciPy would warn.
     if any(len(np.unique(values)) < 2 for values in both):
         return float('nan')
-    return float(scipy.stats.spearmanr(*both).statistic)
+    return float(scipy.stats.spearmanr(*both)[0])
 
 
 @functools.cache
@@ -268,4 +269,6 @@ def _grid(figure: str, task: str | None) -> np.ndarray | None:
 
 def _disabled(figure: str, baseline: str, task: str | None) -> Disabled | None:
     scores, intact = _grid(figure, task), _grid(baseline, task)
-    return None if scores is None else Disabled(baseline=float(intact), scores=scores)
+    if scores is None or intact is None:
+        return None
+    return Disabled(baseline=float(intact), scores=scores)

@@ -254,7 +254,10 @@ def _legend(view: View, drawn: Drawn) -> list[tuple[str, str, int, str, str]]:
     """Return each mark of a view with its fill, how many heads have it, its pattern and letter."""
     counts = {mark: int((view.marks == mark).sum()) for mark in drawn.fills}
     looks = {mark: _look(number) for mark, number in drawn.fills.items() if counts[mark]}
-    return [(visible(mark), fill, counts[mark], *rest) for mark, (fill, *rest) in looks.items()]
+    return [
+        (visible(mark), fill, counts[mark], pattern, letter)
+        for mark, (fill, pattern, letter) in looks.items()
+    ]
 
 
 def _look(number: int) -> tuple[str, str, str]:
@@ -269,7 +272,7 @@ def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
     others = [each for each in marks if each.drawn != 'colour']
     for each in (*_colours(marks, model), *sorted(others, key=_RANK)):
         for head in np.ndindex(said.shape):
-            said[head] = f'{said[head]} {visible(each.sentences[head])}'.strip()
+            said[head] = f'{said[head]} {visible(str(each.sentences[head]))}'.strip()
     return said
 
 
@@ -306,9 +309,8 @@ def _kinds(marks: HeadMarks) -> list[str]:
 def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> list[tuple[str, str]]:
     """Return the legend of rings and corners: how each is drawn, and what it says."""
     items = []
-    for place, mark in enumerate(drawn.rings if ring is not None else ()):
-        count = int((ring.marks == mark).sum())
-        if count:
+    for place, mark in enumerate(drawn.rings):
+        if ring is not None and (count := int((ring.marks == mark).sum())):
             items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
     if corner is not None and (corner.marks != '').any():
         items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))

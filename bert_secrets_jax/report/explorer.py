@@ -145,7 +145,7 @@ def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
 
 def _words(maps: TokenMaps) -> list[int]:
     """Return the number of the word of each token; none if every token is a word."""
-    if maps.word is None or len(maps.words) == len(maps.tokens):
+    if maps.word is None or maps.words is None or len(maps.words) == len(maps.tokens):
         return []
     return [int(word) for word in maps.word]
 

@@ -81,7 +81,7 @@ def _drawn(
             {
                 'of': title,
                 'alike': alike,
-                'values': [_listed(rows[each]) for each in numbers],
+                'values': [_listed(rows[each].to_numpy()) for each in numbers],
                 'classes': [
                     (_spaced(each), list(map(str, rows[each])))
                     for each in colours.columns
@@ -153,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 def traced(
-    figure: dict[str, Any] | None,
+    figure: Mapping[str, Any] | None,
     found: Sequence[Mapping[str, Any]],
     heads: tuple[str, int, int] | None,
 ) -> dict[str, Any] | None:

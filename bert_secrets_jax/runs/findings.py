@@ -21,7 +21,10 @@ Measured = Number | Sequence[Number] | np.ndarray
 
 def measured(name: str, number: Measured, **fields: Any) -> Finding:
     """Return the finding of a number, which may have a 95 % interval."""
-    estimate, low, high = map(float, number if np.ndim(number) else (number, np.nan, np.nan))
+    if isinstance(number, np.ndarray):
+        number = number.tolist()
+    ends = number if isinstance(number, Sequence) else (number, np.nan, np.nan)
+    estimate, low, high = map(float, ends)
     return Finding(name=name, estimate=estimate, low=low, high=high, **fields)
 
 

@@ -106,7 +106,7 @@ class Run:
 
                 processes.on_first(write)
         self.used.update(files[name].name for name in wanted)
-        return {name: kept[name] for name in wanted}
+        return {name: each for name in wanted if (each := kept[name]) is not None}
 
     def check_may_compute(self, name: str) -> None:
         """Raise `NotKept` in a run that only reads."""

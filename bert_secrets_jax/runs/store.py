@@ -8,6 +8,7 @@ never from the file.
 import collections.abc
 import dataclasses
 import json
+import os
 import pathlib
 import types
 import typing
@@ -75,7 +76,10 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
 
 
 def kept(
-    folder: str | pathlib.Path | None, key: Sequence[Any], kind: type[T], compute: Callable[[], T]
+    folder: str | os.PathLike[str] | None,
+    key: Sequence[Any],
+    kind: type[T],
+    compute: Callable[[], T],
 ) -> T:
     """Return a dataclass that is computed once for a key, and then read from a folder, if any."""
     if folder is None:
@@ -129,7 +133,7 @@ def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         plain = (bool, int, float, str, type(None))
         (hint,) = [each for each in arguments if each not in plain]
         return _decode(node, hint, arrays)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         names = [field.name for field in dataclasses.fields(hint)]
         if node.keys() != set(names):
@@ -148,4 +152,4 @@ def _decode(node: Any, hint: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             )
         items = [_decode(item, arguments[0] if arguments else Any, arrays) for item in node]
         return items if base is list else tuple(items)
-    return float(node) if hint is float and node is not None else node
+    return float(typing.cast(float, node)) if hint is float and node is not None else node
