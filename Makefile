@@ -6,6 +6,7 @@
 #               their own tests need
 # make docs     writes pages of all public names from their docstrings: build/docs/index.html
 # make format   formats and lints
+# make types    checks the types of the package, but for its command line
 #
 # With another Python, such as `make test PYTHON=python3.13`, in a folder of its own: .venv-3.13.
 
@@ -25,7 +26,7 @@ COMMA := ,
 WORKDIR ?= results/quickstart
 BIN := $(VENV)/bin
 
-.PHONY: report example test test-all models docs format clean
+.PHONY: report example test test-all models docs format types clean
 .DELETE_ON_ERROR:
 
 report: $(VENV)/.report
@@ -56,6 +57,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+types: $(VENV)/.types
+	$(BIN)/basedpyright --pythonpath $(BIN)/python --level error
+
 clean:
 	rm -rf $(VENV) .venv .venv-* build *.egg-info
 
@@ -63,7 +67,8 @@ $(VENV)/.report: EXTRAS = quickstart
 $(VENV)/.test: EXTRAS = $(TEST_EXTRAS)
 $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.dev: EXTRAS = dev
-$(VENV)/.report $(VENV)/.test $(VENV)/.docs $(VENV)/.dev: setup.py $(CONSTRAINTS)
+$(VENV)/.types: EXTRAS = types
+$(VENV)/.report $(VENV)/.test $(VENV)/.docs $(VENV)/.dev $(VENV)/.types: setup.py $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'Python 3.11 or later is needed: make PYTHON=python3.12 ...' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -33,6 +33,8 @@ EXTRAS = {
     ],
     # Pages of all public names, from their docstrings (make docs).
     'docs': ['pdoc>=15'],
+    # It brings its own Node (make types).
+    'types': ['basedpyright>=1.40'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],
     # Pages are tested in the Chromium of the machine, if it has one.
     # Findings of axe-core are failures, too.
@@ -47,6 +49,7 @@ EXTRAS['dev'] = [
     *EXTRAS['test'],
     *EXTRAS['bench'],
     *EXTRAS['browser'],
+    *EXTRAS['types'],
     # Its use of our maps is tested where it is installed.
     'bertviz>=1.4',
     'ruff>=0.9',

@@ -231,6 +231,7 @@ class Ablation(Result):
         fields = {'unit': effects.unit_of(found), 'sample': found.sample, 'source': SOURCE}
         if name == 'heads':
             gain = ablated.gain
+            assert gain is not None
             yield ablated.mean_of_heads('heads: mean effect')
             yield measured(
                 'heads: best where it was not chosen',
@@ -331,7 +332,7 @@ def ablation(
     for name, chosen in chosen_masks.items():
         here = sweep_examples(model, examples, with_intact(chosen), **how)
         sets[name] = assess([here], labels, metrics, seed=seed)
-        if name in several:
+        if choose_on is not None and name in several:
             there = sweep_examples(model, choose_on, with_intact(chosen), **how)
             answers = [
                 Answers(each.predictions[1:], each.predictions[0], true)

@@ -95,6 +95,7 @@ class AblationOverSeeds(Result):
                     (name, metric, *dataclasses.astuple(each.seeds.agreement))
                     for name, ablated in self.sets.items()
                     for metric, each in ablated.assessed.items()
+                    if each.seeds is not None
                 ],
                 'Agreement of two fine-tunings: mean rank correlation, ICC(1) and ICC(3,1), with '
                 '95 % intervals over seeds.',
@@ -150,6 +151,7 @@ class AblationOverSeeds(Result):
         rows = [
             (metric, disabled, seed, 100 * intact, 100 * change)
             for metric, each in ablated.assessed.items()
+            if each.seeds is not None
             for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
             for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)
         ]

@@ -236,7 +236,7 @@ def attention_change(
     return AttentionChange(subject or Subject(), found, describe(described), runs)
 
 
-def _sources(result: AttentionChange) -> dict[str, plots.Source]:
+def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:
     return {
         _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name])
         for name in result.grids

@@ -133,12 +133,15 @@ class Clusters(Result):
             ),
             'nearest': framed(
                 ('heads', 'divergence'),
-                [(f'{names[a]} and {names[b]}', value) for value, a, b in closest[:10]],
+                [(f'{names[int(a)]} and {names[int(b)]}', value) for value, a, b in closest[:10]],
                 'The ten most similar pairs of heads (0: equal maps; 0.69: no token shared).',
             ),
             'divergences': framed(
                 ('first', 'second', 'divergence'),
-                [(names[a], names[b], divergences[a, b]) for a, b in zip(*pairs, strict=True)],
+                [
+                    (names[int(a)], names[int(b)], divergences[a, b])
+                    for a, b in zip(*pairs, strict=True)
+                ],
                 'The divergence of every pair of heads.',
             ),
         }
@@ -162,7 +165,7 @@ class Clusters(Result):
         layers, divergences = self.layers, self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
-        names = [self.names[place[first]] for place in pairs]
+        names = [self.names[int(place[first])] for place in pairs]
         most_similar = measured(
             'most similar heads',
             divergences[pairs][first],
@@ -234,9 +237,9 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
         max_iter=_STEPS,
         init='random',
         random_state=seed,
-        normalized_stress=False,
+        normalized_stress=False,  # pyright: ignore[reportArgumentType]
     )
-    positions = scaling.fit_transform(divergences)
+    positions = np.asarray(scaling.fit_transform(divergences))
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (divergences**2).sum())
     return Clusters(
@@ -262,9 +265,8 @@ def compare_layers(
     same = of_layer[first] == of_layer[second]
     total, inside = values.sum(), same.sum()
     if inside in (0, len(values)):
-        return Layers(
-            *(float(values.mean()) if each else np.nan for each in (inside, not inside)), 1.0
-        )
+        mean = float(values.mean())
+        return Layers(mean if inside else np.nan, np.nan if inside else mean, 1.0)
 
     def lead(of_layer: np.ndarray) -> float:
         within = values[of_layer[first] == of_layer[second]].sum()

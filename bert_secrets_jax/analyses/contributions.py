@@ -7,7 +7,7 @@ Shapes: L layers, N heads.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -284,7 +284,7 @@ class Contributions(Result):
 
     def _inactive_findings(self) -> Iterator[Finding]:
         outputs = self.moved.outputs
-        of_texts = {'sample': int(outputs.count)}
+        of_texts: dict[str, Any] = {'sample': int(outputs.count)}
         for group, tables, source in (
             (BY_WEIGHTS, self.weights, 'Clark et al. 2019, section 3'),
             (BY_NORMS, self.moved.norms, SOURCE),
@@ -297,7 +297,7 @@ class Contributions(Result):
                     yield how_many(f'{group}: {KINDS[name]}', most, source=source, **of_texts)
             if group == BY_WEIGHTS and where.any():
                 shares = [
-                    self.moved.norms[kinds[head]].mean[head]
+                    self.moved.norms[str(kinds[head])].mean[head]
                     for head in map(tuple, np.argwhere(where))
                 ]
                 name = f'{group}: what they move from there'
@@ -310,8 +310,9 @@ class Contributions(Result):
 
     def _loss_findings(self) -> Iterator[Finding]:
         lost = self.lost
-        known = {} if lost is None else self.inactive
-        for group, where in known.items():
+        if lost is None:
+            return
+        for group, where in self.inactive.items():
             if not where.any():
                 continue
             fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
@@ -403,7 +404,7 @@ def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
       ValueError: The ablation is not of a model with so many layers and heads.
     """
     ablated = None if ablation is None else ablation.sets.get('heads')
-    if ablated is None:
+    if ablation is None or ablated is None:
         return None
     if ablated.shape != shape:
         raise ValueError(
@@ -411,6 +412,7 @@ def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
             f'has {list(shape)}: give that of the same model.'
         )
     found = ablated.found
+    assert found.equivalent is not None
     equal = found.equivalent <= LEVEL
     return Lost(
         metric=ablated.metric,

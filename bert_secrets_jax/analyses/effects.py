@@ -65,7 +65,7 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     )
 
 
-def mean_interval(values: np.ndarray) -> tuple[np.ndarray | np.floating, ...]:
+def mean_interval(values: np.ndarray) -> tuple[Any, Any, Any]:
     """Return means over the last axis and the ends of their 95 % intervals (Student's t).
 
     A single value has no interval, and then the ends are NaN.
@@ -181,6 +181,7 @@ def draw_effects(
     grid = np.reshape(scale * effects.difference, shape)
     circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
     if seeds is None:
+        assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
         others = 'With the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
@@ -313,7 +314,9 @@ def _between_seeds(
     effects: Effects, name: str, what: str, fields: dict[str, Any]
 ) -> Iterator[Finding]:
     """Return what each correction finds alone, what few seeds cannot find, and their agreement."""
-    seeds, agreed = effects.seeds, effects.seeds.agreement
+    seeds = effects.seeds
+    assert seeds is not None
+    agreed = seeds.agreement
     if seeds.least_p > LEVEL:
         yield Finding(
             name=f'{name}: least p-value with so few seeds',

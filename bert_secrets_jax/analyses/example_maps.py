@@ -128,7 +128,7 @@ def choose(
     by_length = np.argsort(encoded.lengths, kind='stable')
     readable = by_length[: max(count, len(by_length) // 5)]
     places = np.linspace(0, len(readable) - 1, min(count, len(readable))).astype(int)
-    return [examples[readable[place]] for place in places]
+    return [examples[place] for place in readable[places].tolist()]
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:

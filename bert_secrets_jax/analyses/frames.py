@@ -94,7 +94,7 @@ class Frames(Result):
         }
         if self.filters:
             frames['filters'] = framed(
-                ('filter', 'sentences'), self.filters.items(), 'How FrameNet was sampled.'
+                ('filter', 'sentences'), list(self.filters.items()), 'How FrameNet was sampled.'
             )
         return frames
 

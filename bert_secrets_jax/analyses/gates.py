@@ -386,13 +386,15 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
         }
 
     same = ('frozen', 'coefficients', 'seeds', 'log_alpha', 'steps', 'expected_open', 'losses')
+    fields: dict[str, Any] = {name: getattr(gated, name) for name in same}
+    learnt = learning_test(metrics, gated.intact.shape[-1], intact, labels)
+    fields |= zip(('tested', 'reached', 'larger_class', 'p_learnt'), learnt, strict=True)
     return Gates(
-        subject,
-        *(getattr(gated, name) for name in same),
-        compared(gated.gated),
-        compared(gated.rounded),
-        len(labels),
-        *learning_test(metrics, gated.intact.shape[-1], intact, labels),
+        subject=subject,
+        gated=compared(gated.gated),
+        rounded=compared(gated.rounded),
+        examples=len(labels),
+        **fields,
     )
 
 

@@ -277,6 +277,7 @@ class LookAt(Result):
 
     def _gradients(self):
         gradients = self.gradients
+        assert gradients is not None
         rows = [
             (
                 layer + 1, name, table.mean[layer].mean(), table.standard_error[layer].mean(),
@@ -407,6 +408,7 @@ def _draw_entropies(result: LookAt):
 
 def _draw_gradients(result: LookAt):
     gradients = result.gradients
+    assert gradients is not None
     known = {name: table.mean for name, table in gradients.tables.items() if table.count}
     # The caption names the loss, which may be too long for a title.
     panels = {'gradient of the loss': known}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.data.tasks import GLUE, Example, as_examples
+from bert_secrets_jax.data.tasks import GLUE, Example, Text, as_examples
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
@@ -103,7 +103,7 @@ def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
     return known.metrics if known else metrics.metrics_for(classes)
 
 
-def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
+def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
     """Return the labels of examples [E], checked against the classes of a model.
 
     Raises:
@@ -120,7 +120,7 @@ def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
             f'Each text has one label here, and the model ({config.summary}) gives others: give '
             'one that was fine-tuned for that, such as `bs.finetune` returns.'
         )
-    examples = as_examples(examples)
+    examples = as_examples(texts)
     for example in examples:
         label = example.label
         if label is None:

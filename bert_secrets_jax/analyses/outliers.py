@@ -107,9 +107,11 @@ class Outliers(Result):
     def verdict(self) -> Verdict | None:
         """The verdict on the claim that the outliers are needed; None if it was not measured."""
         is_about_outliers = set(self.disabled) == set(self.found.dimensions.tolist())
-        if self.loss is None or not is_about_outliers or len(self.random) < 2:
+        if self.loss is None or self.random is None or not is_about_outliers:
             return None
         beyond = self.loss.beyond
+        if beyond is None or len(self.random) < 2:
+            return None
         return verdicts.outliers_are_needed(
             float(self.loss.effects.difference[0]),
             self.loss.random,
@@ -137,7 +139,7 @@ class Outliers(Result):
             )
         effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
         effects |= {metric: each.random for metric, each in self.scores.items()}
-        if effects:
+        if effects and self.random is not None:
             names = (' '.join(map(str, dimensions)) for dimensions in self.random.tolist())
             frames['random'] = framed(
                 ('dimensions', *effects),
@@ -255,7 +257,10 @@ class Outliers(Result):
             return
         effects = self.loss.effects
         yield self._without('loss', self.loss)
-        yield effect_of(self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE)
+        if self.loss.beyond is not None:
+            yield effect_of(
+                self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE
+            )
         if len(self.disabled) > 1:
             largest = 1 + int(np.abs(effects.difference[1:]).argmax())
             yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)

@@ -237,6 +237,7 @@ class Patterns(Result):
 
     def _after_tuning(self) -> list[Finding]:
         runs, changed = list(self.runs.values()), self.changed
+        assert changed is not None
         top, layers = top_head(changed), changed.mean(axis=1)
         found = [
             self._share(
@@ -283,7 +284,7 @@ class Patterns(Result):
         ]
 
     def _trust(self) -> Finding:
-        fields = {
+        fields: dict[str, Any] = {
             'name': 'F1 of the classifier',
             'unit': 'F1, mean over classes',
             'source': 'cross-validation, leaving models out',
@@ -413,6 +414,7 @@ def as_maps(shown: Sequence[TokenMaps]) -> MapSample:
 
 def _upper_in_paper(task: str) -> float:
     shares = paper.pattern_shares(task)
+    assert shares is not None
     return sum(shares[CLASSES[index]] for index in UPPER)
 
 
@@ -429,7 +431,7 @@ def _draw_shares(result: Patterns):
 
 
 def _draw_heads(result: Patterns):
-    sources = {
+    sources: dict[str | tuple[str, str], plots.Source] = {
         (model, title): plots.Source(frame, 'mean', name)
         for model, frame in zip(result.shares, ('heads', 'heads_finetuned'), strict=False)
         for title, name in zip(TITLES, NAMES, strict=True)
@@ -439,6 +441,7 @@ def _draw_heads(result: Patterns):
 
 
 def _draw_changed(result: Patterns):
+    assert result.changed is not None
     return plots.head_grids(
         {'class changed': result.changed}, label='share of examples', limits=(0.0, 1.0)
     ).captioned(

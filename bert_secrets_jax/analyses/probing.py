@@ -262,7 +262,7 @@ class Probing(Result):
         )
 
     def _lead_finding(self, name: str, other: str) -> Finding:
-        pair = {'probe': name, 'other': other}
+        pair: dict[str, Any] = {'probe': name, 'other': other}
         template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
         if not math.isnan(_published_lead(name, other)):
             template += ' (published: {published:+.0f})'

@@ -287,6 +287,7 @@ class Pruning(Result):
 
     def _time_frames(self):
         times = self.times
+        assert times is not None
         gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
         speed = [
             (size, *(_WAYS[way] for way in pair), *each[place], published.get(size, np.nan))
@@ -577,9 +578,10 @@ def _choose(
     )
     predictions = model.predictions[order][None, :, step : step + 1]
     curve = stepwise.curve_of(metric, predictions, model.intact[None], labels, seed=seed)
-    ends = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
+    difference, low, high = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
     choosing = model.choosing[order]
-    return Chosen(order, model.masks[order][0, step], *ends, float(choosing[step] - choosing[0]))
+    gained = float(choosing[step] - choosing[0])
+    return Chosen(order, model.masks[order][0, step], difference, low, high, gained)
 
 
 def _mean(curve: Curve) -> float:

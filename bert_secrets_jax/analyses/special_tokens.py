@@ -108,7 +108,7 @@ class SpecialTokens(Result):
         for each in known:
             grid = published.get(each.name)
             rank = paper.rank_correlation(self.tables[each.name].mean, grid)
-            if rank is not None:
+            if rank is not None and grid is not None:
                 name = f'{each.title}: agreement with the paper'
                 found += agreement_of_grids(name, rank, np.shape(grid), source=each.source)
         return found

@@ -186,7 +186,7 @@ class Subnetworks(Result):
             yield measured(
                 f'good less {other}, trained again',
                 mean_interval(lead) if tested else lead.mean(),
-                p=float(scipy.stats.ttest_1samp(lead, 0).pvalue) if tested else np.nan,
+                p=float(scipy.stats.ttest_1samp(lead, 0)[1]) if tested else np.nan,
                 template='Trained again, the heads that survive lead as many {other} ones by '
                 '{estimate:+z.1f} points.',
                 numbers={'other': other},
@@ -323,9 +323,10 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
 
 def _draw(result: Subnetworks):
     rows, *columns = zip(*result._points(), strict=True)
-    points = {
-        title: tuple(np.array(each) for each in zip(*map(mean_interval, scores), strict=True))
+    points: dict[str, tuple[np.ndarray, np.ndarray | None, np.ndarray | None]] = {
+        title: (mean, low, high)
         for title, scores in zip(('as it is', 'trained again'), columns, strict=True)
+        for mean, low, high in [map(np.array, zip(*map(mean_interval, scores), strict=True))]
     }
     if result._published:
         published = 100 * np.array([*result._published.values()])

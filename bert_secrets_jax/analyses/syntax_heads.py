@@ -8,8 +8,8 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeGuard, cast
 
 import numpy as np
 import scipy.stats
@@ -28,7 +28,13 @@ from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.flips import LEVEL
-from bert_secrets_jax.measure.links import directions, link_scores, link_tests, with_random_links
+from bert_secrets_jax.measure.links import (
+    RandomLinks,
+    directions,
+    link_scores,
+    link_tests,
+    with_random_links,
+)
 from bert_secrets_jax.measure.stream import Reduction, stream
 from bert_secrets_jax.measure.word_links import (
     ALL,
@@ -257,7 +263,8 @@ class SyntaxHeads(Result):
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
-        *head, way = self.best[place]
+        layer, number, way = self.best[place]
+        head = layer, number
         dev, name = self.dev, self.relations[place]
         fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
         fields['source'] = SOURCE
@@ -267,14 +274,14 @@ class SyntaxHeads(Result):
         found = [
             extreme(
                 f'{name}: best head',
-                tuple(head),
+                head,
                 shares_found(dev, self.best)[:, place],
                 template='{Relation}: {where} ({way}) finds {estimate:.0%} of the links; always '
                 'guessing offset {offset:+d} finds {baseline:.0%}.',
                 numbers={'Relation': words, 'way': WAYS[way], **offset},
                 **fields,
             ),
-            extreme(gain, tuple(head), self._gain(place), null=0.0, p=p_value, **fields),
+            extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),
         ]
         if not np.isnan(self.random[place, 0]):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))
@@ -344,7 +351,8 @@ def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
     """Return, for each relation, the layer, the head and the way that find most links."""
     shape = found.right.shape[1:]
     flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
-    return [tuple(map(int, np.unravel_index(each, shape))) for each in flat]
+    layers, heads, ways = (each.tolist() for each in np.unravel_index(flat, shape))
+    return list(zip(layers, heads, ways, strict=True))
 
 
 def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:
@@ -451,14 +459,17 @@ def _linked(
         raise ValueError(
             'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
         )
-    encoded = encode_parses(pretrained.tokenizer, texts, max_length=settings.max_length)
-    return encoded, links_of_parses(encoded, texts)
+    parses = cast(Sequence[Parse], texts)
+    encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
+    return encoded, links_of_parses(encoded, parses)
 
 
 def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
     """Return the share of the texts of one part that are in the other, too."""
     known, others = (
-        as_examples(part[0]) if _is_annotated(part) else [each.example for each in part]
+        as_examples(part[0])
+        if _is_annotated(part)
+        else [each.example for each in cast(Sequence[Parse], part)]
         for part in (train, dev)
     )
     share = in_both(known, others) / len(others)
@@ -470,7 +481,7 @@ def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated
     return share
 
 
-def _is_annotated(texts: Sequence[Parse] | Annotated) -> bool:
+def _is_annotated(texts: Sequence[Parse] | Annotated) -> TypeGuard[Annotated]:
     return isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse)
 
 
@@ -514,7 +525,9 @@ def _beyond(
     if not draws or not relations:
         return p_values, ()
     annotations = (
-        list(dev[1]) if _is_annotated(dev) else _with_all([parse.annotation for parse in dev])
+        list(dev[1])
+        if _is_annotated(dev)
+        else _with_all([parse.annotation for parse in cast(Sequence[Parse], dev)])
     )
     encoded = mark(encoded, annotations).take(np.arange(min(_NULL_TEXTS, len(encoded.lengths))))
     # A part of the texts may have no such link.
@@ -526,7 +539,7 @@ def _beyond(
         title: relation(each.relation, each.reverse).function for title, each in titles.items()
     }
     shown = progress(batches, 'Other places', size=lambda batch: batch.size)
-    statistics: Mapping[object, object | Reduction] = {**along, **random}
+    statistics: dict[str | RandomLinks, Callable | Reduction] = {**along, **random}
     measured = stream((pretrained,), shown, statistics, mesh=settings.mesh)
     tests = link_tests(
         {title: measured[title] for title in titles}, link_scores(encoded, relations, measured)

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
 from bert_secrets_jax.compute import Compute
@@ -13,12 +13,14 @@ from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokeniz
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
-from bert_secrets_jax.measure.links import LinkScores, link_scores, with_random_links
+from bert_secrets_jax.measure.links import LinkScores, RandomLinks, link_scores, with_random_links
 from bert_secrets_jax.measure.statistics import Statistic
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
+
+K = TypeVar('K', bound=Hashable)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +85,7 @@ class TextSettings(Compute):
         *,
         draws: int,
         seed: int,
-    ) -> tuple[dict[Hashable, Any], dict[str, LinkScores]]:
+    ) -> tuple[dict[str | RandomLinks, Any], dict[str, LinkScores]]:
         """Measure attention along links, and at random places, in one pass.
 
         Args:
@@ -135,8 +137,8 @@ def in_one_pass(
     settings: TextSettings,
     what: str,
     *,
-    also: Mapping[Hashable, Statistic | Reduction] = MappingProxyType({}),
-) -> dict[Hashable, Any]:
+    also: Mapping[K, Statistic | Reduction] = MappingProxyType({}),
+) -> dict[str | K, Any]:
     """Measure statistics of encoded texts, and show the progress of `what`.
 
     Further statistics, `also`, may have any keys. Tables are by the names of the statistics.

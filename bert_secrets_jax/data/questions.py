@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def _answers(answers: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(pairs))
 
 
-def answer_places(encoded: Encoded, questions: list[Question]) -> Int32[np.ndarray, 'E 2']:
+def answer_places(encoded: Encoded, questions: Sequence[Question]) -> Int32[np.ndarray, 'E 2']:
     """Return the first and the last wordpiece of the first answer of each question.
 
     Both are -1 where the answer, or a part of it, was cut off.

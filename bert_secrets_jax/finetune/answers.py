@@ -45,7 +45,9 @@ class Answers:
         spans = [self._best(row, each) for row, each in enumerate(logits)]
         scores = np.array([self._scores(row, span) for row, span in enumerate(spans)])
         elsewhere = [self._scores(row, self._moved(row, spans))[1] for row in range(len(spans))]
-        found = dict(zip(('exact_match', 'answer_f1'), scores.mean(axis=0).tolist(), strict=True))
+        found: dict[str, float] = dict(
+            zip(('exact_match', 'answer_f1'), scores.mean(axis=0).tolist(), strict=True)
+        )
         values = {name: found[name] for name in metrics}
         return values | {
             'score': float(np.mean(list(values.values()))),
@@ -115,9 +117,9 @@ def exact_match(answer: str, right: str) -> float:
 
 def word_f1(answer: str, right: str) -> float:
     """Return the F1 score of the words of two answers (Rajpurkar et al. 2016, section 6.1)."""
-    answer, right = _words(answer), _words(right)
-    shared = sum((collections.Counter(answer) & collections.Counter(right)).values())
-    return 2 * shared / (len(answer) + len(right)) if shared else float(answer == right)
+    ours, theirs = _words(answer), _words(right)
+    shared = sum((collections.Counter(ours) & collections.Counter(theirs)).values())
+    return 2 * shared / (len(ours) + len(theirs)) if shared else float(ours == theirs)
 
 
 def _words(text: str) -> list[str]:

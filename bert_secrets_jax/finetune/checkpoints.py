@@ -132,13 +132,13 @@ class Checkpoints:
             step,
             args=args.Composite(state=args.StandardRestore(abstract), record=args.JsonRestore()),
         )
-        pending = [(done, losses) for done, losses in restored.record['pending']]
+        pending = [(done, losses) for done, losses in restored['record']['pending']]
         # A run that was killed after its checkpoint may not have come to them.
-        processes.on_first(lambda: self._write_curves(restored.record['history']))
-        full = jax.tree.leaves(restored.state)
+        processes.on_first(lambda: self._write_curves(restored['record']['history']))
+        full = jax.tree.leaves(restored['state'])
         found = [full.pop(0) if leaf.size else leaf for leaf in jax.tree.leaves(state)]
         state = jax.tree.unflatten(jax.tree.structure(state), found)
-        return state, Record(restored.record['history'], pending)
+        return state, Record(restored['record']['history'], pending)
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:
         lines = ''.join(json.dumps(row) + '\n' for row in history)

@@ -77,7 +77,7 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Return seeds as numbers; a number n stands for the seeds 0, 1, ..., n - 1."""
     if isinstance(seeds, float | str):
         raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
-    is_count = isinstance(seeds, numbers.Integral)
+    is_count = isinstance(seeds, int | numbers.Integral)
     seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f'{seeds=} must be different numbers, at least one.')

@@ -28,6 +28,7 @@ def loss_per_example(
     `model.config.HEADS`.
     """
     if head == QUESTIONS:
+        assert real is not None
         # Otherwise the loss would depend on how far an example is padded.
         logits = jnp.where(real[..., None], logits, jnp.finfo(jnp.float32).min)
         both = _cross_entropy(jnp.swapaxes(logits, 1, 2), labels)
@@ -35,12 +36,13 @@ def loss_per_example(
     if head == TOKENS:
         return _cross_entropy(logits, labels).sum(axis=1)
     if logits.shape[-1] == 1:
-        return (logits[:, 0] - labels) ** 2
+        return (jnp.asarray(logits)[:, 0] - labels) ** 2
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels.astype(jnp.int32))
 
 
 def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
     """Return the loss of each example whose label the batch has, as gradients take it."""
+    assert output.logits is not None
     return loss_per_example(output.logits, batch.labels)
 
 

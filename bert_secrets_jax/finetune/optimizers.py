@@ -94,4 +94,4 @@ def scale_by_bert_adam() -> optax.GradientTransformation:
         steps = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + _EPSILON), mean, square)
         return steps, BertAdamState(mean, square)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]

@@ -144,7 +144,7 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values = {'head': SEQUENCES} | read_record(folder / OUTCOME)
+            values: dict[str, Any] = {'head': SEQUENCES, **read_record(folder / OUTCOME)}
             wrong = [name for name, is_right in _KINDS.items() if not is_right(values[name])]
             if wrong:
                 raise ValueError(f'{wrong[0]} is of another kind')
@@ -267,4 +267,5 @@ def write_outcome(finetuned: Finetuned) -> None:
         for field in dataclasses.fields(finetuned)
         if field.name not in ('folder', 'in_memory')
     }
+    assert finetuned.folder is not None
     write_record(finetuned.folder / OUTCOME, values)

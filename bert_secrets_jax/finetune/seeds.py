@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import in_order
 from bert_secrets_jax.finetune import optimizers
-from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
@@ -46,19 +46,20 @@ def train_runs(
     are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
-    steps = Steps(bert, _loss, optimizer_for(config, total), data, config, config.seeds, mesh=mesh)
+    seeds = listed_seeds(config.seeds)
+    steps = Steps(bert, _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
 
     def rate(step: int) -> float:
-        return float(_schedule(config, total)(step))
+        return float(np.asarray(_schedule(config, total)(step)))
 
     def rows(state: TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> Rows:
         means = steps.mean_rows(numbers, losses)
         return [row | {'learning_rate': rate(numbers[-1])} for row in means]
 
     def fault(step: int, place: int, loss: float) -> str:
-        names = ', '.join(data.train_ids[row] for row in steps.rows(step)[place] if row >= 0)
+        names = ', '.join(data.train_ids[int(row)] for row in steps.rows(step)[place] if row >= 0)
         return (
-            f'The loss of seed {config.seeds[place]} is {loss} at step {step + 1} (learning rate '
+            f'The loss of seed {seeds[place]} is {loss} at step {step + 1} (learning rate '
             f'{rate(step):.3g}). Lower the learning rate, or look at the examples of that step: '
             f'{names}.'
         )
@@ -74,7 +75,7 @@ def train_runs(
         fault=fault,
         evaluate=functools.partial(_evaluate, steps, save),
     )
-    for index, seed in enumerate(config.seeds):
+    for index, seed in enumerate(seeds):
         save(seed, 'last', _select(bert, state.params, index))
     return record.history
 

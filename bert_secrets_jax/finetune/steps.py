@@ -126,7 +126,8 @@ class Steps:
         devices, groups = mesh.shape[DATA], mesh.shape.get(SEEDS, 1)
         of_runs = SEEDS if SEEDS in mesh.shape else None
         if runs % devices == 0 and groups == 1:
-            return (NamedSharding(mesh, PartitionSpec(DATA)),) * 2
+            spread = NamedSharding(mesh, PartitionSpec(DATA))
+            return spread, spread
         if runs % groups:
             raise ValueError(
                 f'{runs} {self.what} do not split over {groups} groups of devices: choose their '
@@ -176,7 +177,7 @@ class Steps:
                 )
             state = _update(self.optimizer, state, gradients, run, self.of_runs)
             losses.append(loss)
-        return state.replace(step=state.step + 1), jnp.concatenate(losses)
+        return dataclasses.replace(state, step=state.step + 1), jnp.concatenate(losses)
 
     def micro_batches(
         self, rows: Int[np.ndarray, 'g B']
@@ -309,7 +310,8 @@ def _update(optimizer, state, gradients, run, of_runs):
     if run is None:
         new = jax.vmap(updated)(*former, gradients, of_runs)
     else:
-        of_run = updated(*_take_run(former, run), gradients, _take_run(of_runs, run))
+        params, moments = _take_run(former, run)
+        of_run = updated(params, moments, gradients, _take_run(of_runs, run))
         new = jax.tree.map(lambda whole, own: whole.at[run].set(own), former, of_run)
     return TrainState(state.step, *new)
 

@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import numbers
+import os
 import pathlib
 import shutil
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune import outcome
 from bert_secrets_jax.finetune.answers import answers_of
-from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import NONE
 from bert_secrets_jax.finetune.metrics import OF_ANSWERS, OF_TAGS, check_metrics, metrics_for
 from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned
@@ -51,7 +52,7 @@ def finetune(
     metrics: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
     max_dev_examples: int = 0,
-    folder: str | pathlib.Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     mesh: Mesh | None = None,
     **settings: Any,
 ) -> Finetuned:
@@ -96,11 +97,12 @@ def finetune(
     """
     check_pretrained(pretrained)
     config = FinetuneConfig(**settings)
+    seeds = listed_seeds(config.seeds)
     if start not in ('pretrained', 'random'):
         raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
     head = _head_for(train, dev)
     train, dev, names, metrics = check_examples(train, dev, head, label_names, metrics)
-    dev = draw(dev, max_dev_examples, config.seeds[0], setting='max_dev_examples')
+    dev = draw(dev, max_dev_examples, seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
         others = {'start': start, 'metrics': metrics, 'label_names': names}
@@ -112,10 +114,10 @@ def finetune(
         if processes.exists(folder / OUTCOME):
             return finished or Finetuned.load(folder)
     data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
-    initial = [with_classifier(pretrained, names, head=head, seed=seed) for seed in config.seeds]
+    initial = [with_classifier(pretrained, names, head=head, seed=seed) for seed in seeds]
     bert, weights = initial[0].bert, [model.params for model in initial]
     if start == 'random':
-        weights = [init_params(bert, seed) for seed in config.seeds]
+        weights = [init_params(bert, seed) for seed in seeds]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
@@ -131,7 +133,7 @@ def finetune(
     history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh)
     finetuned = Finetuned(
         start=start,
-        seeds=config.seeds,
+        seeds=seeds,
         metrics=metrics,
         label_names=names,
         train_examples=len(train),
@@ -287,7 +289,7 @@ def check_examples(
 ) -> tuple[list, list, tuple[str, ...], tuple[str, ...]]:
     """Return the examples, the names of the classes and the metrics; refuse what does not fit."""
     usable = None
-    read = _labelled if head == SEQUENCES else _numbered
+    read = cast(Callable[..., list[Any]], _labelled if head == SEQUENCES else _numbered)
     train, dev = read(train, 'Training'), read(dev, 'Dev')
     for examples, split in ((train, 'Training'), (dev, 'Dev')):
         if not examples:
@@ -300,7 +302,7 @@ def check_examples(
     elif head == TOKENS:
         names = names_of(train) if label_names is None else _checked_names(label_names)
         if len(names) < 2:
-            raise ValueError(f'All words have the tag {names[0]!r}: at least two are needed.')
+            raise ValueError(f'All words have the tag {"".join(names)!r}: at least two are needed.')
         check_tags(train, names, 'Training')
         check_tags(dev, names, 'Dev')
         usable = tuple(each for each in OF_TAGS if each != 'span_f1' or is_of_spans(names))
@@ -342,8 +344,8 @@ def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
 
 def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
     """Return the names of classes that nobody has named."""
-    labels = [example.label for example in train]
-    if not all(isinstance(label, numbers.Integral) for label in labels):
+    labels = [int(each.label) for each in train if isinstance(each.label, numbers.Integral)]
+    if len(labels) < len(train):
         return ('score',)
     classes = max(*labels, 1) + 1
     _check_labels(train, min(classes, MOST_CLASSES), 'Training')
@@ -405,15 +407,15 @@ def claim(
             raise ValueError(f'{file} does not hold settings and digests.')
     except ValueError as error:
         raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
-    others = [
+    wrong = [
         f'{name}={found["settings"].get(name)!r}, not {value!r}'
         for name, value in wanted['settings'].items()
         if found['settings'].get(name) != value
     ] + [
         f'another {name}' for name, value in digests.items() if found['digests'].get(name) != value
     ]
-    if others:
-        raise ValueError(f'{folder} holds a fine-tuning with {"; ".join(others)}: {mend}')
+    if wrong:
+        raise ValueError(f'{folder} holds a fine-tuning with {"; ".join(wrong)}: {mend}')
 
 
 def digests(

@@ -246,10 +246,9 @@ def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
         family, argument = _TO_FEATURES_OF_NOTEBOOK, (found, counted)
         features = (found,) if counted == 'token' else argument
     title = f'attention to {plural(feature)}'
-    described: dict[str, Any] = {
-        'reading': reading, 'source': _OF_FEATURES, 'features': features
-    }  # fmt: skip
-    return _share(feature, title, family, argument, **described)
+    return _share(
+        feature, title, family, argument, reading=reading, source=_OF_FEATURES, features=features
+    )
 
 
 def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
@@ -258,10 +257,9 @@ def _from_cls_to(name: str, reading: Reading = 'paper') -> Described:
         family, marks = _FROM_CLS_OF_NOTEBOOK, _MARKS_OF_NOTEBOOK.get(name, name)
     title = f'attention of [CLS] to {plural(name)}'
     features = () if name.startswith('[') else (marks,)
-    described: dict[str, Any] = {
-        'reading': reading, 'source': _OF_TOKENS, 'features': features
-    }  # fmt: skip
-    return _share(from_cls(name), title, family, marks, **described)
+    return _share(
+        from_cls(name), title, family, marks, reading=reading, source=_OF_TOKENS, features=features
+    )
 
 
 def relation(name: str, reverse: bool = False, reading: Reading = 'paper') -> Described:
@@ -284,10 +282,15 @@ def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Describ
     if reading != 'paper':
         options |= {'reading': reading, 'among': 'token'}
     family = Family(statistics.attention_of_links, tuple(options.items()))
-    described: dict[str, Any] = {
-        'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)
-    }  # fmt: skip
-    return _share(title, f'attention from {title}', family, marks, **described)
+    return _share(
+        title,
+        f'attention from {title}',
+        family,
+        marks,
+        reading=reading,
+        source=_OF_TOKENS,
+        relations=(marks,),
+    )
 
 
 def _along_links(reverse: bool) -> list[Described]:

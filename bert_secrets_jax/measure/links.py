@@ -21,7 +21,7 @@ is filler. An offset is the key position minus the query position: -1 is the pre
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -252,7 +252,7 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
 
 
 def link_scores(
-    encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, Any]
+    encoded: Encoded, relations: Iterable[str], measured: Mapping[str | RandomLinks, Any]
 ) -> dict[str, LinkScores]:
     """Return the parts of the tests besides their tables, by the titles of the directions.
 
@@ -270,7 +270,8 @@ def link_scores(
 
 
 def link_tests(
-    tables: Mapping[str, HeadTable], scores: Mapping[str, LinkScores]
+    tables: Mapping[str, HeadTable] | Mapping[str | RandomLinks, Any],
+    scores: Mapping[str, LinkScores],
 ) -> dict[str, LinkTest]:
     """Return the tests by title, for directions along which at least one example has a link."""
     return {

@@ -18,7 +18,6 @@ import functools
 import json
 import pathlib
 from collections.abc import Callable, Mapping
-from importlib import resources
 from typing import Any
 
 import jax
@@ -82,7 +81,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     Raises:
       ValueError: The file is no classifier, or one of other classes.
     """
-    path = path or resources.files(__package__).joinpath('classifier.safetensors')
+    path = path or pathlib.Path(__file__).parent / 'classifier.safetensors'
     open_regular(path).close()
     try:
         with safetensors.safe_open(path, framework='numpy') as file:
@@ -113,9 +112,9 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
             f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusions '
             'tables of numbers of maps.'
         )
+    fields: dict[str, Any] = {**arrays, **{name: float(each) for name, each in numbers.items()}}
     return Classifier(
-        **arrays,
-        **{name: float(each) for name, each in numbers.items()},
+        **fields,
         confusions=np.array(confusions, int).reshape(len(confusions), len(CLASSES), len(CLASSES)),
     )
 
@@ -156,7 +155,7 @@ def _are_confusions(value: Any) -> bool:
 _MAPS = Range(0, 10**9)
 
 
-def _json(text: str):
+def _json(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError:

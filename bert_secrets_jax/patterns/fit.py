@@ -109,7 +109,7 @@ def features_of(maps: MapSample) -> np.ndarray:
         # Whole batches: a smaller last one would be compiled for itself.
         chosen = np.resize(chosen, -(-len(chosen) // _BATCH) * _BATCH)
         padded = np.zeros((len(chosen), room, room), np.float32)
-        for row, index in enumerate(chosen):
+        for row, index in enumerate(chosen.tolist()):
             padded[row, : lengths[index], : lengths[index]] = maps.values[index]
         seen = _features(padded, lengths[chosen], np.asarray(maps.first_text)[chosen])
         found |= dict(zip(chosen.tolist(), np.asarray(seen), strict=True))

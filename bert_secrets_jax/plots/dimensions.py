@@ -1,6 +1,7 @@
 """Dimensions of hidden states: their parameters by layer, and what they do beside random ones."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def dimensions_by_layer(
         for level in () if bound is None else (-bound, bound):
             axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
         for index, (name, dimension) in enumerate(marked.items()):
-            style = {'color': colour_of(index), 'marker': marker_of(index)}
+            style: dict[str, Any] = {'color': colour_of(index), 'marker': marker_of(index)}
             (entries[name],) = axis.plot(
                 layers, values[:, dimension], '-', markersize=4, linewidth=1.2, **style
             )

@@ -4,7 +4,7 @@ import contextlib
 import io
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import matplotlib.figure
@@ -16,6 +16,9 @@ from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.plots import texts
 from bert_secrets_jax.plots.numbers import Numbers, Source
 
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
 # Black on the colours of a map: on a dark page, what is '#000000' turns light, and this does not.
 INK = '#111111'
 # The colour map of attention maps.
@@ -23,12 +26,12 @@ MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
 MARKERS = 'osD^vPX*'
 # A dollar sign is one, whatever the user's own settings say.
-_NO_FORMULAS = {
+_NO_FORMULAS: 'dict[RcKeyType, Any]' = {
     'text.usetex': False,
     'text.parse_math': False,
     'axes.formatter.use_mathtext': False,
 }
-STYLE = {
+STYLE: 'dict[RcKeyType, Any]' = {
     'font.family': 'DejaVu Sans',
     'font.size': 9,
     'axes.titlesize': 10,
@@ -74,8 +77,8 @@ class Figure(matplotlib.figure.Figure):
 
         Matplotlib by itself leaves out names that begin with an underscore.
         """
-        layout = {'frameon': False, 'fontsize': 7} | layout
-        self.legend(list(entries.values()), list(entries), loc=f'outside {place}', **layout)
+        layout = {'frameon': False, 'fontsize': 7, 'loc': f'outside {place}'} | layout
+        self.legend(list(entries.values()), list(entries), **layout)
 
     # Every way to a file or to the screen leads here, or to the next method.
     def draw(self, renderer):
@@ -89,7 +92,7 @@ class Figure(matplotlib.figure.Figure):
     @contextlib.contextmanager
     def _as_drawn(self):
         # Only numbers beside an axis are made this late.
-        numbers = {**_NO_FORMULAS, 'text.parse_math': True}
+        numbers: dict[RcKeyType, Any] = {**_NO_FORMULAS, 'text.parse_math': True}
         is_svg = isinstance(self.canvas, FigureCanvasSVG)
         with matplotlib.rc_context(numbers), texts.as_drawn(self, svg=is_svg):
             yield
@@ -139,8 +142,8 @@ def marker_of(index: int) -> str:
 def layers_down_heads_across(axis: Axes, layers: int, heads: int, ylabel: str = 'layer') -> None:
     """Number the layers and heads of a grid on an axis without lines."""
     axis.set(xlabel='head', ylabel=ylabel)
-    axis.set_xticks(range(heads), range(1, heads + 1), fontsize=6)
-    axis.set_yticks(range(layers), range(1, layers + 1), fontsize=6)
+    axis.set_xticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)
+    axis.set_yticks(range(layers), map(str, range(1, layers + 1)), fontsize=6)
     without_lines(axis)
 
 

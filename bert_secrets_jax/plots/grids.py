@@ -140,7 +140,7 @@ def _heads_and_marks(
 ) -> Numbers:
     """Draw effects [L, N] on an axis, with filled and open circles, and return their numbers."""
     image, highest = _effects(axis, effects)
-    layers_down_heads_across(axis, *effects.shape, ylabel)
+    layers_down_heads_across(axis, effects.shape[0], effects.shape[1], ylabel)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
         if chosen is not None:
@@ -204,7 +204,7 @@ def feature_matrices(
         image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
         axis.set(title=title, ylabel='head')
         axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
-        axis.set_yticks(range(heads), range(1, heads + 1), fontsize=6)
+        axis.set_yticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)
         without_lines(axis)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
     panels = [

@@ -1,8 +1,10 @@
 """Points: heads on a plane, and values with their intervals in rows."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 
 from bert_secrets_jax.plots.figure import Figure, colour_of, figure_of, marker_of, styled
 from bert_secrets_jax.plots.numbers import Numbers, Panel
@@ -28,7 +30,7 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
         *positions.T, c=layers, cmap='viridis', s=18, edgecolors='0.5', linewidths=0.8
     )
     bar = figure.colorbar(points, ax=by_layer, label='layer', shrink=0.9, pad=0.01)
-    bar.set_ticks(np.unique(layers))
+    bar.set_ticks(np.unique(layers).tolist())
     entries = {}
     for index, kind in enumerate(order):
         chosen = positions[[each == kind for each in kinds]]
@@ -70,7 +72,12 @@ def points_by_row(
     heights = np.arange(len(rows))
     entries = {}
     for index, (title, (values, low, high)) in enumerate(points.items()):
-        style = {'s': 16, 'color': colour_of(index), 'marker': marker_of(index), 'zorder': 3}
+        style: dict[str, Any] = {
+            's': 16,
+            'color': colour_of(index),
+            'marker': marker_of(index),
+            'zorder': 3,
+        }
         if low is not None and high is not None:
             axis.hlines(heights, low, high, color=colour_of(index), linewidth=1)
         entries[title] = axis.scatter(values, heights, **style)
@@ -100,15 +107,22 @@ def scores_by_heads(
       label: The label of the vertical axis.
     """
     figure, (axis,) = figure_of(4.8, 3.0)
-    entries = {level_name: axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)}
+    entries: dict[str, Artist] = {
+        level_name: axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
+    }
     for index, (title, (heads, scores, low, high)) in enumerate(points.items()):
-        style = {'s': 16, 'color': colour_of(index), 'marker': marker_of(index), 'zorder': 3}
+        style: dict[str, Any] = {
+            's': 16,
+            'color': colour_of(index),
+            'marker': marker_of(index),
+            'zorder': 3,
+        }
         axis.vlines(heads, low, high, color=colour_of(index), linewidth=1, alpha=0.6)
         entries[title] = axis.scatter(heads, scores, **style)
     axis.set(xlabel='heads', xlim=(-0.02 * most, 1.02 * most))
     # Above and not beside the axis, which long names of metrics exceed.
     axis.set_title(label, loc='left', fontsize=8)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.get_major_locator().set_params(integer=True)  # pyright: ignore[reportCallIssue]
     figure.named(entries, 'lower right', ncols=3)
     return figure
 
@@ -137,7 +151,7 @@ def head_scatter(
         axis.locator_params(axis='x', nbins=4)
     axes[0].set_ylabel(label)
     bar = figure.colorbar(points, ax=axes, label='layer', pad=0.01)
-    bar.set_ticks(np.unique(layers))
+    bar.set_ticks(np.unique(layers).tolist())
     points = [
         Panel(title.replace('\n', ' '), {'': values}, {'across': each})
         for title, each in panels.items()

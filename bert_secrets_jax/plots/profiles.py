@@ -1,6 +1,7 @@
 """Curves, points and bars: by layer, by epoch and by distance."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -137,15 +138,15 @@ def layer_curves(
     published = published or {}
     figure, (axis,) = figure_of(5.4, 3.4)
     entries, panels = {}, []
-    for index, (name, (values, *ends)) in enumerate(curves.items()):
+    for index, (name, (values, low, high)) in enumerate(curves.items()):
         colour, layers = colour_of(index), np.arange(1, len(values) + 1)
-        axis.vlines(layers, *ends, color=colour, linewidth=1.2)
+        axis.vlines(layers, low, high, color=colour, linewidth=1.2)
         entries[name] = _line_of(axis, layers, values, colour)
         if name in published:
             axis.axhline(published[name], color=colour, linestyle=':', linewidth=0.9)
         # The published mean over all layers is the same line at any depth.
         theirs = np.full(2, published[name]) if name in published else []
-        panels.append(Panel(name, {'': values}, {'ends': ends, 'published': theirs}))
+        panels.append(Panel(name, {'': values}, {'ends': [low, high], 'published': theirs}))
     if published and published_name:
         entries[published_name] = Line2D([], [], color='k', linestyle=':', linewidth=0.9)
     axis.set(xlabel='layer', ylabel=label, xticks=layers, ylim=limits)
@@ -211,7 +212,7 @@ def learning_curves(curves: Mapping[str, Sequence[Mapping]], *, label: str) -> F
     axis.set(xlabel='epoch')
     # Above and not beside the axis, which long names of metrics exceed.
     axis.set_title(f'{label}, x 100', loc='left', fontsize=8)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.get_major_locator().set_params(integer=True)  # pyright: ignore[reportCallIssue]
     if len(curves) > 1:
         figure.named(entries, 'lower right', ncols=2)
     return figure
@@ -314,13 +315,13 @@ def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    shape = {'rows': rows, 'columns': columns, 'used': len(panels)}
-    figure, axes = figure_of(3.1 * columns + 0.4, 2.4 * rows + 0.5, **shape)
+    size = 3.1 * columns + 0.4, 2.4 * rows + 0.5
+    figure, axes = figure_of(*size, rows=rows, columns=columns, used=len(panels))
     entries = {}
     for axis, (title, panel) in zip(axes, panels.items(), strict=False):
         for name, means in panel.items():
             index, depth = names.index(name), np.linspace(0, 1, len(means))
-            style = {'color': colour_of(index), 'marker': marker_of(index)}
+            style: dict[str, Any] = {'color': colour_of(index), 'marker': marker_of(index)}
             (entries[name],) = axis.plot(depth, means, markersize=4, linewidth=1.2, **style)
         axis.set_title(title, fontsize=8)
         axis.set(xlabel='relative depth', xlim=(-0.03, 1.03))

@@ -112,9 +112,9 @@ def _changes(figure: FigureBase, svg: bool) -> _Changes:
             for label in of_axis:
                 label.set_parse_math(True)
             continue
-        labels = list(map(str, formatter.format_ticks(axis.get_majorticklocs())))
+        labels = list(map(str, formatter.format_ticks(axis.get_majorticklocs().tolist())))
         for index, tick in enumerate(ticks):
-            small = tick.label1.get_fontsize() <= _SMALL
+            small = float(tick.label1.get_fontsize()) <= _SMALL
             most = LONGEST_SMALL if small else LONGEST_LABEL
             drawn = _drawn(labels[index], tick.label1, most, svg, breaks=False)
             if drawn:

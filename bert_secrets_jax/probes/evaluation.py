@@ -118,7 +118,8 @@ def _heads(
     """Return the candidate with the greatest score for each word."""
 
     def sentence_score(one):
-        sentence = sentences.sentence_of(*one, table, reading=reading)
+        its_maps, its_words = one
+        sentence = sentences.sentence_of(its_maps, its_words, table, reading=reading)
         heads = {}
         for form in forms:
             scores = jax.vmap(form.scores, in_axes=(0, None))(params[form.name], sentence)

@@ -176,7 +176,7 @@ def train_probes(
     return Probes(
         forms=forms,
         params=jax.device_get(state.params),
-        seeds=config.seeds,
+        seeds=listed_seeds(config.seeds),
         reading=config.reading,
         curves={form.name: curve for form, curve in zip(forms, curves, strict=True)},
         seen=seen[points],
@@ -202,7 +202,7 @@ def _digest(pretrained, forms, parts, table, passes, config: ProbeConfig) -> str
 
 def _curve(forms, parts, passes, points, config: ProbeConfig) -> loop.Curve:
     """Return the rows of the curves: the mean loss per word of each probe and seed."""
-    runs = list(itertools.product(forms, config.seeds))
+    runs = list(itertools.product(forms, listed_seeds(config.seeds)))
 
     def rows(state: TrainState, steps: Sequence[int], losses: Sequence[Any]) -> loop.Rows:
         words = sum(int((parts[passes[step]].words.heads >= 0).sum()) for step in steps)

@@ -115,7 +115,7 @@ def read_vectors(
             found.setdefault(*each)
     if not found and wanted is None:
         raise ValueError(f'{path} has no word with a vector.')
-    if not found:
+    if not found and wanted is not None:
         raise ValueError(
             f'{path} has no vector of any of the {len(wanted):,} words that are needed: are the '
             'vectors of another language?'

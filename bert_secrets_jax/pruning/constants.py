@@ -15,6 +15,7 @@ Shapes: B examples of a batch, M masks, L layers, N heads, H width of a head, K 
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -158,7 +159,9 @@ def optimal_constants(
     def look(masks, outputs):
         in_turn = progress(range(len(batches)), **told(masks))
         found = [losses_and_slopes(index, masks, outputs) for index in in_turn]
-        losses, slopes = (sum(map(fetch, each)) for each in zip(*found, strict=True))
+        losses, slopes = (
+            functools.reduce(operator.add, map(fetch, each)) for each in zip(*found, strict=True)
+        )
         return _Found(fetch(outputs), losses / examples, slopes)
 
     def train(masks, outputs, rate):

@@ -19,7 +19,7 @@ import itertools
 import math
 import operator
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
@@ -34,7 +34,7 @@ from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import fetch, replicate
 from bert_secrets_jax.finetune import loop
-from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.finetune.metrics import evaluate
 from bert_secrets_jax.finetune.seeds import optimizer_for
@@ -220,7 +220,7 @@ def train_gates(
         of_inputs = digests(tuned, train, dev, 'tuned')
         processes.on_first(lambda: claim(folder, config, of_inputs))
     data, _ = encode_data(tuned, train, dev, config, metrics, SEQUENCES, names)
-    runs = tuple(itertools.product(config.coefficients, config.seeds))
+    runs = tuple(itertools.product(config.coefficients, listed_seeds(config.seeds)))
     prices, seeds = zip(*runs, strict=True)
     total = per_epoch(data, config) * config.epochs
     # Layers that are one layer are trained as one.
@@ -280,7 +280,9 @@ def _optimizer(config: GateConfig, steps: int) -> optax.GradientTransformation:
     own = dataclasses.replace(
         config, optimizer='adamw', learning_rate=config.gate_learning_rate, weight_decay=0.0
     )
-    groups = {'gates': _priced(optimizer_for(own, steps))}
+    groups: dict[Hashable, optax.GradientTransformation] = {
+        'gates': _priced(optimizer_for(own, steps))
+    }
     if not config.frozen:
         groups['model'] = optimizer_for(config, steps)
     return optax.partition(groups, lambda params: {name: name for name in params})
@@ -296,7 +298,8 @@ def _priced(optimizer: optax.GradientTransformation) -> optax.GradientTransforma
         )
         return optimizer.update(gradients, state, params)
 
-    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+    init = optimizer.init
+    return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
 
 
 def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
@@ -349,9 +352,10 @@ def _outcome(tuned: Pretrained, steps: Steps, params: Any, history: loop.Rows) -
         )
 
     config = steps.config
+    assert isinstance(config, GateConfig)
     return Gated(
         frozen=config.frozen,
-        coefficients=np.repeat(config.coefficients, len(config.seeds)),
+        coefficients=np.repeat(config.coefficients, len(listed_seeds(config.seeds))),
         seeds=np.array(steps.seeds),
         log_alpha=log_alpha,
         steps=np.array(points),

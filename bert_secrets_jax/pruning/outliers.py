@@ -27,7 +27,7 @@ from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
-from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.bert import Bert, own_layers
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
@@ -308,6 +308,7 @@ def _answer(bert: Bert, params, batch: Batch, kept):
         changed = _disabled(params, kept)
         if config.head != MASKED_LM:
             return bert.apply({'params': changed}, **batch.inputs).logits
+        assert isinstance(batch, MaskedBatch)
         encoder = without_head(Pretrained(bert, changed, None))
         states = encoder.bert.apply({'params': encoder.params}, **batch.inputs).hidden_states
         # Scores of all wordpieces are computed for the hidden ones alone.

@@ -32,13 +32,13 @@ cannot remove heads. There are two ways to it:
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Array, Bool, Shaped
 
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
@@ -118,7 +118,8 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
     groups = config.num_hidden_groups
     if groups is not None and len({*zip(config.groups, pruned, strict=True)}) > groups:
         groups = config.num_hidden_layers
-    stacked = flax.traverse_util.flatten_dict(pretrained.params['layers'])
+    flat = flax.traverse_util.flatten_dict(pretrained.params['layers'])
+    stacked = cast(dict[tuple[str, ...], Array], flat)
     layers = {
         str(layer): flax.traverse_util.unflatten_dict(
             {path: _taken(leaf[layer], path, np.flatnonzero(row)) for path, leaf in stacked.items()}
@@ -155,7 +156,7 @@ def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
 
 
 # The axis of heads in the parameters of one layer that have one.
-_AXES = {
+_AXES: dict[tuple[str, ...], int] = {
     ('attention', 'output', 'kernel'): 0,
     **{('attention', name, 'kernel'): 1 for name in PROJECTIONS},
     **{('attention', name, 'bias'): 0 for name in PROJECTIONS},

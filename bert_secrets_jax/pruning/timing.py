@@ -164,4 +164,5 @@ def _compiled(
     program = jax.jit(forward).lower(model.params, ids, mask).compile()
     arguments = jax.device_put((model.params, ids, mask))
     memory = program.memory_analysis()
+    assert memory is not None
     return lambda: jax.block_until_ready(program(*arguments)), memory.temp_size_in_bytes

@@ -205,7 +205,7 @@ class Figures(Mapping):
         return f'Figures({", ".join(self._drawings)})'
 
 
-def drawn(result: 'Result', **drawings: Callable[[Any], 'Figure']) -> Figures:
+def drawn(result: object, **drawings: Callable[[Any], 'Figure']) -> Figures:
     """Return the figures of a result, from a function that draws each from it."""
     return Figures({name: functools.partial(draw, result) for name, draw in drawings.items()})
 

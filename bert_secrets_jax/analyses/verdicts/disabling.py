@@ -95,7 +95,7 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     difference, high = effects.difference, _interval(effects)[1]
     gains = np.where(difference > 0, effects.corrected, 1.0)
     helps = gains <= LEVEL
-    too_high = not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high)
+    too_high = np.asarray(not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high))
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
     part = 'layer' if claim == LAYER_HELPS else 'head'
@@ -134,8 +134,8 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     heads = list(heads)
     low, high = (end[heads] for end in _interval(effects))
     difference = np.nan_to_num(effects.difference[heads])
-    needed = len(heads) * not_below(-PRACTICAL_GAIN, difference, high)
-    idle = not_below(PRACTICAL_GAIN, -difference, -low)
+    needed = len(heads) * np.asarray(not_below(-PRACTICAL_GAIN, difference, high))
+    idle = np.asarray(not_below(PRACTICAL_GAIN, -difference, -low))
     shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
     p_values, threshold = (capped(idle.max()), capped(needed.min())), -100 * PRACTICAL_GAIN
@@ -159,9 +159,9 @@ def _on_mask(
     and numbers are those of a first sentence.
     """
     # It is unknown where the effect is undefined.
-    estimate = 100 * effects.difference[index]
-    ends = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
-    interval = (estimate, *ends)
+    estimate = float(100 * effects.difference[index])
+    low, high = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
+    interval = estimate, low, high
     if np.isnan(estimate):
         words += 'Without {name} the score is undefined.'
     else:
@@ -212,7 +212,7 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     """
     runs = [average] if isinstance(average, MeanEffect) else average
     found, changed = on_average(runs), min(run.changed for run in runs)
-    p_values, interval = (math.nan, math.nan), (math.nan,) * 3
+    p_values, interval = (math.nan, math.nan), (math.nan, math.nan, math.nan)
     if np.isnan(found.difference[0]):
         words = 'The score is undefined without any of the {heads} heads.'
     else:

@@ -34,7 +34,8 @@ def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
     """
     kinds = dict.fromkeys(map(type, results))
     # Features are measured in fine-tuned models, too: attention to [CLS] and [SEP] is judged there.
-    alone = [first(results, kind) for kind in sorted(kinds, key=lambda kind: kind is not Features)]
+    ordered = sorted(kinds, key=lambda kind: kind is not Features)
+    alone = [each for kind in ordered if (each := first(results, kind)) is not None]
     found: dict[Claim, Verdict] = {}
     for verdict in (*(each for result in alone for each in result.verdicts()), *_together(results)):
         found.setdefault(verdict.claim, verdict)
@@ -60,7 +61,7 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
     models: dict[str, dict[str, list[Result]]] = {}
     for result in (each for results in tasks.values() for each in results):
         subject = getattr(result, 'subject', None)
-        if isinstance(result, Finetuning | Ablation) and subject.task is not None:
+        if isinstance(result, Finetuning | Ablation) and subject and subject.task is not None:
             models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
     needed = 'fine-tuning on two tasks of the paper or more', 'ablation of heads on STS-B and RTE'
     return {
@@ -118,7 +119,7 @@ def _effects(results: Sequence[Result], name: str) -> verdicts.Effects | None:
     those on one model otherwise.
     """
     several = _sets(results, AblationOverSeeds).get(name)
-    if several is not None and several.found.seeds.least_p <= verdicts.LEVEL:
+    if several and (seeds := several.found.seeds) and seeds.least_p <= verdicts.LEVEL:
         return dataclasses.replace(several.found, sample_of='runs')
     ablated = _sets(results, Ablation).get(name)
     return None if ablated is None else ablated.found

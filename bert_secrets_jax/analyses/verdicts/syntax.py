@@ -144,8 +144,8 @@ def uas_contrasts(
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
-    found = 100 * value - threshold, 100 * (error + ROUNDING)
-    return contrasts(*(list(each[:, None]) for each in found), float(len(words)))
+    found, bounds = 100 * value - threshold, 100 * (error + ROUNDING)
+    return contrasts(list(found[:, None]), list(bounds[:, None]), float(len(words)))
 
 
 def probe_leads(

@@ -97,7 +97,7 @@ def vertical_patterns_are_special(
       ValueError: The two have different numbers of layers or heads.
     """
     runs = as_runs(special)
-    shares = [vertical] if np.ndim(vertical) == 2 else list(vertical)
+    shares = [np.asarray(each) for each in ([vertical] if np.ndim(vertical) == 2 else vertical)]
     for share, table in zip(shares, runs, strict=True):
         if share.shape != table.mean.shape:
             raise ValueError(
@@ -206,7 +206,10 @@ def few_are_heterogeneous(
     p_values = all_above(found)
     if corrected is not None and not np.isnan(p_values).any():
         share, low, high = corrected
-        p_values = capped(not_below(MOST, share, high)), capped(not_below(-MOST, -share, -low))
+        p_values = (
+            capped(float(not_below(MOST, share, high))),
+            capped(float(not_below(-MOST, -share, -low))),
+        )
     parts = ' and '.join(classes)
     what = f'share of maps that are {parts}'
     return verdict_of(

@@ -96,7 +96,8 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
         p, half = scipy.stats.t.sf(difference / error, freedom), margin(freedom) * error
-        p_values, interval = (p, 1 - p), (difference, difference - half, difference + half)
+        p_values = float(p), float(1 - p)
+        interval = difference, difference - half, difference + half
         words += (
             ' ({low:+z.1f} to {high:+z.1f}, p = {p_value:.2g}) above random ones, in '
             '{pretrained_runs:run|runs} against {random_runs}.'
@@ -140,7 +141,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     too_low, too_high = scipy.stats.t.sf(reach, freedom)
     low, high = scipy.stats.t.sf(-reach, freedom)
     half = margin(freedom) * error
-    interval = difference, difference - half, difference + half
+    interval = float(difference), float(difference - half), float(difference + half)
     return verdict_of(
         FINETUNING_GAINS,
         # Both must be refuted for it to hold; either one refutes it, and two are tried.

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -34,6 +35,7 @@ FEWEST = 20
 FEWEST_RUNS = 3
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
+Count = float | np.ndarray  # of examples, as tables have it: an array without axes, for one
 
 # A table of one model, or one for each fine-tuned model.
 Runs = HeadTable | Sequence[HeadTable]
@@ -169,7 +171,7 @@ class Contrasts:
 
 
 def contrasts(
-    differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: float
+    differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: Count
 ) -> Contrasts:
     """Combine the parts of a claim [R, P] and bounds of their errors over runs.
 
@@ -177,13 +179,12 @@ def contrasts(
     between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
     """
-    differences, bounds = np.asarray(differences, np.float64), np.asarray(bounds, np.float64)
-    runs = len(differences)
-    mean, of_examples = differences.mean(axis=0), bounds.mean(axis=0)
-    few = np.full(mean.shape, max(examples - 1.0, 1.0))
+    each, runs = np.asarray(differences, np.float64), len(differences)
+    mean, of_examples = each.mean(axis=0), np.asarray(bounds, np.float64).mean(axis=0)
+    few = np.full(mean.shape, max(float(examples) - 1.0, 1.0))
     if runs < FEWEST_RUNS:
         return Contrasts(mean, of_examples, few, float(examples), runs)
-    of_runs = differences.var(axis=0, ddof=1) / runs
+    of_runs = each.var(axis=0, ddof=1) / runs
     squared = of_runs + of_examples**2
     freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
     return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
@@ -261,7 +262,7 @@ def not_measured(claim: Claim, needs: str) -> Verdict:
     return Verdict(claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers=numbers)
 
 
-def nothing_to_test(claim: Claim, why: str, examples: float, **numbers: int) -> Verdict:
+def nothing_to_test(claim: Claim, why: str, examples: Count, **numbers: int) -> Verdict:
     """Return the verdict on a claim that is about nothing in this model; the template says why."""
     known = {'sample': whole(examples), 'numbers': numbers}
     return Verdict(claim=claim, verdict=UNDECIDED, template=why, **known)
@@ -273,10 +274,10 @@ def verdict_of(
     template: str,
     interval: tuple[float, float, float],
     *,
-    sample: float | int,
-    numbers: Mapping[str, object] = MappingProxyType({}),
+    sample: Count,
+    numbers: Mapping[str, Any] = MappingProxyType({}),
     otherwise: str = UNDECIDED,
-    **fields: object,
+    **fields: Any,
 ) -> Verdict:
     """Return a verdict of Python's own numbers.
 
@@ -313,7 +314,7 @@ def verdict_on(
     interval: tuple[float, float, float] | None = None,
     *,
     threshold: float,
-    **fields: object,
+    **fields: Any,
 ) -> Verdict:
     """Return the verdict on a claim that holds where all parts are above 0.
 
@@ -392,7 +393,7 @@ def combined(
     return weights @ mean, np.abs(weights) @ error
 
 
-def over_runs(per_run: Sequence[Sequence], examples: float) -> Contrasts:
+def over_runs(per_run: Sequence[Sequence], examples: Count) -> Contrasts:
     """Return `contrasts` of the difference and its bound in each run."""
     differences, bounds = zip(*per_run, strict=True)
     return contrasts(
@@ -439,9 +440,9 @@ def decisive(interval: tuple[float, float, float], side: str = 'more', spec: str
     )
 
 
-def sampled(found: Contrasts) -> dict[str, object]:
+def sampled(found: Contrasts) -> dict[str, Any]:
     """Return the fields of a verdict on these contrasts: its sample and population."""
-    fields = {'sample': whole(found.examples), 'population': found.population}
+    fields: dict[str, Any] = {'sample': whole(found.examples), 'population': found.population}
     if found.runs >= FEWEST_RUNS:
         fields |= {'sample': found.runs, 'sample_of': 'runs'}
     return fields
@@ -465,7 +466,7 @@ def numbered(
     return template, {f'{name}_{index}': value for name, value in values.items()}
 
 
-def whole(count: float | int) -> int:
+def whole(count: Count) -> int:
     """Return a count of examples as a whole number."""
     return round(float(count))
 
