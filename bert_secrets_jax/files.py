@@ -325,7 +325,7 @@ def fingerprint(*values: Any) -> str:
                 add(each)
         elif hasattr(value, 'dtype') and (array := np.asarray(value)).dtype != object:
             content.update(f'{array.dtype} {array.shape}'.encode())
-            content.update(np.ascontiguousarray(array).data)
+            content.update(np.ascontiguousarray(array).view(np.uint8).data)
         else:
             raise TypeError(f'{type(value).__name__} is no array, number or text.')
 

@@ -28,7 +28,7 @@ class Range:
         if value is None:
             return self.optional
         kind = numbers.Integral if self.whole else numbers.Real
-        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        is_number = issubclass(type(value), kind) and not issubclass(type(value), bool)
         # NaN is not between any two numbers.
         return is_number and self.least <= value <= self.most and value != self.without
 

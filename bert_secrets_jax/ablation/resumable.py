@@ -111,21 +111,21 @@ def _files(
     setting = dataclasses.replace(descent.setting, spread=None)
     sweep = hashlib.sha256(repr(dataclasses.asdict(setting)).encode())
     for array in (*jax.tree.leaves(pretrained.params), descent.masks):
-        sweep.update(np.ascontiguousarray(array).data)
+        sweep.update(np.ascontiguousarray(array).view(np.uint8).data)
     replacement = descent.replacement
     if isinstance(replacement, np.ndarray):
-        sweep.update(np.ascontiguousarray(replacement).data)
+        sweep.update(np.ascontiguousarray(replacement).view(np.uint8).data)
     files = []
     for batch in batches:
         content = sweep.copy()
         content.update(repr(batch.input_ids.shape).encode())
         for array in jax.tree.leaves(dataclasses.replace(batch, marks={})):
-            content.update(np.ascontiguousarray(array).data)
+            content.update(np.ascontiguousarray(array).view(np.uint8).data)
         if isinstance(replacement, Donors):
             # Not the seed: other donors of other examples change nothing here.
             lent, tokens = replacement.of(batch, padding=descent.setting.config.pad_token_id)
             for array in (*lent.inputs.values(), tokens):
-                content.update(np.ascontiguousarray(array).data)
+                content.update(np.ascontiguousarray(array).view(np.uint8).data)
         files.append(folder / f'{content.hexdigest()[:16]}.npz')
     return files
 

@@ -35,11 +35,7 @@ _PANELS = 6
 # More pairs of runs are not drawn, or not told one by one.
 _PAIRS, _TOLD = 3, 6
 _SOURCE = 'agreement of grids of heads'
-_OF_RANKS: dict[str, Any] = {
-    'unit': 'rank correlation',
-    'sample_of': 'statistics',
-    'source': _SOURCE,
-}
+_OF_RANKS: dict[str, Any] = dict(unit='rank correlation', sample_of='statistics', source=_SOURCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,11 +181,8 @@ class Comparison(Result):
         short = dict(zip(runs, string.ascii_uppercase, strict=False))
         for pair in pairs:
             for name, kind in (('overall', 'all heads'), ('within', 'within layers')):
-                title = (
-                    kind
-                    if len(pairs) == 1
-                    else f'{" and ".join(map(short.__getitem__, pair))}, {kind}'
-                )
+                letters = ' and '.join(short[run] for run in pair)
+                title = kind if len(pairs) == 1 else f'{letters}, {kind}'
                 drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
                 rank, low, high = np.array([(each.rank, each.low, each.high) for each in drawn]).T
                 panels[title] = rank, low, high

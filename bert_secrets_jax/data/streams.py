@@ -65,7 +65,8 @@ class Texts:
 
         def read(texts: str | tuple[str, ...], identity: str, where: str) -> Example:
             texts = (texts,) if isinstance(texts, str) else texts
-            return Example(texts[0], texts[1] if texts[1:] else None, id=identity, where=where)
+            second = texts[1] if len(texts) == 2 else None
+            return Example(texts[0], second, id=identity, where=where)
 
         examples = good_rows(self.path, rows, read, self.bad_rows, name=self.name, stop=True)
         yield from ((example, source.share) for example in examples)

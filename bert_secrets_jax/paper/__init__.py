@@ -249,7 +249,7 @@ def spearman(one: np.ndarray, other: np.ndarray) -> float:
     # For these SciPy would warn.
     if any(len(np.unique(values)) < 2 for values in both):
         return float('nan')
-    return float(scipy.stats.spearmanr(*both)[0])
+    return float(np.asarray(scipy.stats.spearmanr(*both))[0])
 
 
 @functools.cache
