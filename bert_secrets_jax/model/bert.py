@@ -65,7 +65,7 @@ class Bert(nn.Module):
     def __repr__(self) -> str:
         return f'Bert({self.config.summary})'
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # Linen's own may return anything
 
         def apply(self, variables: Mapping[str, Any], *args: Any, **kwargs: Any) -> BertOutput: ...
 

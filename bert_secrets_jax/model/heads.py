@@ -125,7 +125,7 @@ class Head(nn.Module):
     config: BertConfig
     deterministic: bool = True
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # Linen's own may return anything
 
         def apply(self, variables: Mapping[str, Any], *args: Any, **kwargs: Any) -> Headed: ...
 
