@@ -200,6 +200,7 @@ class Probing(Result):
     def findings(self):
         found = []
         if self.unlearnt:
+            fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
             warning = Finding(
                 name='not above right-branching',
                 estimate=len(self.unlearnt),
@@ -207,7 +208,7 @@ class Probing(Result):
                 '{estimate:probe|probes} after {steps:,} updates: {which}.',
                 numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
                 warning=True,
-                **self._fields | {'unit': 'probes', 'sample_of': 'sentences'},
+                **fields,
             )
             found.append(warning)
         told = (ATTENTION.name, ATTENTION_WORDS.name)

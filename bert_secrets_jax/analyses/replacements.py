@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses.effects import effect_of, loss_effects, notes_of, rows_of
 from bert_secrets_jax.analyses.tables import grids_frame
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
@@ -207,7 +207,7 @@ def replacements(
     arguments.check_several(examples)
     # Small batches give more steps, and with all heads at once they are large enough.
     tokens = min(compute.tokens_per_batch, _FITTING)
-    encoding = compute.encoding | {'tokens_per_batch': tokens}
+    encoding: Encoding = {**compute.encoding, 'tokens_per_batch': tokens}
     batches = [
         with_labels(batch, their_labels) for batch in encode(model.tokenizer, others, **encoding)
     ]

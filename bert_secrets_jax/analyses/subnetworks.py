@@ -186,7 +186,7 @@ class Subnetworks(Result):
             yield measured(
                 f'good less {other}, trained again',
                 mean_interval(lead) if tested else lead.mean(),
-                p=float(scipy.stats.ttest_1samp(lead, 0)[1]) if tested else np.nan,
+                p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
                 template='Trained again, the heads that survive lead as many {other} ones by '
                 '{estimate:+z.1f} points.',
                 numbers={'other': other},

@@ -221,7 +221,9 @@ def _gradients(bert: Bert, params, batch: Batch):
 
     def logits(embedded):
         hidden, _ = jax.lax.scan(layer, embedded, (params['layers'], kinds))
-        return Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
+        found = Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
+        assert found is not None
+        return found
 
     found, back = jax.vjp(logits, embedded)
     (gradients,) = back(prediction_weights(found))

@@ -137,7 +137,7 @@ def tested_values(
 def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) -> float:
     """Return the one-sided p-value of Fisher's exact test (1922); classes may be rare."""
     table = [[np.sum((predicted == a) & (labels == b)) for b in (1, 0)] for a in (1, 0)]
-    return float(scipy.stats.fisher_exact(table, alternative='greater')[1])
+    return float(np.asarray(scipy.stats.fisher_exact(table, alternative='greater'))[1])
 
 
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:

@@ -151,7 +151,8 @@ class Finetuned:
             if {row['seed'] for row in values['history']} != set(values['seeds']):
                 raise ValueError('history has other seeds')
             sequences = ('seeds', 'metrics', 'label_names')
-            read = cls(**values | {name: tuple(values[name]) for name in sequences}, folder=folder)
+            values |= {name: tuple(values[name]) for name in sequences}
+            read = cls(**values, folder=folder)
             # Rows that are missing show here, and not wherever somebody asks first.
             _ = (read.first_scores, read.best_scores, read.p_learnt)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:

@@ -515,7 +515,7 @@ def _stacked_for_both(
     return make(family.stacked(arguments))
 
 
-def _apart(models, batches, described, also, **options) -> dict[Hashable, Any]:
+def _apart(models, batches, described, also: Mapping[K, Any], **options) -> dict[str | K, Any]:
     """Measure statistics with those of a family stacked, and return the tables of each."""
     names = [each.name for each in described]
     for name in names:

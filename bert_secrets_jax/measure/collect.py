@@ -61,7 +61,7 @@ def collect(
     )
     if isinstance(statistics, Mapping):
         return stream((pretrained,), batches, _checked(statistics), **options)
-    return measure(pretrained, batches, _described(statistics), **options)
+    return {**measure(pretrained, batches, _described(statistics), **options)}
 
 
 def compare(
@@ -91,7 +91,7 @@ def compare(
     options = {'keep_values': keep_values, 'mesh': mesh}
     if isinstance(statistics, Mapping):
         return stream((before, after), batches, _checked(statistics), **options)
-    return measure_change(before, after, batches, _described(statistics), **options)
+    return {**measure_change(before, after, batches, _described(statistics), **options)}
 
 
 _MEND = (

@@ -22,7 +22,7 @@ is filler. An offset is the key position minus the query position: -1 is the pre
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -213,7 +213,7 @@ def with_random_links(
     if kinds is None:
         kinds = [kind for kind in KINDS if kind != CLASSES or encoded.classes is not None]
     kinds = tuple(kinds)
-    drawn = {
+    drawn: dict[tuple[str, Kind], Places] = {
         (relation, kind): draw_places(
             _relation(encoded, relation), encoded, kind=kind, draws=draws, seed=seed
         )
@@ -320,7 +320,8 @@ class _Comparison:
         count = int(places.first[-1])
 
         def matrix(values, rows, columns, height) -> scipy.sparse.csc_array:
-            return _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
+            found = _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
+            return cast(scipy.sparse.csc_array, found)
 
         self._adders = {
             'own': matrix(np.ones(len(links)), numbers, places.own[links], len(links)),
@@ -345,7 +346,10 @@ class _Comparison:
         first, width = self._places.first, int(np.prod(scores.shape[1:]))
         if not self._sums:
             self._heads = scores.shape[1:]
-            heights = {name: adder.shape[0] for name, adder in self._adders.items()}
+            heights = {
+                name: adder.shape[0]  # pyright: ignore[reportOptionalSubscript]
+                for name, adder in self._adders.items()
+            }
             self._sums = {
                 name: np.zeros((height, width), np.float32)
                 for name, height in (heights | {'hosts': len(first) - 1}).items()

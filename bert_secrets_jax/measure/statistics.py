@@ -233,7 +233,7 @@ def _word_marks(marks: dict, words: Int[Array, ' T']) -> Marks:
     found = {}
     for name in marks:
         mark = marks[name]
-        if isinstance(mark, Mapping):
+        if isinstance(mark, dict):
             found[name] = _word_marks(mark, words)
         elif name == WORD:
             numbers = jnp.arange(len(words))

@@ -56,7 +56,8 @@ class WordLinks:
         numbers = np.array([number.get(name, -1) for name in self.names], int)[self.relation]
         kept = numbers >= 0
         arrays = (numbers, self.example, self.source, self.target)
-        return WordLinks(tuple(names), *(each[kept] for each in arrays), self.left_out)
+        relation, example, source, target = (each[kept] for each in arrays)
+        return WordLinks(tuple(names), relation, example, source, target, self.left_out)
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
@@ -211,8 +212,9 @@ class _Counter:
     def result(self) -> Found:
         if not self._sums:
             raise ValueError('No text of this pass has a link.')
-        counts = (self._sums[name].astype(int) for name in ('links', 'sentences'))
-        return Found(*counts, *self._ratio('right'), *self._ratio('offset'), *self._ratio('gain'))
+        links, sentences = (self._sums[name].astype(int) for name in ('links', 'sentences'))
+        right, offset, gain = map(self._ratio, ('right', 'offset', 'gain'))
+        return Found(links, sentences, *right, *offset, *gain)
 
     def _ratio(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean over links, and its linearised standard error over texts."""

@@ -204,7 +204,8 @@ def _render(
     dpi: int | str = _DPI,
     metadata: dict | None = None,
 ) -> bytes:
-    data, style, drawn = io.BytesIO(), STYLE, contextlib.nullcontext()
+    data, drawn = io.BytesIO(), contextlib.nullcontext()
+    style: dict[RcKeyType, Any] = STYLE
     if not isinstance(figure, Figure):
         # Its formulas are meant, those of logarithmic axes, for one.
         style = {name: value for name, value in STYLE.items() if name not in _NO_FORMULAS}

@@ -200,7 +200,7 @@ def _digest(pretrained, forms, parts, table, passes, config: ProbeConfig) -> str
     return fingerprint(*model, inputs, np.asarray(table), passes, settings)
 
 
-def _curve(forms, parts, passes, points, config: ProbeConfig) -> loop.Curve:
+def _curve(forms: Sequence[Form], parts, passes, points, config: ProbeConfig) -> loop.Curve:
     """Return the rows of the curves: the mean loss per word of each probe and seed."""
     runs = list(itertools.product(forms, listed_seeds(config.seeds)))
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
@@ -124,7 +124,8 @@ def head_scores(
     def batches(what: str, memory: int = 1):
         encoded = tokenize(tuned.tokenizer, examples, max_length=compute.max_length)
         tokens = max(compute.tokens_per_batch // memory, 1)
-        cut = bucket(encoded, **compute.encoding | {'tokens_per_batch': tokens})
+        encoding: Encoding = {**compute.encoding, 'tokens_per_batch': tokens}
+        cut = bucket(encoded, **encoding)
         labelled = [with_labels(batch, labels) for batch in cut]
         return progress(labelled, what, size=operator.attrgetter('size'))
 

@@ -35,7 +35,7 @@ FEWEST = 20
 FEWEST_RUNS = 3
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
-Count = float | np.ndarray  # the number of examples of a table
+Count = float | int | np.ndarray  # the number of examples of a table
 
 # A table of one model, or one for each fine-tuned model.
 Runs = HeadTable | Sequence[HeadTable]
