@@ -21,6 +21,11 @@ from bert_secrets_jax.model.heads import Contacts, Head
 from bert_secrets_jax.model.intervention import Intervention, intervention_on
 from bert_secrets_jax.model.parts import within
 
+if TYPE_CHECKING:
+    Value = Array
+else:
+    Value = Array | np.ndarray  # once it was fetched
+
 
 @flax.struct.dataclass
 class BertOutput:
@@ -43,12 +48,12 @@ class BertOutput:
         has zeros.
     """
 
-    logits: Array | None
-    pooled: Array | None
-    hidden_states: Array
-    attentions: Array
-    contexts: Array
-    contacts: Array | None = None
+    logits: Value | None
+    pooled: Value | None
+    hidden_states: Value
+    attentions: Value
+    contexts: Value
+    contacts: Value | None = None
 
     __repr__ = brief
 
