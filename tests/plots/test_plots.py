@@ -82,7 +82,7 @@ def test_effects_stand_on_a_scale_around_zero():
     )
     axis = figure.axes[0]
     assert axis.images[0].get_clim() == (-4, 4)
-    filled, opened = axis.collections
+    opened, filled = axis.collections
     assert filled.get_offsets().tolist() == [[1, 0]]
     assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
     nothing = plots.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]
