@@ -130,10 +130,7 @@ class LinkScores:
 class LinkTest:
     """Attention along the links of a relation in one direction, compared with random links.
 
-    Attributes:
-      table: The attention along the links.
-      links: [E, P, 3] The links in the measured direction: the query comes first.
-      nulls: The comparison with the places of each kind.
+    The links [E, P, 3] have the query first; `nulls` compare with the places of each kind.
     """
 
     table: HeadTable
@@ -254,10 +251,7 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
 def link_scores(
     encoded: Encoded, relations: Iterable[str], measured: Mapping[Hashable, Any]
 ) -> dict[str, LinkScores]:
-    """Return the parts of the tests besides their tables, by the titles of the directions.
-
-    The pass measured what `with_random_links` returned for the same texts and relations.
-    """
+    """Return the parts of the tests besides their tables, by the titles of the directions."""
     scores = {}
     for title, (relation, reverse) in directions(relations).items():
         links = _relation(encoded, relation)
@@ -424,7 +418,7 @@ def offset_histogram(
 
 
 def offset_baseline(
-    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
+    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 
@@ -432,12 +426,11 @@ def offset_baseline(
     any other 0, and the mean is taken over the links of an example, then over examples. A head that
     is not above the best of these may know nothing but positions (the paper, section 4.5).
 
-    With `count_absent`, examples without links count with 0, as with `among='token'`. The best is
-    first; scores are NaN if no example counts.
+    The best is first; scores are NaN if no example has links.
     """
     pairs, link, examples = pairs_of(links)
     links_of = np.bincount(examples, minlength=len(links))
-    counted = len(links) if count_absent else np.count_nonzero(links_of)
+    counted = np.count_nonzero(links_of)
     scores = {}
     for offset in offsets:
         hit = np.zeros(len(examples))

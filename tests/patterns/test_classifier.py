@@ -14,7 +14,7 @@ from bert_secrets_jax.measure.catalogue import measure
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import (
     Classifier,
-    classify,
+    judge_maps,
     load_classifier,
     pattern_change,
     pattern_comparisons,
@@ -73,7 +73,7 @@ def test_all_heads_in_one_pass(config, tokenizer_of, model_type, pairs, mesh):
     batches = bs.encode(tokenizer, examples, buckets=(16,), max_length=24, batch_multiple=8)
 
     def logits(attentions, marks):
-        return classify(classifier, attentions, marks), jnp.ones(())
+        return judge_maps(classifier, attentions, marks)[..., :-1], jnp.ones(())
 
     statistics = {'logits': logits, 'pattern': bs.patterns.pattern(classifier)}
     pretrained = bs.Pretrained(bert, params, tokenizer)
@@ -129,7 +129,7 @@ def test_described_comparisons(config, tokenizer):
 def classified():
     """What the random classifier says of maps, in one compiled program."""
     classifier = _random_classifier()
-    return jax.jit(lambda maps, marks: classify(classifier, maps, marks))
+    return jax.jit(lambda maps, marks: judge_maps(classifier, maps, marks)[..., :-1])
 
 
 def test_change_of_class(classified):
