@@ -418,7 +418,7 @@ def offset_histogram(
 
 
 def offset_baseline(
-    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS
+    links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
 ) -> dict[int, float]:
     """Score ideal heads that put all attention at one offset, such as on the previous wordpiece.
 
@@ -426,11 +426,12 @@ def offset_baseline(
     any other 0, and the mean is taken over the links of an example, then over examples. A head that
     is not above the best of these may know nothing but positions (the paper, section 4.5).
 
-    The best is first; scores are NaN if no example has links.
+    With `count_absent`, examples without links count with 0, as with `among='token'`. The best is
+    first; scores are NaN if no example counts.
     """
     pairs, link, examples = pairs_of(links)
     links_of = np.bincount(examples, minlength=len(links))
-    counted = np.count_nonzero(links_of)
+    counted = len(links) if count_absent else np.count_nonzero(links_of)
     scores = {}
     for offset in offsets:
         hit = np.zeros(len(examples))

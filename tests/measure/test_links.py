@@ -59,6 +59,7 @@ def test_ideal_offset_heads_by_hand():
     scores = offset_baseline(LINKS, (-2, -1, 1, 2))
     # Example 0: one link of two has a pair at -2, one at -1, one at 1; example 1: its only one -2.
     assert list(scores.items()) == [(-2, 0.75), (-1, 0.25), (1, 0.25), (2, 0.0)]
+    assert offset_baseline(LINKS, (-2,), count_absent=True) == {-2: 0.5}
     # Links that nobody has.
     assert np.isnan(offset_baseline(LINKS[2:], (-1,))[-1])
 
