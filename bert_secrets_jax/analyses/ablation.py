@@ -149,7 +149,6 @@ class Ablation(Result):
     """The effect on the score of disabling each head, each layer, or sets of your own.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
       sets: The effects of each set of masks, by the name of the set.
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.

@@ -52,7 +52,6 @@ class AblationOverSeeds(Result):
     """The effect of disabling each head or layer, over several fine-tunings of one recipe.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       baseline: The behaviour of a disabled head, as in `ablation`.
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.

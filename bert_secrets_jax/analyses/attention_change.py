@@ -44,7 +44,6 @@ class AttentionChange(Result):
     """The similarity of the maps before and after fine-tuning.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       readings: The tables of the cosine similarity, by the reading and then by the seed of the
         fine-tuned model. 'paper' compares real tokens, 'notebook' maps padded to 200 wordpieces.
       statistics: The descriptions of the statistics in `runs`.
@@ -212,8 +211,7 @@ def attention_change(
         compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured: names of the
         catalogue, 'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       TypeError: A model or the texts are something else.

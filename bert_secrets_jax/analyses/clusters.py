@@ -70,7 +70,6 @@ class Clusters(Result):
     """The divergences between all heads, and what follows from them.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tables: The tables of the statistics, by their names.
       positions: The place of each head on a plane [H, 2], where distances are about the divergences
         (metric multidimensional scaling).
@@ -209,8 +208,7 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The model has fewer than three heads.

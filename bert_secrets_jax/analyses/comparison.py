@@ -266,8 +266,9 @@ class Comparison(Result):
     def _equal(self) -> Iterator[Finding]:
         """Yield for each two runs how much of what both have is one and the same."""
         for one, other in itertools.combinations(self.grids, 2):
-            both = [name for name in self.grids[one] if name in self.grids[other]]
-            equal = sum(_is_same(self.grids[one][name], self.grids[other][name]) for name in both)
+            ours, theirs = self.grids[one], self.grids[other]
+            both = [name for name in ours if name in theirs]
+            equal = sum(np.array_equal(ours[each], theirs[each], equal_nan=True) for each in both)
             if equal:
                 yield Finding(
                     name=f'equal: {one}, {other}',
@@ -384,7 +385,7 @@ def _agreements(
         if statistic not in others:
             continue
         theirs = others[statistic]
-        if _is_same(grid, theirs):
+        if np.array_equal(grid, theirs, equal_nan=True):
             continue
         order = tuple(tuple(np.argsort(each, axis=None, kind='stable')) for each in (grid, theirs))
         if order in known:
@@ -417,10 +418,6 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     everything, without = found[0], found[1:]
     # A layer of which nothing is known is no part of the sample.
     return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
-
-
-def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
-    return np.array_equal(one, other, equal_nan=True)
 
 
 def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:

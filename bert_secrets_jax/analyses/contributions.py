@@ -101,7 +101,6 @@ class Contributions(Result):
     """The vectors that each head moves beside its attention, how tokens mix, and inactive heads.
 
     Attributes:
-      subject: The names of the model and the texts.
       weights: The table of attention to each of `KINDS`, by its name.
       moved: The measurements of the vectors that heads move.
       lost: The effect of losing each head; None if it was not measured.
@@ -363,8 +362,7 @@ def contributions(
       texts: The texts that the model reads.
       ablation: The effect of losing each head, from `ablation` with the set 'heads'. It is of the
         same model or of what that was fine-tuned to. None leaves it out.
-      settings: The settings for encoding the texts.
-      subject: The names of the model and the texts, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: Heads were removed from the model, the ablation is of a model with other layers

@@ -29,7 +29,6 @@ class ExampleMaps(Result):
     """The maps of all heads on a few sentences.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       maps: The maps of each sentence, by the name of the model. A second one is fine-tuned.
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').

@@ -44,7 +44,6 @@ class Finetuning(Result):
     """The scores that fine-tuning reaches.
 
     Attributes:
-      subject: The names of the model, the dev texts and the task.
       train_texts: The name of the training texts.
       train_examples, dev_examples: The numbers of training and of dev examples.
       metrics: The names of the metrics, the task's own first.

@@ -60,7 +60,6 @@ class Frames(Result):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      subject: The names of the model, the sample (as texts) and the task.
       tests: The attention along the links compared with other places, by direction ('frame element
         to target').
       tables: The tables of the same attention by direction in the readings of the paper and of the

@@ -85,7 +85,6 @@ class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
-      subject: The names of the model and the texts.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
       gradients: How much a loss depends on attention to each type of token; None if not measured.
@@ -329,8 +328,7 @@ def look_at(
       gradients: Whether to measure how much a loss depends on attention, in about three times the
         time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      settings: The settings for encoding the texts.
-      subject: The names of the model and the texts, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has

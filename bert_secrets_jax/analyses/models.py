@@ -10,6 +10,7 @@ from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import filled
 
 # These are undefined if all labels are the same.
 _CORRELATIONS = ('pearson', 'spearman')
@@ -78,16 +79,12 @@ def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
     return sum((each.text_a, each.text_b) in texts for each in others)
 
 
-def elsewhere(count: str, both: str, shared: int) -> str:
-    """Return the part of a template that counts other examples, or says that they are not all so.
-
-    Args:
-      count, both: The fields with their number, and with the number that is also here.
-      shared: The latter number.
-    """
-    if not shared:
-        return f'{{{count}:other example|other examples}}'
-    return f'{{{count}:example|examples}}, {{{both}}} of which {{{both}:|is|are}} among those here'
+def elsewhere(count: int, shared: int) -> str:
+    """Return so many other examples in words, and how many of them are shared with those here."""
+    template = '{count:other example|other examples}'
+    if shared:
+        template = '{count:example|examples}, {shared} of which {shared:|is|are} among those here'
+    return filled(template, {'count': count, 'shared': shared})
 
 
 def seeds_of(tuned: Models) -> tuple[int, ...]:

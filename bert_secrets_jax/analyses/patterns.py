@@ -66,7 +66,6 @@ class Patterns(Result):
     """The patterns of each head's maps.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
         and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
         'pattern: unlike' is the share on which its map is unlike all labelled ones.
@@ -353,8 +352,7 @@ def patterns(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)

@@ -29,7 +29,6 @@ class Relations(Result):
     """The attention along relations between words.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
       tables: The tables of the same attention by direction, in the readings of the paper and, where
@@ -126,8 +125,7 @@ def relations(
         `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of

@@ -30,7 +30,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted, filled
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -55,7 +55,6 @@ class Replacements(Result):
     """The effect on the loss of losing each head, by what replaces its output.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       shape: The numbers of layers and heads.
       effects: The effects of the heads, by the name of the replacement.
       means: The mean effect over all heads, with a mask for each replacement.
@@ -140,8 +139,7 @@ class Replacements(Result):
 
     @property
     def _others(self) -> str:
-        template = arguments.elsewhere('fitted_on', 'shared', self.shared)
-        return filled(template, {'fitted_on': self.fitted_on, 'shared': self.shared})
+        return arguments.elsewhere(self.fitted_on, self.shared)
 
     @property
     def _unit(self) -> str:

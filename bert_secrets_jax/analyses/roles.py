@@ -53,7 +53,6 @@ class Roles(Result):
     """The role of each head.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tables: The tables of how often the greatest attention of a token is at the previous, the
         next, the rarest, or one of the two rarest tokens; and of confidence.
       chance: The share of the ordinary (not special) tokens of an example that are the rarest, and
@@ -302,8 +301,7 @@ def roles(
         (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
         no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.

@@ -61,7 +61,6 @@ class SpecialTokens(Result):
     """The statistics of every head, such as its attention to [SEP].
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
     """

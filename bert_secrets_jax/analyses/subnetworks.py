@@ -50,7 +50,6 @@ class Subnetworks(Result):
     """The scores of subnetworks before and after they are trained again.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       seeds: The seed of each fine-tuning.
       metric: The name of the metric.
       full: [S] The score of the full model, fine-tuned.
