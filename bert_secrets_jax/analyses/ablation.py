@@ -364,9 +364,6 @@ def assess(
     """Compare each mask with the intact model, on one model or over several of one recipe.
 
     In each sweep, the first mask keeps all heads. The first metric is the task's own.
-
-    Raises:
-      ValueError: A metric is not offered over seeds, and there are several models.
     """
     masks, classes = swept[0].masks[1:], swept[0].logits.shape[-1]
     predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]

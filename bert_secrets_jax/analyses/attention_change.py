@@ -182,10 +182,7 @@ def change_statistics(reading: str) -> list[Described]:
 
 
 def for_reading(reading: str, settings: TextSettings) -> TextSettings:
-    """Return the settings for encoding the texts of a reading.
-
-    'paper' keeps the settings; 'notebook' pads all texts to 200 wordpieces, as the authors did.
-    """
+    """Return the settings of a reading: 'notebook' pads to 200 wordpieces, as the authors did."""
     if reading == 'paper':
         return settings
     return dataclasses.replace(settings, max_length=NOTEBOOK_LENGTH, buckets=())

@@ -281,11 +281,7 @@ class Comparison(Result):
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
-        """Each test: claim, run, verdict, p-value, the corrected ones, and for what it is.
-
-        The tests are in the order of the claims. Those about several tasks are the last, with the
-        model in place of the run.
-        """
+        """Each test: claim, run or model, verdict, p-value, both corrected, and its population."""
         tests = [(name, each) for name, found in self.claims.items() for each in found.decided]
         # Those of Clark et al. are only tested where their measurements are.
         order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
@@ -374,11 +370,10 @@ def _agreements(
     other: str,
     others: Mapping[str, np.ndarray],
 ) -> Iterator[GridAgreement]:
-    """Return the agreement of two runs in each statistic that both have.
+    """Yield the agreement of two runs in each statistic, but for those equal to the last digit.
 
-    A statistic that orders the heads of both as another does is left out, such as a score and its
-    difference from that of the whole model. So is one that is equal to the last digit: then both
-    have measured the same model on the same texts.
+    A statistic that orders the heads of both as another does is left out, too, such as a difference
+    beside its score.
     """
     known = set()
     for statistic, grid in grids.items():

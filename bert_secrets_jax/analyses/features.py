@@ -222,8 +222,7 @@ def features(
     Args:
       pretrained: The model before fine-tuning.
       texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the model before
-        fine-tuning.
+      tuned: The same model fine-tuned, or several of them; None measures only the first.
       settings, subject: As in `special_tokens`.
     """
     wanted = feature_statistics()

@@ -70,9 +70,7 @@ class Count:
 
     Attributes:
       heads: The names of the heads whose mean over examples is above half.
-      low, high: The ends of the 95 % interval of their number: how many heads are above half, and
-        how many are not below it, by intervals over examples that hold for all heads together
-        (Bonferroni).
+      low, high: The ends of the 95 % interval of their number, for all heads together (Bonferroni).
     """
 
     heads: tuple[str, ...]
@@ -321,8 +319,7 @@ def look_at(
     Their texts are segments of running text, which `data.segments.read_segments` reads.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       tuned: The model fine-tuned: gradients are of its loss, or of the first of several, if the
         model as it is has none on these texts.
       gradients: Whether to measure how much a loss depends on attention, in about three times the

@@ -18,14 +18,9 @@ Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 
 def all_models(tuned: Models) -> list[Pretrained]:
-    """Return all models of an argument that may be one model, several, or the result of
-    `bs.finetune`.
+    """Return all models of one, of several, or of a fine-tuning; anything else is a TypeError.
 
     A fine-tuning that has learnt nothing is told in the log: any analysis of it describes noise.
-
-    Raises:
-      TypeError: The argument or one of its items is not a model.
-      ValueError: There is no model.
     """
     if isinstance(tuned, Pretrained):
         return [tuned]
@@ -101,13 +96,7 @@ def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
 
 
 def labels_of(examples: Sequence[Example], config: BertConfig) -> np.ndarray:
-    """Return the labels of examples [E], checked against the classes of a model.
-
-    Raises:
-      TypeError: The examples are something else.
-      ValueError: The model has no classifier of inputs, an example has no label, or a label is none
-        of the model's classes (for a regression, not a finite number).
-    """
+    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
     if not config.num_labels:
         raise ValueError(
             'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'

@@ -110,10 +110,7 @@ class Patterns(Result):
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
-        """Return the corrected shares of all maps of models fine-tuned by one recipe.
-
-        They are None where the confusion of the classifier is not known.
-        """
+        """Return the corrected shares of all maps; None where no confusion is known."""
         found = [mean_over_runs(runs, [name]) for name in NAMES]
         wide = [(each.mean, each.high - each.mean) for each in found if each.high > each.mean]
         # As many independent maps vary as much as the shares do, at their widest.

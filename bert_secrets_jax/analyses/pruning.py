@@ -85,11 +85,6 @@ class Chosen:
         """The number of heads that it keeps."""
         return int((self.mask != 0).sum())
 
-    @property
-    def points(self) -> np.ndarray:
-        """The difference and the ends of its interval, in points [3]."""
-        return 100 * np.array([self.difference, self.low, self.high])
-
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
@@ -159,7 +154,7 @@ class Pruning(Result):
                  'where_chosen_points', 'heads_removed'),
                 [
                     (
-                        seed, ORDERS[each.order], each.kept, *each.points,
+                        seed, ORDERS[each.order], each.kept, *_points(each),
                         100 * each.where_chosen, describe(each.mask),
                     )
                     for seed, each in zip(self.seeds, self.chosen, strict=True)
@@ -336,7 +331,7 @@ class Pruning(Result):
             },
             **self._of | {'unit': 'heads'},
         )
-        changes = np.array([each.points for each in self.chosen])
+        changes = np.array([_points(each) for each in self.chosen])
         if np.isfinite(changes).all():
             change = changes[:, 0].mean() if several else changes[0]
             yield measured('sparsest model: change', change, **self._of)
@@ -578,9 +573,9 @@ def _mean(curve: Curve) -> float:
     return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
-def _points(curve: Curve, step: int | slice) -> np.ndarray:
-    """Return the change at a step and the ends of its interval in points [3]."""
-    return 100 * np.array([curve.difference[step], curve.low[step], curve.high[step]])
+def _points(change: Curve | Chosen, step: Any = ...) -> np.ndarray:
+    """Return the change, maybe at a step, and the ends of its interval in points [3, ...]."""
+    return 100 * np.array([change.difference, change.low, change.high])[:, step]
 
 
 def _draw_curves(result: Pruning):
@@ -593,7 +588,7 @@ def _draw_curves(result: Pruning):
 
     return plots.pruning_curves(
         {
-            ORDERS[order]: tuple(reached(_points(curve, np.s_[:])))
+            ORDERS[order]: tuple(reached(_points(curve)))
             for order, curve in result.curves.items()
             if order != RANDOM
         },

@@ -89,10 +89,7 @@ class Relations(Result):
 
 
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
-    """Return the statistics of attention along links in both directions.
-
-    'verb-subject' is also measured in the reading of the authors' notebook, which had it.
-    """
+    """Return the statistics of attention along links, in both directions and readings."""
     titles = directions(relations)
     ours = [relation(each.relation, each.reverse) for each in titles.values()]
     theirs = [
@@ -119,8 +116,7 @@ def relations(
     and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of
         `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.

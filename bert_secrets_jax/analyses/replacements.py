@@ -261,11 +261,8 @@ def harm_explained(
     """Return the share of the harm of removal that another replacement does not do.
 
     It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
-    examples (Fieller 1954). It is None where the mean harm of removal is not significant.
-
-    Args:
-      removed: The change of the loss of each example when a head is removed.
-      replaced: The same when it is replaced.
+    examples (Fieller 1954), from the changes of the loss of each. It is None where the mean harm of
+    removal is not significant.
     """
     count = len(removed)
     below, above = float(removed.mean()), float(replaced.mean())

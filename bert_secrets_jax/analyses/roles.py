@@ -295,8 +295,7 @@ def roles(
     """Find out what role each head has, and whether those with a role are left when heads go.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       results: Results of the same model from `syntax_heads` (which heads are syntactic), `patterns`
         (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
         no classifier, the latter two are of its fine-tunings.
@@ -354,11 +353,7 @@ def from_results(
     seed: int,
     subject: Subject,
 ) -> Roles:
-    """Return the result from the tables of `role_statistics` and what other analyses have found.
-
-    Raises:
-      ValueError: A result is of a model with other layers or heads.
-    """
+    """Return the result from the tables of `role_statistics` and what other analyses have found."""
     shape = tables[CONFIDENCE].mean.shape
     relations, gains = (), np.zeros((2, 0, *shape))
     heterogeneous, maps_of, stays = None, 'pre-trained', {}
@@ -395,12 +390,10 @@ def from_results(
 def compare_within_layers(
     values: Float[np.ndarray, 'L N'], chosen: Bool[np.ndarray, 'L N'], *, seed: int
 ) -> tuple[float, float]:
-    """Compare heads that are chosen with the others of their layer.
+    """Return how far the values of chosen heads are above those of the others of their layers.
 
-    Returns:
-      The mean of the chosen heads' values less those of their layers, weighted by how many there
-      are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
-      both kinds of heads.
+    It is a mean weighted by how many there are to compare, with its two-sided p-value by
+    permutations within layers; NaN if no layer has both kinds of heads.
     """
     centred = values - values.mean(axis=1, keepdims=True)
     share = chosen.mean(axis=1, keepdims=True)

@@ -304,10 +304,7 @@ def surviving_heads(
     share: float,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'L N']:
-    """Return the fewest heads with which a fine-tuned model still reaches a share of its score.
-
-    Heads go by the gradient of the mask, measured anew after each step of a tenth.
-    """
+    """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
     labels = labels_of(examples, tuned.config)
     masks = masks_by_gradients(tuned, examples, labels, compute=compute)
     swept = sweep_examples(tuned, examples, masks, baseline='zero', compute=compute)

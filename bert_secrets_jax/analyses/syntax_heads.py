@@ -121,10 +121,7 @@ class SyntaxHeads(Result):
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """The gain of the heads over the offset, for the relations of the paper.
-
-        None if the links are of other kinds.
-        """
+        """The gain of the heads over the offset by the paper's relations; None of other links."""
         found = {
             name: self.gain_of(place)
             for place, name in enumerate(self.relations)

@@ -109,10 +109,7 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     does not. It is of the head that is shown to be needed, or else of the one whose interval
     reaches lowest. Where even the interval of a head that changes nothing reaches the threshold,
     the claim could not come out as holding, and what is not shown to be needed is not decidable.
-
-    Args:
-      effects: The effect of each head.
-      heads: The indices of the heads, chosen without looking at their effects.
+    The indices of the heads are chosen without looking at their effects.
     """
     heads = list(heads)
     low, high = (end[heads] for end in _interval(effects))
@@ -141,11 +138,7 @@ def _on_mask(
     words: str = '',
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
-    """Return the verdict that the effect of one mask decides.
-
-    The widest is the mask whose interval reaches farthest, and the threshold is in points. Words
-    and numbers are those of a first sentence.
-    """
+    """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
     # It is unknown where the effect is undefined.
     estimate = 100 * effects.difference[index]
     ends = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
@@ -193,10 +186,6 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
 
     The estimate is the difference from the intact model, on average over heads, in points. It is
     above the threshold 0 if the claim holds, and below if it does not.
-
-    Args:
-      average: The mean effect of disabling a head, or one for each fine-tuning.
-      heads: The number of heads.
     """
     runs = [average] if isinstance(average, MeanEffect) else average
     found, changed = on_average(runs), min(run.changed for run in runs)
@@ -235,9 +224,6 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     The estimate is the loss by one of the two heads minus the loss by another head, in points. It
     is above the threshold 0 for all such pairs in both tasks if the claim holds; of all pairs it is
     the one that is least in favour of the claim.
-
-    Args:
-      effects: The effect of each head on the two tasks by their names. Both have the same heads.
 
     Raises:
       ValueError: There are not two tasks, or their heads differ.
@@ -314,10 +300,9 @@ def _error(effects: Effects) -> np.ndarray:
 
 
 def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
-    """Return the sentence on how many examples it would take, and its fields.
+    """Return the sentence on how many examples would tell PRACTICAL_GAIN, and its fields.
 
-    With so many, the interval of a mask without effect reaches PRACTICAL_GAIN to either side. Its
-    part from the examples shrinks with the root of their number, and `unseen` with their number.
+    An interval from the examples shrinks with the root of their number, `unseen` with the number.
     """
     if np.isinf(effects.unseen):
         words = ' An interval of a correlation takes {enough} examples or more.'

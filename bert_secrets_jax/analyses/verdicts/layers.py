@@ -42,12 +42,8 @@ CLS_THEN_SEP = Claim(
 def last_layers_change_most(similarity: Runs) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
-    The estimate is the similarity of another layer minus that of one of the last two, above the
-    threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
-
-    Args:
-      similarity: The cosine similarity of the maps before and after fine-tuning
-        (`statistics.cosine`): a table, or one for each fine-tuned model.
+    The estimate is the similarity (`statistics.cosine`) of another layer minus that of one of the
+    last two, above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
     """
     runs = verdict.as_runs(similarity)
     count, layers = runs[0].count, len(runs[0].mean)
@@ -91,10 +87,6 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     With an odd number of layers the middle one is in neither half. The estimate is the loss of
     [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half. All three are
     above the threshold PRACTICAL_TREND if the claim holds.
-
-    Args:
-      cls: The attention to [CLS] (`statistics.to_cls`): a table, or one for each fine-tuned model.
-      sep: The attention to [SEP] (`statistics.to_sep`), likewise.
     """
     runs = list(zip(verdict.as_runs(cls), verdict.as_runs(sep), strict=True))
     count, layers = runs[0][0].count, len(runs[0][0].mean)

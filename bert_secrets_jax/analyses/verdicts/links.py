@@ -96,10 +96,6 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     elsewhere, or at the same positions of other inputs, whichever is less. It is below the
     threshold PRACTICAL_SHARE in each direction if the claim holds, and of the direction that is
     least in favour of it. The interval is of this head alone, although it is chosen.
-
-    Args:
-      claim: One of the two claims.
-      tests: The attention along the links compared with places, by direction.
     """
     rows = []
     for direction, test in tests.items():

@@ -86,11 +86,8 @@ def sep_looks_at_sep(sep: Runs) -> Verdict:
 def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
     """Test BROAD_CLS: the entropy of [CLS] in the last layer is at least BROADLY of the even one.
 
-    The estimate is the entropy minus BROADLY times that of even attention, above 0 if it holds.
-
-    Args:
-      entropy: The entropy of the attention of [CLS]: a table, or one for each fine-tuned model.
-      uniform: That of even attention on the same texts (`statistics.uniform_entropy`), likewise.
+    The estimate is the entropy minus BROADLY times that of even attention on the same texts
+    (`statistics.uniform_entropy`), above 0 if it holds.
     """
     pairs = list(zip(verdict.as_runs(entropy), verdict.as_runs(uniform), strict=True))
     per_run = [
@@ -122,11 +119,7 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
 
     The estimate is the gradient at other tokens minus that at [SEP], as a share of the former, in
     the layer least in favour of the claim. It is above 0 in every layer if the claim holds.
-
-    Args:
-      gradients: The mean of |d loss / d attention| at '[SEP]' and at 'other tokens'
-        (`measure.gradients`).
-      loss: The name of the loss.
+    Tables are of |d loss / d attention| at '[SEP]' and at 'other tokens' (`measure.gradients`).
     """
     sep, others = gradients['[SEP]'], gradients['other tokens']
     where = layers_between(5, 12, len(sep.mean))
@@ -156,10 +149,7 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
 
     The mean is over the heads whose attention to [SEP] is above MOSTLY_SEP. Its error is at most
     the mean of their errors, whatever the dependence between heads.
-
-    Args:
-      weights: The attention to all [SEP] together (`statistics.to_all_sep`).
-      norms: The same statistic of norms as shares of their rows (`contributions.norms`).
+    Tables are of all [SEP] together (`statistics.to_all_sep`), and norms are shares of their rows.
     """
     heads = weights.mean > MOSTLY_SEP
     if not heads.any():

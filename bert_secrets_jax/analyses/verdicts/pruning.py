@@ -8,7 +8,7 @@ Shapes: R draws of random orders or dimensions.
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THIS_MODEL
+from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
@@ -63,7 +63,7 @@ def heads_can_go(
         what='change of the score',
         unit='points',
         threshold=-100 * NOTICEABLE,
-        population=_population(runs),
+        population=population(runs),
         sample=examples,
         numbers={'kept': kept, 'heads': heads, 'noticeable': 100 * NOTICEABLE},
     )
@@ -87,9 +87,7 @@ def order_tells(
     Args:
       lead: The score in this order less that in the random ones, on average over steps, and the
         ends of its 95 % interval.
-      ordered: The change of the score in this order, on average over steps.
-      random: [R] The same of each random order.
-      runs, examples: The samples: fine-tunings if there are several, and examples.
+      ordered, random: The change of the score in this order, and in each random one [R], likewise.
     """
     draws = len(random)
     if draws < FEWEST_DRAWS:
@@ -110,7 +108,7 @@ def order_tells(
         what='score in this order minus that in random ones',
         unit='points',
         threshold=0.0,
-        population=_population(runs),
+        population=population(runs),
         sample=examples,
         numbers={'draws': draws, 'as_well': int((random >= ordered).sum())},
     )
@@ -136,7 +134,6 @@ def outliers_are_needed(
       random: [R] The change without each of at least two sets of random dimensions.
       beyond: The loss without the outliers less the mean of the losses without random sets, and the
         ends of its 95 % interval over texts, by Student's t.
-      outliers, texts: Their numbers.
     """
     found = verdict.contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
     p_if_false, p_if_true = verdict.all_above(found)
@@ -161,8 +158,3 @@ def outliers_are_needed(
             'as_much': int((random >= together).sum()),
         },
     )
-
-
-def _population(runs: int) -> str:
-    """Return for whom an interval over so many fine-tunings is, as the curves have it."""
-    return THIS_MODEL if runs == 1 else ANY_FINETUNING

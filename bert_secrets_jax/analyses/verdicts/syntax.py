@@ -142,11 +142,8 @@ def probe_leads(
 ) -> Verdict:
     """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
 
-    The estimate is the difference of the two scores, above the threshold if the claim holds.
-
-    Args:
-      words: The number of words of each sentence that count.
-      right, other: The number of those whose head each probe of the claim finds.
+    The estimate is the difference of the two scores, above the threshold if the claim holds. The
+    arguments are those of `uas_contrasts`.
     """
     threshold = _THRESHOLDS[claim]
     found = uas_contrasts(words, right, other, threshold=threshold)

@@ -66,9 +66,8 @@ def vertical_patterns_are_special(
     alone.
 
     Args:
-      vertical: The share of each head's maps that are vertical [L, N], or one for each fine-tuned
-        model, of which the mean decides.
-      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`), likewise.
+      vertical: The share of each head's maps that are vertical [L, N], or one for each model.
+      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`).
 
     Raises:
       ValueError: The two have different numbers of layers or heads.
@@ -126,11 +125,7 @@ def features_are_negligible(
     The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, of the
     feature that is least in favour of the claim. Its interval is Fieller's, and agrees with the
     test of a single model. Features in fewer than 20 examples are left out if any other remains.
-
-    Args:
-      cls, sep: The attention to [CLS] and to [SEP]: a table, or one for each fine-tuned model.
-      features: The attention to each linguistic feature by its name (`statistics.attention_to`), at
-        least one; a table each, or one for each model.
+    At least one is needed, by its name (`statistics.attention_to`).
     """
     features = {name: verdict.as_runs(tables) for name, tables in features.items()}
     features, rare, numbers = _frequent(features)
@@ -171,8 +166,7 @@ def few_are_heterogeneous(
     """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
 
     Args:
-      classes: The shares of the maps of each head in these classes, by the names of the classes; a
-        table each, or one for each fine-tuned model.
+      classes: The shares of the maps of each head in these classes, by the names of the classes.
       corrected: The share of both and its 95 % interval, corrected for what the classifier mistakes
         (`Patterns.correct`), which decides; None takes the share as it is.
     """
@@ -209,10 +203,7 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
     The estimate is the attention to [SEP] minus that to another type of token, above 0 for every
     type if the claim holds; it is of the type least in favour of the claim. Types in fewer than 20
     examples are left out if at least two remain.
-
-    Args:
-      from_cls: The attention of [CLS] to each type of token by its name (`statistics.cls_to`):
-        '[SEP]' and at least one other; a table each, or one for each fine-tuned model.
+    Types go by their names (`statistics.cls_to`): '[SEP]' and at least one other.
     """
     from_cls = {name: verdict.as_runs(tables) for name, tables in from_cls.items()}
     from_cls, rare, numbers = _frequent(from_cls, at_least_kept=2)

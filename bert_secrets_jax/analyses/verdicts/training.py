@@ -62,11 +62,8 @@ def published_gain(task: str) -> float | None:
 def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> Verdict:
     """Test PRETRAINING on the scores of runs (Welch's test): seeds are the sample here.
 
-    The estimate is the difference of the mean scores, which is above 0 if the claim holds.
-
-    Args:
-      pretrained: The score of each run from pre-trained weights, between 0 and 1.
-      random: The score of each run from random weights.
+    The estimate is the difference of the mean scores, which is above 0 if the claim holds. Scores
+    of runs from either start are between 0 and 1.
     """
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = np.array([len(scores) for scores in groups])
@@ -115,9 +112,6 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     is within the threshold on either side (two one-sided tests, Schuirmann 1987). Tasks are taken
     as given; the error is that of the examples of each task and, from FEWEST_RUNS runs on, that of
     the seeds.
-
-    Args:
-      gains: The scores of each task by its name, at least one.
     """
     found, tasks = [_points(gain) for gain in gains.values()], len(gains)
     runs = min(len(gain.after) for gain in gains.values())
