@@ -116,15 +116,12 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     difference = np.nan_to_num(effects.difference[heads])
     needed = len(heads) * verdict.not_below(-PRACTICAL_GAIN, difference, high)
     idle = verdict.not_below(PRACTICAL_GAIN, -difference, -low)
-    shown = (
-        needed <= verdict.LEVEL if (needed <= verdict.LEVEL).any() else np.full(len(heads), True)
-    )
+    shown = needed <= verdict.LEVEL
+    shown = shown | ~shown.any()
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
-    p_values, threshold = (
-        (verdict.capped(idle.max()), verdict.capped(needed.min())),
-        -100 * PRACTICAL_GAIN,
-    )
-    return _on_mask(FRAME_HEADS, p_values, effects, head, widest=head, threshold=threshold)
+    p_values = verdict.capped(idle.max()), verdict.capped(needed.min())
+    how = {'widest': head, 'threshold': -100 * PRACTICAL_GAIN}
+    return _on_mask(FRAME_HEADS, p_values, effects, head, **how)
 
 
 def _on_mask(
