@@ -70,7 +70,6 @@ class Clusters(Result):
     """The divergences between all heads, and what follows from them.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tables: The tables of the statistics, by their names.
       positions: The place of each head on a plane [H, 2], where distances are about the divergences
         (metric multidimensional scaling).
@@ -209,8 +208,7 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The model has fewer than three heads.
@@ -251,10 +249,7 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
 def compare_layers(
     divergences: Float[np.ndarray, 'H H'], *, heads: int, seed: int, rounds: int = 10_000
 ) -> Layers:
-    """Test whether heads of one layer are closer to each other than heads of different layers.
-
-    Divergences are in the order of layers, each of so many heads.
-    """
+    """Test whether heads of a layer, of which each has so many, are closer than other heads."""
     count = len(divergences)
     of_layer = np.arange(count) // heads
     first, second = np.triu_indices(count, 1)
@@ -262,9 +257,8 @@ def compare_layers(
     same = of_layer[first] == of_layer[second]
     total, inside = values.sum(), same.sum()
     if inside in (0, len(values)):
-        return Layers(
-            *(float(values.mean()) if each else np.nan for each in (inside, not inside)), 1.0
-        )
+        mean = float(values.mean())
+        return Layers(*((mean, np.nan) if inside else (np.nan, mean)), p_value=1.0)
 
     def lead(of_layer: np.ndarray) -> float:
         within = values[of_layer[first] == of_layer[second]].sum()
