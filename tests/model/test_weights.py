@@ -210,6 +210,19 @@ WRONG = [
     {'tokenizer_class': ['a']},
     {'is_decoder': 'yes'},
     {'novelty': functools.reduce(lambda inner, _: [inner], range(90), 1)},
+    *(
+        {key: value}
+        for key in ('vocab_size', 'num_attention_heads', 'layer_norm_eps')
+        for value in (None, '12', True, -1, math.nan, 10**400)
+    ),
+    *({key: 24.0} for key in ('vocab_size', 'num_attention_heads')),
+]
+# Far larger than the weights: no model of that size is tried.
+LARGE = [
+    {'num_hidden_layers': 900},
+    {'vocab_size': 9_000_000},
+    {'max_position_embeddings': 9_000_000},
+    {'hidden_size': 96_000, 'intermediate_size': 900_000},
 ]
 
 
@@ -217,6 +230,7 @@ WRONG = [
     ('values', 'named'),
     [
         *((values, rf'config\.json: .*{next(iter(values))}=') for values in WRONG),
+        *((values, r'config\.json is of a model of .* numbers or more') for values in LARGE),
         ({'position_embedding_type': 'relative_key'}, "position_embedding_type='relative_key'"),
         (
             {'model_type': 'deberta-v2'},

@@ -161,6 +161,8 @@ BAD_TEXT = np.frombuffer(np.full(4, 0x7FFFFFFF, np.uint32).tobytes(), '<U1')
         ('source', lambda source: BAD_TEXT),
         ('example', lambda example: np.char.encode(example)),
         ('lengths', None),
+        # One more than maps have.
+        ('more', lambda _: np.zeros(4)),
     ],
     ids=lambda _: '',
 )  # fmt: skip
@@ -168,7 +170,7 @@ def test_maps_of_wrong_arrays(tmp_path, arrays, name, change):
     path = tmp_path / 'wrong.npz'
     changed = {each: array for each, array in arrays.items() if each != name}
     if change is not None:
-        changed[name] = np.asarray(change(arrays[name]))
+        changed[name] = np.asarray(change(arrays.get(name)))
     write_arrays(path, changed)
     tracemalloc.start()
     try:
@@ -179,13 +181,6 @@ def test_maps_of_wrong_arrays(tmp_path, arrays, name, change):
         tracemalloc.stop()
     assert str(error.value).startswith(f'{path} does not hold attention maps: ')
     assert '\n' not in str(error.value)
-
-
-def test_more_arrays_than_maps_have(tmp_path, arrays):
-    path = tmp_path / 'more.npz'
-    write_arrays(path, arrays | {'more': np.zeros(4)})
-    with pytest.raises(ValueError, match='does not hold attention maps: its arrays are .*more'):
-        read_maps(path)
 
 
 def test_classes_are_told_apart_by_their_beginnings():
