@@ -9,11 +9,6 @@ import pytest
 from bert_secrets_jax import names, plots
 
 
-def test_heads_count_from_one():
-    assert names.head_name(0, 1) == 'L1-H2'
-    assert names.head_name(6, 5) == 'L7-H6'
-
-
 def test_head_grids_draw_the_values_with_layers_down():
     grid = np.arange(6.0).reshape(2, 3)
     figure = plots.head_grids({'a': grid, 'b': grid / 2}, label='share')
