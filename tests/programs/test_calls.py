@@ -120,18 +120,6 @@ def test_a_command_has_no_settings_of_other_sections(tmp_path):
     assert '--sections=ablate,contributions' in found['contributions']
 
 
-def test_the_settings_of_a_line(tmp_path):
-    study = Study(changed(), tmp_path)
-    found = written(study, 'ablate')
-    assert "baseline='zero'" in found.python and 'choose_on=choosing' in found.python
-    assert 'bs.masks.disable(pretrained.config, [[(0, 1), (1, 2)]])' in found.python
-    assert found.names['tuned'].startswith('bs.finetune(pretrained, train, dev, seeds=(3, 4, 5), ')
-    assert 'tuned.first(2)' in written(study, 'prune').python
-    assert 'tuned=tuned' in written(study, 'patterns').python
-    settings = {'settings': 'bs.analyses.TextSettings(max_length=48)'}
-    assert settings.items() <= written(study, 'look_at').names.items()
-
-
 def test_a_section_without_a_call_has_a_command_alone(study):
     found = written(study, 'of my own')
     assert [language for language, _ in found.pairs] == ['Shell'] and not found.names

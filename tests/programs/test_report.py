@@ -139,21 +139,6 @@ def test_what_several_sections_need_is_tried_once(answer):
         assert tried == ['bad', 'good'] * times
 
 
-def test_the_page_is_written_after_every_section(answer, run):
-    pages = []
-
-    def looks(study, results):
-        study.run.check_may_compute('It')
-        pages.append((run / 'report.html').read_text() if (run / 'report.html').exists() else '')
-        return Told(f'look {len(pages)}')
-
-    answer({name: Section(looks) for name in 'abc'})
-    assert ['About look' in page for page in pages] == [False, True, True]
-    assert 'Still to come, reload the page then: b, c.' in pages[1]
-    assert 'Still to come' not in (run / 'report.html').read_text()
-    assert headings(run) == ['About look 1', 'About look 2', 'About look 3']
-
-
 def named(name):
     """Return a section whose result depends on the seed, but for the one that is named 'fixed'."""
 

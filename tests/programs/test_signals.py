@@ -12,7 +12,6 @@ BODY = """
 import pathlib, signal, sys, time
 # A shell without job control leaves it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.programs.launch import interruptible
 with interruptible():
     try:
@@ -60,16 +59,6 @@ def test_a_second_signal_does_not_disturb_the_ending(tmp_path):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.001)
     assert 'Traceback' not in stopped(process)
-
-
-def test_nothing_half_written_is_left(tmp_path):
-    body = 'while True: write_atomically(pathlib.Path("a"), bytes(3_000_000))'
-    process = start(tmp_path, body)
-    process.stdout.readline()
-    time.sleep(0.5)
-    stopped(process)
-    assert {path.name for path in tmp_path.iterdir()} <= {'a', 'cleaned'}
-    assert (tmp_path / 'a').stat().st_size == 3_000_000
 
 
 def test_a_terminal_without_the_character_shows_its_code(tmp_path):
