@@ -1,5 +1,6 @@
 """Crash consistency: what is killed at any write goes on to the same bits."""
 
+import dataclasses
 import os
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.finetune.train import finetune
+from bert_secrets_jax.runs.run import Run
 from tests.faults import kill_at
 from tests.finetune.test_train import DEV, SETTINGS, TRAIN
 
@@ -60,3 +62,26 @@ def test_a_sweep_that_is_killed_at_a_write(tmp_path, config, pretrained):
         ).logits
 
     assert len(every_write(tmp_path, call)) >= 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A result that `Run` keeps."""
+
+    table: np.ndarray
+
+
+def test_measured_tables_that_are_killed_at_a_write(tmp_path, pretrained):
+    batches = bs.encode(pretrained.tokenizer, ['the cat ran', 'a dog saw the house'], max_length=16)
+
+    def call(folder):
+        run, found = Run(folder), []
+        for name in ('[SEP]', 'self', 'entropy (nats)'):
+
+            def compute(name=name):
+                return Kept(bs.collect(pretrained, batches, [name])[name].mean)
+
+            found.append(run.keep(name, Kept, {'statistic': name}, compute).table)
+        return found
+
+    assert len(every_write(tmp_path, call)) == 3
