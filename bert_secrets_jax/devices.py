@@ -40,8 +40,7 @@ def parse_axes(text: str) -> dict[str, int]:
 def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:
     """Return a mesh of devices, with the second axis that is wanted; None for a single device.
 
-    Devices along any other axis share the examples, too. ValueError if there are too few, or if
-    several processes would leave some of theirs out.
+    ValueError if there are too few, or several processes would leave some of theirs out.
     """
     there = jax.device_count()
     count = math.prod(axes.values()) if axes else there

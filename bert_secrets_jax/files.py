@@ -46,10 +46,7 @@ _KINDS = (
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a file for reading; a folder, a pipe, a socket or a device is a ValueError.
-
-    A pipe without a writer would be waited for without end, and a device may have no end.
-    """
+    """Open a file for reading; a folder, pipe or device, perhaps without end, is a ValueError."""
     # Not blocking: otherwise, opening a pipe waits for its writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0))
     mode = os.fstat(descriptor).st_mode
@@ -78,11 +75,7 @@ def open_decompressed(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes],
 
 
 def without_compression(path: pathlib.Path) -> pathlib.Path:
-    """Return the name that a compressed file would have without its compression.
-
-    >>> without_compression(pathlib.Path('a.csv.gz')).name
-    'a.csv'
-    """
+    """Return the name that a compressed file would have without its compression."""
     return path.with_suffix('') if path.suffix.lower() in _DECOMPRESSED else path
 
 
@@ -232,11 +225,9 @@ def locked(
 ) -> Iterator[IO[str] | None]:
     """Hold a lock that one process at a time can have; wait until it is free.
 
-    The lock goes with the process, even one that is killed: none is ever stale. The file is made if
-    it is missing. `waiting` is called after each try that failed, with the seconds since the first;
-    what it raises ends the waiting.
-
-    Yields the open file, for a note on who has the lock; None on Windows, where nothing is locked.
+    The lock goes with the process, even a killed one. `waiting` is called after each try that
+    failed, with the seconds since the first; what it raises ends the waiting. Yields the open file,
+    for a note on who has the lock; None on Windows, where nothing is locked.
     """
     if fcntl is None:
         yield None
@@ -260,10 +251,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
 
 
 def remove_partial(folder: pathlib.Path) -> None:
-    """Remove what runs that were killed while writing have left in a folder, at any depth.
-
-    Files that are younger than an hour may be another run's that is still writing them; they stay.
-    """
+    """Remove what killed runs left half-written, unless another may still be writing it."""
     for partial in folder.rglob('.*.partial'):
         if time.time() - partial.stat().st_mtime > 3600:
             partial.unlink(missing_ok=True)
@@ -361,9 +349,8 @@ def long_fields(longest: int = 2**31 - 1) -> Iterator[None]:
 def as_cell(value: Any) -> Any:
     """Return a value as a CSV file has it.
 
-    A text that begins with =, +, - or @ (or with a tab or a line end and then, perhaps, one of
-    these) would be a formula to a spreadsheet: it gets an apostrophe in front, which spreadsheets
-    read as "this is text".
+    An apostrophe, which spreadsheets read as "this is text", comes before a text that would be a
+    formula: it begins with =, +, -, @, a tab or a line end.
     """
     return f"'{value}" if _is_formula(value) else value
 

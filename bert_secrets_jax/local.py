@@ -86,11 +86,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class _Reader(io.RawIOBase):
-    """A stream of what a connection sends until a moment.
-
-    The timeout of a socket is for each byte: a client that sends one now and then would keep its
-    thread for days.
-    """
+    """A stream of what a connection sends until a moment: a socket's timeout is for each byte."""
 
     def __init__(self, connection: socket.socket, *, seconds: float):
         self._connection, self._end = connection, time.monotonic() + seconds
@@ -105,11 +101,7 @@ class _Reader(io.RawIOBase):
 
 
 def check_sender(method: str, path: str, headers: Message, port: int) -> None:
-    """Refuse what does not come from the page itself.
-
-    A name that leads to 127.0.0.1 makes this server one of another site (DNS rebinding); its pages
-    then name that site as the host.
-    """
+    """Refuse what does not come from the page itself (DNS rebinding: a site that leads here)."""
     here = (f'127.0.0.1:{port}', f'localhost:{port}')
     # Browsers leave out the port that all have.
     hosts = {*here, '127.0.0.1', 'localhost'} if port == 80 else {*here}

@@ -83,8 +83,7 @@ def is_loss(error: BaseException) -> bool:
 def may_differ(error: BaseException) -> bool:
     """Return whether other processes may not have had an error, so that none of them can go on.
 
-    What the first process fails to do for all, such as writing on a full disk, is an error of all:
-    they go on as a single one would. A file that cannot be read may be met by one alone.
+    A failure of the first one alone, such as a full disk, is an error of all.
     """
     if jax.process_count() == 1 or isinstance(error, FirstFailedError):
         return False

@@ -240,6 +240,14 @@ def pretrained(bert, params, tokenizer) -> Pretrained:
 
 
 @pytest.fixture(scope='session')
+def checkpoint(tmp_path_factory, pretrained) -> pathlib.Path:
+    """The folder of the tiny model; no test changes it."""
+    directory = tmp_path_factory.mktemp('checkpoint')
+    bs.save_pretrained(pretrained, directory)
+    return directory
+
+
+@pytest.fixture(scope='session')
 def model(bert, tokenizer) -> Pretrained:
     """The same without a classifier."""
     plain = Bert(dataclasses.replace(bert.config, label_names=()))

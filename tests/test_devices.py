@@ -7,7 +7,6 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.devices import fetch, make_mesh, parse_axes, replicate, split
 from bert_secrets_jax.finetune import steps
-from tests.test_processes import checkpoint  # noqa: F401
 from tests.together import assert_same, shares, swept, tuned
 
 
@@ -56,7 +55,7 @@ def test_arrays_lie_where_they_are_put():
 
 
 @pytest.fixture(scope='module')
-def model(checkpoint):  # noqa: F811
+def model(checkpoint):
     return bs.from_pretrained(checkpoint)
 
 

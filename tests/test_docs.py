@@ -24,16 +24,6 @@ def test_the_version_is_the_same_everywhere():
     assert releases[0] == f'{version} - {citation["date-released"]}'
 
 
-def test_the_paper_is_cited():
-    citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text('utf-8'))
-    (paper,) = citation['references']
-    names = [each['family-names'] for each in paper['authors']]
-    readme = (ROOT / 'README.md').read_text('utf-8')
-    assert [name for name in names if f'. {name}' in readme] == names
-    assert f'*{paper["title"]}.*' in readme
-    assert f'{paper["start"]}-{paper["end"]}' in readme
-
-
 def test_the_glossary_has_the_statistics_of_the_catalogue():
     glossary = runpy.run_path(str(ROOT / 'docs' / 'glossary.py'))
     text = glossary['PAGE'].read_text('utf-8')

@@ -12,7 +12,6 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data import corpus
-from bert_secrets_jax.measure.tables import write_heads
 from bert_secrets_jax.patterns import classifier
 from tests.conftest import ROOT
 
@@ -61,7 +60,7 @@ def test_examples(optimized, tmp_path, monkeypatch):
     workdir.mkdir(parents=True)
     (workdir / 'config.json').write_text('{}')
     table = bs.HeadTable(np.eye(2), np.eye(2), 3.0)
-    write_heads(workdir / 'special_tokens_heads.csv', {'[SEP]': table})
+    bs.to_frame({'[SEP]': table}).to_csv(workdir / 'special_tokens_heads.csv', index=False)
     *lines, last = example(bs.read_results).strip().splitlines()
     exec('\n'.join(lines), names)
     assert eval(last, names).loc[1].tolist() == [1, 0]

@@ -93,14 +93,6 @@ def test_a_function_stays_a_function_whatever_is_imported(name, order):
     )
 
 
-@pytest.mark.slow
-def test_a_function_in_a_module_of_its_name_is_a_function():
-    run(
-        'from bert_secrets_jax.patterns.fit import predict; import inspect, bert_secrets_jax as bs'
-        '; assert inspect.isfunction(bs.patterns.fit)'
-    )
-
-
 def test_the_version():
     assert bs.__version__ == importlib.metadata.version('bert_secrets_jax')
     program = (

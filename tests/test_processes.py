@@ -18,13 +18,6 @@ from tests.together import assert_same, measured, pruned, swept, tuned
 SECONDS = 600
 
 
-@pytest.fixture(scope='module')
-def checkpoint(tmp_path_factory, bert, params, tokenizer):
-    directory = tmp_path_factory.mktemp('checkpoint')
-    bs.save_pretrained(bs.Pretrained(bert, params, tokenizer), directory)
-    return directory
-
-
 @pytest.fixture
 def start(tmp_path):
     """Return a function that starts several processes; none of them outlives the test."""

@@ -22,12 +22,6 @@ def test_plain_lines_in_a_log(caplog, monkeypatch):
     assert end.startswith('Reading: 3/3 letters, ') and 'done in' in end
 
 
-def test_short_work_has_a_first_and_a_last_line(caplog):
-    start, end = lines(caplog, ['ab', 'c'], compiles=False)
-    assert start == 'Reading: 0/3 letters'
-    assert end.startswith('Reading: 3/3 letters, ')
-
-
 @pytest.mark.parametrize('compiles', [True, False])
 def test_a_bar_on_a_terminal(capsys, monkeypatch, compiles):
     monkeypatch.setattr('sys.stderr.isatty', lambda: True, raising=False)

@@ -45,8 +45,7 @@ def mean_effect(
 ) -> MeanEffect:
     """Compare the masks with the intact model on average: what losing a random head does.
 
-    All masks are scored on the same resamples, so the error allows for their dependence. An
-    undefined difference is left out of its mean. Arguments are those of `significance.assess`.
+    All masks are scored on the same resamples. Arguments are those of `significance.assess`.
     """
     given = metric, predictions, baseline, labels
     resampled = resampled_differences(*given, resamples=resamples, seed=seed)

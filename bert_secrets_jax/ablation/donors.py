@@ -64,12 +64,7 @@ def donor_tokens(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Donors:
-    """All examples, and which of them is the donor of each.
-
-    Attributes:
-      rows: The batch and the row of each example [E], by the example's number.
-      donors: [E] The number of the donor of each example; -1 for a number without example.
-    """
+    """The batch and row of each example by its number, and the number of its donor, or -1."""
 
     rows: Sequence[tuple[int, int]]
     batches: Sequence[Batch]

@@ -158,11 +158,10 @@ def assess_losses(
 ) -> Effects:
     """Compare the loss under each mask with that of the intact model, paired by text.
 
-    P-values are those of Student's t-test, and `corrected` is the chance that any of the masks
-    reaches as large a t (max-T), by a bootstrap of texts. A difference per wordpiece is a ratio of
-    two sums over texts; its interval is that of the mean of its linear part (Cochran 1977,
-    "Sampling techniques", section 6.3). Flips of signs would find too much, because changes of a
-    loss are skewed. Over fewer than `FEW` texts, intervals cover a little less than 95 %.
+    P-values are those of Student's t-test, and `corrected` those of max-T by a bootstrap of texts:
+    flips of signs would find too much, because changes of a loss are skewed. The interval of a
+    difference per wordpiece is that of the mean of its linear part (Cochran 1977, "Sampling
+    techniques", section 6.3). Over fewer than `FEW` texts, it covers a little less than 95 %.
 
     Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
     the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.

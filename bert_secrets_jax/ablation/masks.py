@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import head_name
@@ -53,10 +53,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 
 
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
-    """Return `count` masks that disable `size` random heads of the whole model.
-
-    ValueError if `size` is negative, or the model has fewer heads.
-    """
+    """Return `count` masks that disable `size` random heads; ValueError if there are fewer."""
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)
@@ -111,8 +108,7 @@ def with_intact(masks: Masks) -> Float[np.ndarray, 'M+1 L N']:
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
     """Name the heads that a mask disables; '' if it keeps all.
 
-    They are 'L1-H2' for a head, 'L3' for a whole layer, 'L3 but L3-H1' for a layer except one head,
-    or several of these joined by '+'.
+    'L1-H2' is a head, 'L3' a whole layer, 'L3 but L3-H1' all but one of it; '+' joins several.
     """
     names = []
     for layer, row in enumerate(np.asarray(mask)):
@@ -125,6 +121,17 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
         else:
             names += off
     return '+'.join(names)
+
+
+def check_masks(config: BertConfig, masks: Shaped[np.ndarray, 'M L N']) -> Masks:
+    """Return masks as float32, if there are some and they fit the model (else ValueError)."""
+    masks, (layers, heads) = np.asarray(masks, np.float32), _shape(config)
+    if masks.ndim != 3 or masks.shape[1:] != (layers, heads) or not len(masks):
+        raise ValueError(
+            f'masks must be [masks, layers, heads] = [M, {layers}, {heads}] with at least one '
+            f'mask, got {list(masks.shape)}.'
+        )
+    return masks
 
 
 def all_heads(config: BertConfig) -> list[tuple[int, int]]:

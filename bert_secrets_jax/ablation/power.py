@@ -21,8 +21,7 @@ _HALVINGS = 40
 def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     """Return the smallest changes of accuracy [M] that McNemar's exact test calls significant.
 
-    The smaller one of the numbers of examples that a mask gains and loses is kept, and the other
-    one raised. NaN where the examples are too few for any.
+    The smaller number of gains and losses is kept, the other raised; NaN if none suffices.
     """
     examples = counted.counts.sum(axis=1)
     _, intact, masked = counted.kinds.T

@@ -14,9 +14,9 @@ from jaxtyping import Float, Shaped
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
-from bert_secrets_jax.ablation.sweep import Descent, Swept, to_one_length
+from bert_secrets_jax.ablation.sweep import Descent, Swept
 from bert_secrets_jax.compute import Compute, Encoding
-from bert_secrets_jax.data.encoding import Batch, encode, in_order
+from bert_secrets_jax.data.encoding import Batch, encode, in_order, to_one_length
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.files import read_arrays, write_arrays
 from bert_secrets_jax.model.weights import Pretrained
@@ -81,10 +81,7 @@ def sweep_all(
     what: str | None = None,
     unit: str = 'masks x examples',
 ) -> np.ndarray:
-    """Return the logits [M, E, ...] of all batches, and show the progress.
-
-    The descent lacks no replacement. Without `what`, the progress names the masks.
-    """
+    """Return the logits [M, E, ...] of all batches under a descent that lacks no replacement."""
     files = [None] * len(batches)
     if folder is not None:
         files = _files(pathlib.Path(folder), pretrained, descent, batches)

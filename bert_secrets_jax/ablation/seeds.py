@@ -163,8 +163,7 @@ def per_example(
 ) -> Float[np.ndarray, '*models E']:
     """Return a value [..., E] for each example whose mean is the score of the model [...].
 
-    It is the score plus E - 1 times the loss without the example, compared with leaving out any
-    other (the jackknife; Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
+    It is the jackknife's (Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
     _check_metric(metric)
     if metric in ('accuracy', 'f1_micro'):
@@ -222,8 +221,7 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
 def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
     """Estimate the variance of means [S, M] over seeds, of which only their errors are known.
 
-    How far seeds share the effects of examples is unknown then. It is assumed that they share all
-    of it, so that intervals are rather too wide. With one seed, it is that over examples.
+    Seeds are assumed to share all effects of examples, so that intervals are rather too wide.
     """
     seeds = len(means)
     of_examples = np.square(errors).mean(axis=0)
@@ -295,15 +293,30 @@ def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float
     seeds, masks = effects.shape
     if seeds < 2 or masks < 3:
         return np.nan, np.nan, np.nan
-    found = statistic(effects)
-    if seeds < 3:
-        return found, np.nan, np.nan
-    without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
-    scale = np.arctanh(np.clip([found, *without], -_GREATEST, _GREATEST))
-    error = np.sqrt((seeds - 1) * np.var(scale[1:]))
-    half = scipy.stats.t.ppf(0.975, seeds - 1) * error
-    low, high = np.tanh([scale[0] - half, scale[0] + half])
-    return found, min(float(low), found), max(float(high), found)
+    found, without = statistic(effects), []
+    if seeds > 2:
+        without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
+    return found, *jackknife_interval(found, [without])
+
+
+def jackknife_interval(
+    estimate: float, samples: Sequence[Sequence[float] | np.ndarray]
+) -> tuple[float, float]:
+    """Return the 95 % interval of a correlation from those without each part of each sample.
+
+    It is on Fisher's scale, with Student's t (Efron and Tibshirani 1993, chapter 11).
+    """
+    if min(map(len, samples)) < 2 or np.isnan(estimate):
+        return np.nan, np.nan
+    variance = 0.0
+    for found in samples:
+        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
+        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
+    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
+    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
+    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
+    # A correlation of 1 is beyond the transformation, and within its interval all the same.
+    return float(min(low, estimate)), float(max(high, estimate))
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

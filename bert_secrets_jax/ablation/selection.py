@@ -135,8 +135,7 @@ def selected_gain(
 def tails(masks: int) -> tuple[float, float]:
     """Return the probabilities that the best mask's true gain is below and above its interval.
 
-    Only that the interval lies too high is corrected for all masks. Where one mask is by far the
-    best, the sum of both is 5 %.
+    Only the lower is corrected for all masks; where one is by far the best, both sum to 5 %.
     """
     return LEVEL / (masks + 1), LEVEL * masks / (masks + 1)
 
@@ -148,12 +147,9 @@ def gain_of_choice(
 
     If no example is in both sets, the gain is unbiased, and its interval needs no correction for
     the number of masks. Examples on which the model was trained choose badly: it has most of them
-    right already, so that hardly any mask can gain. The interval of a correlation is made from
-    resamples.
+    right already. The interval of a correlation is made from resamples.
 
-    Raises:
-      ValueError: The metric is unknown, the shapes do not fit, predictions are not finite, the two
-        sets have different numbers of masks, or no mask has a score.
+    ValueError as in `assess`, for different numbers of masks, or if no mask has a score.
     """
     for answers in (choose, measure):
         check(metric, answers.predictions, answers.labels, answers.baseline)

@@ -66,18 +66,16 @@ def assess(
 
     Intervals of metrics of classes are score intervals (see `intervals`), which hold where few
     predictions change, too; those of correlations are bootstrap intervals. `critical` keeps the
-    changes to and fro of the mask, or the spread of its correlation (see `power`).
+    changes to and fro of the mask, or the spread of its correlation (see `power`). The metric is
+    one of METRICS.
 
     Args:
-      metric: One of METRICS.
-      predictions: [M, E] The predictions under each mask.
-      baseline: [E] The predictions of the intact model.
-      labels: [E] The true labels.
+      predictions, baseline, labels: [M, E], [E] and [E] Under each mask, of the intact model, and
+        true.
       names: The names of the masks [M].
       resamples: The number of resamples of the bootstrap, which only correlations need.
       rounds: The number of rounds of the randomization test, which accuracy does not need. With
         fewer than M / level, Holm's correction can find nothing.
-      seed: The seed of both.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
@@ -133,9 +131,8 @@ def assess(
 def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> float:
     """Return how far the interval of a mask that changes no prediction reaches.
 
-    Changes that occur in none of E examples may still occur in others. For accuracy and F1 this is
-    the end of the score interval of no change (`intervals.score_limits`), about 3.8 / E for
-    accuracy. Correlations are moved by every example: for them it is 0, but infinite below 50
+    Changes that occur in none of E examples may still occur in others. For accuracy this is about
+    3.8 / E. Correlations are moved by every example: for them it is 0, but infinite below 50
     examples, where their intervals are too narrow. Arguments are those of `assess`.
     """
     if metric not in confusion.METRICS:
@@ -157,14 +154,11 @@ def paired_bootstrap(
 ) -> tuple[PerMask, PerMask]:
     """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
 
-    They are the lower ends [M] and the upper ends [M]. All masks and the baseline are scored on the
-    same resamples, without those in which a difference is undefined. For metrics of classes, they
-    cover too seldom where few predictions change: for accuracy and F1 in 80 to 83 % of samples of
-    some hundred examples if 0.5 % change. `assess` takes `intervals.score_limits` there.
-
-    Args:
-      metric, predictions, baseline, labels, resamples, seed: As in `assess`, with its errors.
-      level: The nominal coverage of the intervals.
+    They are the lower and the upper ends [M]. All masks and the baseline are scored on the same
+    resamples, without those in which a difference is undefined. For metrics of classes, they cover
+    too seldom where few predictions change: for accuracy and F1 in 80 to 83 % of samples of some
+    hundred examples if 0.5 % change. `assess` takes `intervals.score_limits` there. Arguments and
+    errors are as in `assess`; `level` is the nominal coverage.
     """
     drawn = resampled_differences(
         metric, predictions, baseline, labels, resamples=resamples, seed=seed
@@ -177,9 +171,8 @@ def paired_bootstrap(
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
     """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
-    Only those examples matter that either the mask or the baseline has right, but not both: if the
-    two are equally good, each is the right one with probability 1/2. The p-value is 1 where there
-    is no such example. Arguments and errors are those of `assess`.
+    Only those examples matter that the mask or the baseline alone has right. The p-value is 1 where
+    there is none. Arguments and errors are those of `assess`.
     """
     check('accuracy', predictions, labels, baseline)
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
@@ -200,19 +193,16 @@ def randomization_test(
 ) -> PerMask:
     """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000), NaN if undefined.
 
-    If a mask changes nothing, its predictions and the baseline's may be swapped, example by
-    example. The p-value is the share of swaps after which the two differ at least as much as
-    observed: of all possible swaps where there are at most `rounds`, and otherwise of `rounds`
-    random swaps and the observed predictions.
+    The p-value is the share of swaps of predictions with the baseline's, example by example, after
+    which the two differ at least as much as observed: of all swaps where there are at most
+    `rounds`, and otherwise of `rounds` random ones and the observed predictions.
 
     A correlation does not depend on scale or offset. So predictions are standardized before they
-    are swapped (for Pearson's) or replaced by their ranks (for Spearman's), lest every swap mix two
-    scales. The scale is the mean absolute deviation from the median: the standard deviation follows
-    a few outliers, which doubles the false alarms. If one of two equally good models has outliers
-    and the other has none, false alarms of Pearson's at a level of 5 % can rise to about 11 %.
-
-    Spearman's is slow, because every swap is ranked again: about 0.4 ms per round and mask for
-    1,500 examples, so 10 minutes for 144 heads. Arguments and errors are those of `assess`.
+    are swapped (for Pearson's) or replaced by their ranks (for Spearman's, which takes about 0.4 ms
+    per round and mask for 1,500 examples). The scale is the mean absolute deviation from the
+    median: the standard deviation follows a few outliers, which doubles the false alarms. Where one
+    of two equally good models has outliers, those of Pearson's at a level of 5 % can still rise to
+    about 11 %. Arguments and errors are those of `assess`.
     """
     check(metric, predictions, labels, baseline)
     observed = differences(metric, predictions, baseline, labels)[0]
@@ -283,10 +273,9 @@ def _in_own_units(metric, pair) -> np.ndarray:
 
 
 def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
-    """Return the differences [R] between mask and baseline [2, E] after swaps.
+    """Return the differences [R] between mask and baseline [2, E] after swaps of differing ones.
 
-    Each round says by booleans, or by 0.0 and 1.0 but for Spearman's, which differing ones it
-    swaps.
+    Each round has booleans, or 0.0 and 1.0 but for Spearman's.
     """
     differs = pair[0] != pair[1]
     if metric == 'spearman':

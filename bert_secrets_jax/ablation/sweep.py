@@ -39,9 +39,10 @@ from bert_secrets_jax.ablation.layers import (
     read_words,
     run_layer,
 )
+from bert_secrets_jax.ablation.masks import check_masks
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import Batch, in_order, listed
+from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
@@ -146,15 +147,6 @@ def sweep(
         masks=np.asarray(masks, np.float32),
         logits=in_order([batch.example for batch in batches], to_one_length(found), axis=1),
     )
-
-
-def to_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """Fill the logits [M, B, T, C] of tokens up with 0 to the longest batch; [M, B, C] stay."""
-    found = list(logits)
-    if found[0].ndim < 4:
-        return found
-    length = max(each.shape[2] for each in found)
-    return [np.pad(each, ((0, 0), (0, 0), (0, length - each.shape[2]), (0, 0))) for each in found]
 
 
 def sweep_batches(
@@ -268,13 +260,7 @@ class Descent:
         """Check the arguments, which are those of `sweep`, and prepare the parameters."""
         check_whole(pretrained)
         config = pretrained.config
-        masks = np.asarray(masks, np.float32)
-        expected = (config.num_hidden_layers, config.num_attention_heads)
-        if masks.ndim != 3 or masks.shape[1:] != expected or not len(masks):
-            raise ValueError(
-                f'masks must be [masks, layers, heads] = [M, {expected[0]}, {expected[1]}] with at '
-                f'least one mask, got {list(masks.shape)}.'
-            )
+        masks = check_masks(config, masks)
         if not config.has_head:
             raise ValueError(
                 'A sweep compares logits, and this model has no classifier: load a fine-tuned '
@@ -441,10 +427,7 @@ class Descent:
             yield chunk, self._logits(hidden, piece, np.tile(masks, (examples, 1, 1)))
 
     def _chunks(self, layer, members, tokens):
-        """Yield groups of masks that change about equally many heads of a layer.
-
-        Each comes a second time, filled up to one of few sizes, because every size is compiled.
-        """
+        """Yield masks that change about equally many heads, and these filled up to few sizes."""
         most = max(self.tokens // tokens, 1)
         widths = self._changed(layer, members)
         for width in np.unique(widths):

@@ -149,7 +149,6 @@ class Ablation(Result):
     """The effect on the score of disabling each head, each layer, or sets of your own.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
       sets: The effects of each set of masks, by the name of the set.
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
@@ -366,9 +365,6 @@ def assess(
     """Compare each mask with the intact model, on one model or over several of one recipe.
 
     In each sweep, the first mask keeps all heads. The first metric is the task's own.
-
-    Raises:
-      ValueError: A metric is not offered over seeds, and there are several models.
     """
     masks, classes = swept[0].masks[1:], swept[0].logits.shape[-1]
     predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]

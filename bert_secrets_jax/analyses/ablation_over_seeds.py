@@ -52,7 +52,6 @@ class AblationOverSeeds(Result):
     """The effect of disabling each head or layer, over several fine-tunings of one recipe.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       baseline: The behaviour of a disabled head, as in `ablation`.
       seeds: The seed of each fine-tuned model.
       sets: The effects of each set of masks, by the name of the set.
@@ -69,7 +68,7 @@ class AblationOverSeeds(Result):
     @property
     def population(self) -> str:
         """The population of the means, their intervals and what is significant."""
-        return populations.THIS_MODEL if len(self.seeds) < 2 else populations.ANY_FINETUNING
+        return populations.population(len(self.seeds))
 
     @property
     def _over(self) -> str:
@@ -118,12 +117,13 @@ class AblationOverSeeds(Result):
         return [*found, effects.intact_of(first.found, name=name, source=SOURCE)]
 
     def notes(self):
+        several, here = len(self.seeds) > 1, populations.ANY_FINETUNING_HERE
+        sample = f'; the sample is these {len(self.seeds)} fine-tunings' if several else ''
         notes = [
             f'{instead(self.baseline)} Intervals and significance are for '
-            f'{populations.population(len(self.seeds))}.'
+            f'{self.population}{sample}.'
         ]
-        if len(self.seeds) > 1:
-            here = populations.ANY_FINETUNING_HERE
+        if several:
             notes.append(
                 'Significant is what two corrections find. Flips of the signs of seeds ask for no '
                 f"distribution, for {here}. Holm's takes effects over seeds to be about normal, "

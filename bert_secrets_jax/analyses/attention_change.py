@@ -44,7 +44,6 @@ class AttentionChange(Result):
     """The similarity of the maps before and after fine-tuning.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       readings: The tables of the cosine similarity, by the reading and then by the seed of the
         fine-tuned model. 'paper' compares real tokens, 'notebook' maps padded to 200 wordpieces.
       statistics: The descriptions of the statistics in `runs`.
@@ -183,10 +182,7 @@ def change_statistics(reading: str) -> list[Described]:
 
 
 def for_reading(reading: str, settings: TextSettings) -> TextSettings:
-    """Return the settings for encoding the texts of a reading.
-
-    'paper' keeps the settings; 'notebook' pads all texts to 200 wordpieces, as the authors did.
-    """
+    """Return the settings of a reading: 'notebook' pads to 200 wordpieces, as the authors did."""
     if reading == 'paper':
         return settings
     return dataclasses.replace(settings, max_length=NOTEBOOK_LENGTH, buckets=())
@@ -212,8 +208,7 @@ def attention_change(
         compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured: names of the
         catalogue, 'package.module:name' for your own, or `Described` objects.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       TypeError: A model or the texts are something else.

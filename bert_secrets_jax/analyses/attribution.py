@@ -79,7 +79,6 @@ class Attribution(Result):
     """Scores of tokens by several methods, and how far each says what the model does.
 
     Attributes:
-      subject: The names of the model and the texts.
       test: The findings of the test of all methods, text by text.
       classes: The number of classes; 1 for a regression.
       learnt: The test of what the model has learnt: metric, value, larger class, p-value; None if

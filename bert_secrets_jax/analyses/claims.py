@@ -62,7 +62,6 @@ class Claims(Result):
     """The verdicts on the claims of the paper, but for those about several tasks (`Comparison`).
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       decided: The verdict on each claim.
       unlearnt: The seeds whose fine-tuned model has learnt nothing, so that verdicts on it are
         noise.

@@ -43,7 +43,6 @@ class ClsTokens(Result):
     """The attention of [CLS] to each type of token.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       before: The tables of the model before fine-tuning, by the name of the statistic ('from [CLS]
         to noun').
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
@@ -182,10 +181,8 @@ def cls_tokens(
     Args:
       pretrained: The model before fine-tuning.
       texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the model before
-        fine-tuning.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      tuned: The same model fine-tuned, or several of them; None measures only the first.
+      settings, subject: As in `special_tokens`.
     """
     wanted = cls_statistics()
     before = settings.tables(pretrained, texts, wanted)

@@ -70,7 +70,6 @@ class Clusters(Result):
     """The divergences between all heads, and what follows from them.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tables: The tables of the statistics, by their names.
       positions: The place of each head on a plane [H, 2], where distances are about the divergences
         (metric multidimensional scaling).
@@ -212,8 +211,7 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The model has fewer than three heads.
@@ -254,10 +252,7 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
 def compare_layers(
     divergences: Float[np.ndarray, 'H H'], *, heads: int, seed: int, rounds: int = 10_000
 ) -> Layers:
-    """Test whether heads of one layer are closer to each other than heads of different layers.
-
-    Divergences are in the order of layers, each of so many heads.
-    """
+    """Test whether heads of a layer, of which each has so many, are closer than other heads."""
     count = len(divergences)
     of_layer = np.arange(count) // heads
     first, second = np.triu_indices(count, 1)

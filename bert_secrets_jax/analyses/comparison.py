@@ -267,8 +267,9 @@ class Comparison(Result):
     def _equal(self) -> Iterator[Finding]:
         """Yield for each two runs how much of what both have is one and the same."""
         for one, other in itertools.combinations(self.grids, 2):
-            both = [name for name in self.grids[one] if name in self.grids[other]]
-            equal = sum(_is_same(self.grids[one][name], self.grids[other][name]) for name in both)
+            ours, theirs = self.grids[one], self.grids[other]
+            both = [name for name in ours if name in theirs]
+            equal = sum(np.array_equal(ours[each], theirs[each], equal_nan=True) for each in both)
             if equal:
                 yield Finding(
                     name=f'equal: {one}, {other}',
@@ -281,11 +282,7 @@ class Comparison(Result):
 
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
-        """Each test: claim, run, verdict, p-value, the corrected ones, and for what it is.
-
-        The tests are in the order of the claims. Those about several tasks are the last, with the
-        model in place of the run.
-        """
+        """Each test: claim, run or model, verdict, p-value, both corrected, and its population."""
         tests = [(name, each) for name, found in self.claims.items() for each in found.decided]
         # Those of Clark et al. are only tested where their measurements are.
         order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
@@ -374,18 +371,17 @@ def _agreements(
     other: str,
     others: Mapping[str, np.ndarray],
 ) -> Iterator[GridAgreement]:
-    """Return the agreement of two runs in each statistic that both have.
+    """Yield the agreement of two runs in each statistic, but for those equal to the last digit.
 
-    A statistic that orders the heads of both as another does is left out, such as a score and its
-    difference from that of the whole model. So is one that is equal to the last digit: then both
-    have measured the same model on the same texts.
+    A statistic that orders the heads of both as another does is left out, too, such as a difference
+    beside its score.
     """
     known = set()
     for statistic, grid in grids.items():
         if statistic not in others:
             continue
         theirs = others[statistic]
-        if _is_same(grid, theirs):
+        if np.array_equal(grid, theirs, equal_nan=True):
             continue
         order = tuple(tuple(np.argsort(each, axis=None, kind='stable')) for each in (grid, theirs))
         if order in known:
@@ -418,10 +414,6 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     everything, without = found[0], found[1:]
     # A layer of which nothing is known is no part of the sample.
     return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
-
-
-def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
-    return np.array_equal(one, other, equal_nan=True)
 
 
 def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:

@@ -101,7 +101,6 @@ class Contributions(Result):
     """The vectors that each head moves beside its attention, how tokens mix, and inactive heads.
 
     Attributes:
-      subject: The names of the model and the texts.
       weights: The table of attention to each of `KINDS`, by its name.
       moved: The measurements of the vectors that heads move.
       lost: The effect of losing each head; None if it was not measured.
@@ -355,17 +354,15 @@ def contributions(
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
 
-    Each of weights, norms, mixing ratios and outputs takes a pass over the texts. Memory does not
-    grow with their number. It grows with the square of their length: a pass holds the maps of a
-    batch, [B, L, N, T, S], and of one layer at a time the vectors [B, S, N, D] that heads move.
+    Each of weights, norms, mixing ratios and outputs takes a pass over the texts. Memory grows with
+    the square of their length: a pass holds the maps of a batch, [B, L, N, T, S], and of one layer
+    at a time the vectors [B, S, N, D] that heads move.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       ablation: The effect of losing each head, from `ablation` with the set 'heads'. It is of the
         same model or of what that was fine-tuned to. None leaves it out.
-      settings: The settings for encoding the texts.
-      subject: The names of the model and the texts, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
@@ -398,11 +395,7 @@ def statistics() -> list[Described]:
 
 
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
-    """Return what losing each head does; None if single heads were not disabled.
-
-    Raises:
-      ValueError: The ablation is not of a model with so many layers and heads.
-    """
+    """Return what losing each head does; None if single heads were not disabled."""
     ablated = None if ablation is None else ablation.sets.get('heads')
     if ablation is None or ablated is None:
         return None

@@ -81,10 +81,8 @@ def mean_interval(values: np.ndarray) -> tuple[Any, Any, Any]:
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     """Return a row of a frame for every mask: its name and its numbers.
 
-    Args:
-      effects: The effects.
-      columns: The attribute of `Effects` by the name of the column, such as 'seeds.holm'. Columns
-        with a name in '_points' are multiplied by the outcome's scale.
+    Columns name attributes of `Effects`, such as 'seeds.holm'. Those with a name in '_points' are
+    multiplied by the outcome's scale.
     """
     values = [
         operator.attrgetter(attribute)(effects)
@@ -99,8 +97,7 @@ def frame_of(
 ) -> 'pandas.DataFrame':
     """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    They come by a name such as that of the metric, or by several names, whose columns are the keys.
-    The first of them tells the effects apart.
+    They come by a name or several, whose columns are the keys; the first tells them apart.
     """
     rows = [
         (*([key] if len(keys) == 1 else key), *row)
@@ -169,9 +166,8 @@ def draw_effects(
 ) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    The name is that of the set of masks. Over seeds, extreme heads are drawn with the effects of
-    each seed beside the grid. The meaning of circles or lines is added to the caption. Published
-    effects of layers are those that `plots.layer_effects` takes.
+    Over seeds, extreme heads are drawn with the effects of each seed beside the grid. The caption
+    is given the meaning of circles or lines.
     """
     scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
     if name == 'layers':
@@ -212,10 +208,7 @@ def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
 
 
 def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
-    """Return the finding of one mask's effect with its interval and its corrected p-value.
-
-    `fields` are others of the finding, or replace those that it would have.
-    """
+    """Return the finding of one mask's effect with its interval and its corrected p-value."""
     known = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
@@ -232,8 +225,7 @@ def findings_of(
 ) -> Iterator[Finding]:
     """Return what effects say: how many are real, which are extreme, and what could be found.
 
-    A set of masks, such as 'heads', is disabled. The labels begin with the name, or with that of
-    the set. `extremes` are the best and the worst.
+    The labels begin with the name, or with what is disabled, such as 'heads'.
     """
     name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
     fields, several = sample_of(effects, source), len(effects.names) > 1

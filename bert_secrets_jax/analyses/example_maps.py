@@ -29,7 +29,6 @@ class ExampleMaps(Result):
     """The maps of all heads on a few sentences.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       maps: The maps of each sentence, by the name of the model. A second one is fine-tuned.
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').
@@ -118,10 +117,7 @@ def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) 
 def choose(
     pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int
 ) -> list[Example]:
-    """Return examples that are short enough for a figure, spread evenly over the shortest fifth.
-
-    If there are fewer than `count`, all are returned.
-    """
+    """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
     if count < 1:
         raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)

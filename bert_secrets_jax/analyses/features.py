@@ -44,7 +44,6 @@ class Features(Result):
     """The attention to linguistic features.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       before: The tables of the model before fine-tuning, by the name of the statistic: [CLS],
         [SEP], and the features in the readings of the paper and of the notebook.
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
@@ -224,10 +223,8 @@ def features(
     Args:
       pretrained: The model before fine-tuning.
       texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the model before
-        fine-tuning.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      tuned: The same model fine-tuned, or several of them; None measures only the first.
+      settings, subject: As in `special_tokens`.
     """
     wanted = feature_statistics()
     before = settings.tables(pretrained, texts, wanted)

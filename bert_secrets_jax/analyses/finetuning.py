@@ -44,7 +44,6 @@ class Finetuning(Result):
     """The scores that fine-tuning reaches.
 
     Attributes:
-      subject: The names of the model, the dev texts and the task.
       train_texts: The name of the training texts.
       train_examples, dev_examples: The numbers of training and of dev examples.
       metrics: The names of the metrics, the task's own first.
@@ -210,10 +209,7 @@ def finetuning(
 
 
 def spread(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
-    """Return means and deviations of scores over runs as text, '88.1 ± 0.5 / 82.0 ± 0.7'.
-
-    Scores are times a hundred. Without rows the text is a dash; a single row has no deviation.
-    """
+    """Return means and deviations of scores over runs, times 100: '88.1 ± 0.5 / 82.0 ± 0.7'."""
     if not rows:
         return '–'
     cells = []

@@ -19,7 +19,7 @@ from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure.catalogue import Described, relation
+from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.links import (
     LinkTest,
     directions,
@@ -60,7 +60,6 @@ class Frames(Result):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      subject: The names of the model, the sample (as texts) and the task.
       tests: The attention along the links compared with other places, by direction ('frame element
         to target').
       tables: The tables of the same attention by direction in the readings of the paper and of the
@@ -133,15 +132,6 @@ class Frames(Result):
         return marks.mark_links(self.tests)
 
 
-def link_statistics(relations: Sequence[str]) -> list[Described]:
-    """Return the statistics of attention along links in both directions and both readings."""
-    return [
-        relation(each.relation, each.reverse, reading)
-        for each in directions(relations).values()
-        for reading in ('paper', 'notebook')
-    ]
-
-
 def frames(
     pretrained: Pretrained,
     sample: FrameSample | tuple[Sequence[Example], Sequence[Annotation]] | None = None,
@@ -186,7 +176,11 @@ def frames(
     settings = dataclasses.replace(settings, annotations=annotations)
     encoded = encoded_of(pretrained, examples, settings, annotated=True)
     with_random, random = with_random_links(encoded, names, draws=draws, seed=seed)
-    wanted = link_statistics(names)
+    wanted = [
+        relation(each.relation, each.reverse, reading)
+        for each in directions(names).values()
+        for reading in ('paper', 'notebook')
+    ]
     tables = in_one_pass(pretrained, with_random, wanted, settings, 'Frames', also=random)
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
     first = next(iter(directions(names)))

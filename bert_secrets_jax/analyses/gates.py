@@ -50,7 +50,6 @@ class Gates(Result):
     """The gates of every head for several prices of a head, and the scores of the gated models.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       frozen: Whether the weights of the model stayed as they were.
       coefficients: [K] The price of a head in each run, in nats of the loss of an example.
       seeds: [K] The seed of each run.

@@ -51,12 +51,7 @@ class Gradients:
 
 
 def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
-    """Return the name of the loss that a model has on texts.
-
-    Raises:
-      ValueError: It has none: neither the head of a masked LM, nor a classifier and labels for it.
-        The error says how to get one.
-    """
+    """Return the name of the loss that a model has on texts; ValueError if it has none."""
     config = pretrained.config
     if config.head == MASKED_LM:
         return HIDDEN
@@ -80,12 +75,8 @@ def gradients_of(
 ) -> Gradients:
     """Measure how much the loss of each text depends on attention to each type of token.
 
-    The loss is that of a masked LM, on hidden wordpieces, where the model has its head. Otherwise
-    it is that of the task on labelled texts. `measure.gradients.gradient_importance` says what is
-    averaged.
-
-    Raises:
-      ValueError: The model has no such loss; or as `mask_words` and `encode`.
+    The loss is that of a masked LM, or else of the task. `measure.gradients.gradient_importance`
+    says what is averaged. Without such a loss, it is a ValueError.
     """
     # The way back needs all maps of a batch, and the scores of all wordpieces.
     fewer = max(settings.tokens_per_batch // _MEMORY, 1)

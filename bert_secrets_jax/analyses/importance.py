@@ -71,7 +71,6 @@ class Importance(Result):
     """How much each head is needed: scores by several methods beside what losing it does.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       scores: The scores of the heads.
       effects: The effects of taking each head away.
       same_examples: Whether both were measured on the same examples.

@@ -39,7 +39,6 @@ class Interactions(Result):
     """The effects of disabling pairs of heads beyond the sum of the two effects.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       heads: The names of the heads.
       metric: The name of the metric of the scores.
       unit: The unit of the loss.
@@ -104,7 +103,6 @@ class Interactions(Result):
     def findings(self):
         real = self.familywise <= significance.LEVEL
         of_pairs = {'sample': self.examples, 'source': SOURCE}
-        likely = significance.benjamini_hochberg(self.p_values) <= significance.LEVEL
         likely = significance.benjamini_hochberg(self.p_values) <= significance.LEVEL
         return [
             how_many(

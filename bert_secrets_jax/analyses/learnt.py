@@ -51,10 +51,7 @@ def learnt_nothing(p: float) -> bool:
 def not_learnt(
     which: str, metric: str, value: float, larger_class: float, p: float, examples: int
 ) -> Finding:
-    """Return the warning, which stands before everything else.
-
-    It is about a model such as 'with seed 0, the fine-tuned model', and its test (`Learnt`).
-    """
+    """Return the warning about a model such as 'with seed 0, the fine-tuned model'."""
     return Finding(
         name='the task was not learnt',
         warning=True,

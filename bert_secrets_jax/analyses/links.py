@@ -5,13 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import (
-    Tables,
-    column_of,
-    interval_of,
-    notes_of,
-    top_as_text,
-)
+from bert_secrets_jax.analyses.tables import Tables, interval_of, notes_of, top_as_text
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
@@ -37,7 +31,11 @@ CIRCLES = (
     'Circles: significantly more than at comparable places, after correction for the heads of a '
     'panel.'
 )
-_COLUMNS = ('score', 'mean', 'percentile_99', 't', 'p', 'familywise')
+# The attribute of a test in each column.
+_COLUMNS = {
+    **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
+    'p_familywise': 'familywise',
+}
 Tests = Mapping[str, LinkTest]
 
 
@@ -61,13 +59,17 @@ def tests_frame(tests: Tests):
     Layers and heads count from 1. All tests have the same kinds of places.
     """
     kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column_of(field)}_{kind}' for kind in kinds for field in _COLUMNS]
+    columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
     p_values = [f'{name}_{kind}' for kind in kinds for name in ('p', 'p_familywise')]
     sure = ('examples', *p_values, 'p_familywise_all')
     rows = [
         (
             title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
-            *(getattr(test.nulls[kind], field)[head] for kind in kinds for field in _COLUMNS),
+            *(
+                getattr(test.nulls[kind], name)[head]
+                for kind in kinds
+                for name in _COLUMNS.values()
+            ),
             test.familywise[head], int(test.real[head]),
         )
         for title, test in tests.items()

@@ -70,9 +70,7 @@ class Count:
 
     Attributes:
       heads: The names of the heads whose mean over examples is above half.
-      low, high: The ends of the 95 % interval of their number: how many heads are above half, and
-        how many are not below it, by intervals over examples that hold for all heads together
-        (Bonferroni).
+      low, high: The ends of the 95 % interval of their number, for all heads together (Bonferroni).
     """
 
     heads: tuple[str, ...]
@@ -85,7 +83,6 @@ class LookAt(Result):
     """Attention of each head: where it goes, how evenly, and how much the loss depends on it.
 
     Attributes:
-      subject: The names of the model and the texts.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
       gradients: How much a loss depends on attention to each type of token; None if not measured.
@@ -323,15 +320,13 @@ def look_at(
     Their texts are segments of running text, which `data.segments.read_segments` reads.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       tuned: The model fine-tuned: gradients are of its loss, or of the first of several, if the
         model as it is has none on these texts.
       gradients: Whether to measure how much a loss depends on attention, in about three times the
         time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      settings: The settings for encoding the texts.
-      subject: The names of the model and the texts, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has

@@ -65,10 +65,7 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
 def mark_effects(
     effects: Effects, shape: tuple[int, ...], *, rank: int, what: str = ''
 ) -> list[HeadMarks]:
-    """Mark heads without which a model is significantly worse or better.
-
-    The name of the outcome is `what`, such as 'F1 over 5 seeds', if it is not that of its metric.
-    """
+    """Mark heads without which a model is significantly worse or better."""
     what = what or title_of(effects)
     gain, real = np.reshape(effects.gain, shape), np.reshape(effects.corrected <= LEVEL, shape)
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
@@ -82,10 +79,7 @@ def mark_effects(
 def mark_classes(
     shares: Mapping[str, Float[np.ndarray, 'L N C']], titles: Sequence[str]
 ) -> list[HeadMarks]:
-    """Mark the most frequent class of each head, and where fine-tuning made it another one.
-
-    The shares are by the name of the model, first as it is and then, if there is one, fine-tuned.
-    """
+    """Mark the most frequent class of each head, and where a second model, fine-tuned, differs."""
     patterns = []
     for grid in shares.values():
         names, most = np.array(titles)[grid.argmax(axis=-1)], grid.max(axis=-1)

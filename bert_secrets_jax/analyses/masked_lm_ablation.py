@@ -47,7 +47,6 @@ class MaskedLMAblation(Result):
     """The effect of disabling each head and each layer on the loss of a masked LM.
 
     Attributes:
-      subject: The names of the model and the texts.
       baseline: The behaviour of a disabled head, as in `ablation`.
       masking: Which wordpieces are hidden.
       shape: The numbers of layers and heads.

@@ -10,6 +10,7 @@ from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import filled
 
 # These are undefined if all labels are the same.
 _CORRELATIONS = ('pearson', 'spearman')
@@ -17,14 +18,9 @@ Models = Pretrained | Finetuned | Sequence[Pretrained]
 
 
 def all_models(tuned: Models) -> list[Pretrained]:
-    """Return all models of an argument that may be one model, several, or the result of
-    `bs.finetune`.
+    """Return all models of one, of several, or of a fine-tuning; anything else is a TypeError.
 
     A fine-tuning that has learnt nothing is told in the log: any analysis of it describes noise.
-
-    Raises:
-      TypeError: The argument or one of its items is not a model.
-      ValueError: There is no model.
     """
     if isinstance(tuned, Pretrained):
         return [tuned]
@@ -78,16 +74,12 @@ def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
     return sum((each.text_a, each.text_b) in texts for each in others)
 
 
-def elsewhere(count: str, both: str, shared: int) -> str:
-    """Return the part of a template that counts other examples, or says that they are not all so.
-
-    Args:
-      count, both: The fields with their number, and with the number that is also here.
-      shared: The latter number.
-    """
-    if not shared:
-        return f'{{{count}:other example|other examples}}'
-    return f'{{{count}:example|examples}}, {{{both}}} of which {{{both}:|is|are}} among those here'
+def elsewhere(count: int, shared: int) -> str:
+    """Return so many other examples in words, and how many of them are shared with those here."""
+    template = '{count:other example|other examples}'
+    if shared:
+        template = '{count:example|examples}, {shared} of which {shared:|is|are} among those here'
+    return filled(template, {'count': count, 'shared': shared})
 
 
 def seeds_of(tuned: Models) -> tuple[int, ...]:
@@ -104,13 +96,7 @@ def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
 
 
 def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
-    """Return the labels of examples [E], checked against the classes of a model.
-
-    Raises:
-      TypeError: The examples are something else.
-      ValueError: The model has no classifier of inputs, an example has no label, or a label is none
-        of the model's classes (for a regression, not a finite number).
-    """
+    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
     if not config.num_labels:
         raise ValueError(
             'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'

@@ -74,7 +74,6 @@ class Outliers(Result):
     """Outlier dimensions, and what disabling them does.
 
     Attributes:
-      subject: The names of the model and the texts.
       found: The parameters of the output LayerNorm, and the outliers that stand out in them.
       disabled: The dimensions that are disabled: the outliers, or those that were asked for.
       random: [R, K] The random sets that they are compared with; None if nothing is disabled.

@@ -66,7 +66,6 @@ class Patterns(Result):
     """The patterns of each head's maps.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       before: The tables of the model before fine-tuning: 'pattern: vertical' and so on, and '[CLS]
         and all [SEP]'. The mean of a pattern is the share of examples on which the head has it;
         'pattern: unlike' is the share on which its map is unlike all labelled ones.
@@ -111,10 +110,7 @@ class Patterns(Result):
         }
 
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
-        """Return the corrected shares of all maps of models fine-tuned by one recipe.
-
-        They are None where the confusion of the classifier is not known.
-        """
+        """Return the corrected shares of all maps; None where no confusion is known."""
         found = [mean_over_runs(runs, [name]) for name in NAMES]
         wide = [(each.mean, each.high - each.mean) for each in found if each.high > each.mean]
         # As many independent maps vary as much as the shares do, at their widest.
@@ -354,8 +350,7 @@ def patterns(
       texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)

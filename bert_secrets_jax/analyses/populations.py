@@ -14,11 +14,5 @@ THESE_PROBES = 'these probes of this model, on sentences like these'
 
 
 def population(models: int) -> str:
-    """Return for what a number speaks that has an interval over models and examples.
-
-    The models are fine-tuned by one recipe, with seeds of their own. A single one says nothing
-    about others.
-    """
-    if models < 2:
-        return THIS_MODEL
-    return f'{ANY_FINETUNING}; the sample is these {models} fine-tunings'
+    """Return for what a number speaks that has an interval over fine-tunings of one recipe."""
+    return THIS_MODEL if models < 2 else ANY_FINETUNING

@@ -78,7 +78,6 @@ class Probing(Result):
     """How many heads each probe and each baseline finds.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       seeds: The R seeds of each probe.
       words: [E] The number of words of each dev sentence that count.
       right: [R, E] The number of those whose head each probe finds; of 'right-branching', R is 1.

@@ -26,7 +26,6 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import filled
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
@@ -86,18 +85,12 @@ class Chosen:
         """The number of heads that it keeps."""
         return int((self.mask != 0).sum())
 
-    @property
-    def points(self) -> np.ndarray:
-        """The difference and the ends of its interval, in points [3]."""
-        return 100 * np.array([self.difference, self.low, self.high])
-
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Pruning(Result):
     """The behaviour of a model as its heads are removed, step by step.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       seeds: The seed of each fine-tuned model.
       metric: The name of the metric.
       intact: [S] The score of each model with all heads.
@@ -161,7 +154,7 @@ class Pruning(Result):
                  'where_chosen_points', 'heads_removed'),
                 [
                     (
-                        seed, ORDERS[each.order], each.kept, *each.points,
+                        seed, ORDERS[each.order], each.kept, *_points(each),
                         100 * each.where_chosen, describe(each.mask),
                     )
                     for seed, each in zip(self.seeds, self.chosen, strict=True)
@@ -266,8 +259,7 @@ class Pruning(Result):
 
     @property
     def _others(self) -> str:
-        template = arguments.elsewhere('measured_on', 'shared', self.shared)
-        return filled(template, {'measured_on': self.measured_on, 'shared': self.shared})
+        return arguments.elsewhere(self.measured_on, self.shared)
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -322,27 +314,25 @@ class Pruning(Result):
     def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
-        others = arguments.elsewhere('choosing', 'shared', self.shared)
         yield measured(
             'sparsest model',
             np.mean([each.kept for each in self.chosen]),
             where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
             template='The sparsest {models} within {tolerance:point|points} of {metric}, chosen on '
-            f'{others}, {{keeps}} {{estimate:.3g}} of {{heads}} heads'
+            '{others}, {keeps} {estimate:.3g} of {heads} heads'
             + (' (published: {published:.0f} % can go).' if published else '.'),
             numbers={
                 'models': 'models' if several else 'model',
                 'tolerance': 100 * self.tolerance,
                 'metric': self._title,
-                'choosing': self.measured_on,
-                'shared': self.shared,
+                'others': self._others,
                 'keeps': 'keep on average' if several else 'keeps',
                 'heads': self.heads,
                 'published': 100 * (published or 0),
             },
             **self._of | {'unit': 'heads'},
         )
-        changes = np.array([each.points for each in self.chosen])
+        changes = np.array([_points(each) for each in self.chosen])
         if np.isfinite(changes).all():
             change = changes[:, 0].mean() if several else changes[0]
             yield measured('sparsest model: change', change, **self._of)
@@ -518,8 +508,7 @@ def assemble(
     **fields: Any,
 ) -> Pruning:
     """Return the result from models pruned in the same orders and steps, and its other fields."""
-    intact = np.stack([each.intact for each in models])
-    first = models[0]
+    intact, first = np.stack([each.intact for each in models]), models[0]
     kept = next(iter(first.masks.values()))[0].sum(axis=(-2, -1)).astype(int)
     removed = kept < kept[0]
     predictions = {
@@ -532,11 +521,9 @@ def assemble(
         low, high = (np.where(removed, end, curve.difference) for end in (curve.low, curve.high))
         curves[order] = dataclasses.replace(curve, low=low, high=high)
     lead = None
-    if GRADIENT in curves and RANDOM in curves and metric in METRICS_OVER_SEEDS:
-        ordered, random = predictions[GRADIENT], predictions[RANDOM]
-        if random.shape[1] > 1 and removed.any():
-            compared = ordered[:, 0, removed], random[:, :, removed]
-            lead = stepwise.lead_over_random(metric, *compared, labels)
+    if {GRADIENT, RANDOM} <= curves.keys() and predictions[RANDOM].shape[1] > 1 and removed.any():
+        ordered, random = (predictions[order][:, :, removed] for order in (GRADIENT, RANDOM))
+        lead = stepwise.lead_over_random(metric, ordered[:, 0], random, labels)
     return Pruning(
         seeds=tuple(seeds),
         metric=metric,
@@ -588,9 +575,9 @@ def _mean(curve: Curve) -> float:
     return float(np.nan_to_num(quietly(np.nanmean, curve.difference), nan=-np.inf))
 
 
-def _points(curve: Curve, step: int | slice) -> np.ndarray:
-    """Return the change at a step and the ends of its interval in points [3]."""
-    return 100 * np.array([curve.difference[step], curve.low[step], curve.high[step]])
+def _points(change: Curve | Chosen, step: Any = ...) -> np.ndarray:
+    """Return the change, maybe at a step, and the ends of its interval in points [3, ...]."""
+    return 100 * np.array([change.difference, change.low, change.high])[:, step]
 
 
 def _draw_curves(result: Pruning):
@@ -603,7 +590,7 @@ def _draw_curves(result: Pruning):
 
     return plots.pruning_curves(
         {
-            ORDERS[order]: tuple(reached(_points(curve, np.s_[:])))
+            ORDERS[order]: tuple(reached(_points(curve)))
             for order, curve in result.curves.items()
             if order != RANDOM
         },

@@ -29,7 +29,6 @@ class Relations(Result):
     """The attention along relations between words.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tests: The attention along the links compared with other places, by direction ('verb to
         subject'). Directions along which no text has a link are left out.
       tables: The tables of the same attention by direction, in the readings of the paper and, where
@@ -90,10 +89,7 @@ class Relations(Result):
 
 
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
-    """Return the statistics of attention along links in both directions.
-
-    'verb-subject' is also measured in the reading of the authors' notebook, which had it.
-    """
+    """Return the statistics of attention along links, in both directions and readings."""
     titles = directions(relations)
     ours = [relation(each.relation, each.reverse) for each in titles.values()]
     theirs = [
@@ -120,14 +116,12 @@ def relations(
     and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of
         `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of

@@ -30,7 +30,7 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted, filled
+from bert_secrets_jax.names import counted
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -55,7 +55,6 @@ class Replacements(Result):
     """The effect on the loss of losing each head, by what replaces its output.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       shape: The numbers of layers and heads.
       effects: The effects of the heads, by the name of the replacement.
       means: The mean effect over all heads, with a mask for each replacement.
@@ -140,8 +139,7 @@ class Replacements(Result):
 
     @property
     def _others(self) -> str:
-        template = arguments.elsewhere('fitted_on', 'shared', self.shared)
-        return filled(template, {'fitted_on': self.fitted_on, 'shared': self.shared})
+        return arguments.elsewhere(self.fitted_on, self.shared)
 
     @property
     def _unit(self) -> str:
@@ -263,11 +261,8 @@ def harm_explained(
     """Return the share of the harm of removal that another replacement does not do.
 
     It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
-    examples (Fieller 1954). It is None where the mean harm of removal is not significant.
-
-    Args:
-      removed: The change of the loss of each example when a head is removed.
-      replaced: The same when it is replaced.
+    examples (Fieller 1954), from the changes of the loss of each. It is None where the mean harm of
+    removal is not significant.
     """
     count = len(removed)
     below, above = float(removed.mean()), float(replaced.mean())

@@ -53,7 +53,6 @@ class Roles(Result):
     """The role of each head.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       tables: The tables of how often the greatest attention of a token is at the previous, the
         next, the rarest, or one of the two rarest tokens; and of confidence.
       chance: The share of the ordinary (not special) tokens of an example that are the rarest, and
@@ -296,14 +295,12 @@ def roles(
     """Find out what role each head has, and whether those with a role are left when heads go.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       results: Results of the same model from `syntax_heads` (which heads are syntactic), `patterns`
         (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
         no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
-      settings: The settings for encoding the texts.
-      subject: The names of the model, the texts and the task, for sentences and captions.
+      settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
@@ -356,11 +353,7 @@ def from_results(
     seed: int,
     subject: Subject,
 ) -> Roles:
-    """Return the result from the tables of `role_statistics` and what other analyses have found.
-
-    Raises:
-      ValueError: A result is of a model with other layers or heads.
-    """
+    """Return the result from the tables of `role_statistics` and what other analyses have found."""
     shape = tables[CONFIDENCE].mean.shape
     relations, gains = (), np.zeros((2, 0, *shape))
     heterogeneous, maps_of, stays = None, 'pre-trained', {}
@@ -397,12 +390,10 @@ def from_results(
 def compare_within_layers(
     values: Float[np.ndarray, 'L N'], chosen: Bool[np.ndarray, 'L N'], *, seed: int
 ) -> tuple[float, float]:
-    """Compare heads that are chosen with the others of their layer.
+    """Return how far the values of chosen heads are above those of the others of their layers.
 
-    Returns:
-      The mean of the chosen heads' values less those of their layers, weighted by how many there
-      are to compare, and its two-sided p-value by permutations within layers; NaN if no layer has
-      both kinds of heads.
+    It is a mean weighted by how many there are to compare, with its two-sided p-value by
+    permutations within layers; NaN if no layer has both kinds of heads.
     """
     centred = values - values.mean(axis=1, keepdims=True)
     share = chosen.mean(axis=1, keepdims=True)

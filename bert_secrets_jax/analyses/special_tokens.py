@@ -61,7 +61,6 @@ class SpecialTokens(Result):
     """The statistics of every head, such as its attention to [SEP].
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
     """
@@ -172,8 +171,7 @@ def special_tokens(
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
 
     Args:
-      pretrained: The model.
-      texts: The texts that the model reads.
+      pretrained, texts: The model, and the texts that it reads.
       statistics: The statistics to measure: names of the catalogue (`bs.catalogue`),
         'package.module:name' for your own, or `Described` objects.
       settings: The settings for encoding the texts and finding words in them.

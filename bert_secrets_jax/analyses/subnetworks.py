@@ -50,7 +50,6 @@ class Subnetworks(Result):
     """The scores of subnetworks before and after they are trained again.
 
     Attributes:
-      subject: The names of the model, the texts and the task.
       seeds: The seed of each fine-tuning.
       metric: The name of the metric.
       full: [S] The score of the full model, fine-tuned.
@@ -305,10 +304,7 @@ def surviving_heads(
     share: float,
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'L N']:
-    """Return the fewest heads with which a fine-tuned model still reaches a share of its score.
-
-    Heads go by the gradient of the mask, measured anew after each step of a tenth.
-    """
+    """Return the fewest heads, by gradients measured anew, that reach a share of the score."""
     labels = labels_of(examples, tuned.config)
     masks = masks_by_gradients(tuned, examples, labels, compute=compute)
     swept = sweep_examples(tuned, examples, masks, baseline='zero', compute=compute)

@@ -77,7 +77,6 @@ class SyntaxHeads(Result):
     """How often the most attended word of a head is the one that a word is linked to.
 
     Attributes:
-      subject: The names of the model and the texts.
       relations: The R relations with enough links; the last one is 'all', of every link.
       train, dev: The links that each head finds in the training part, and in the other part.
       offsets: [R] The best fixed offset of each relation, chosen on the training part.
@@ -128,10 +127,7 @@ class SyntaxHeads(Result):
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
-        """The gain of the heads over the offset, for the relations of the paper.
-
-        None if the links are of other kinds.
-        """
+        """The gain of the heads over the offset by the paper's relations; None of other links."""
         found = {
             name: self.gain_of(place)
             for place, name in enumerate(self.relations)

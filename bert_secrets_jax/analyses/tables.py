@@ -26,25 +26,12 @@ from bert_secrets_jax.runs.result import Finding, framed
 if TYPE_CHECKING:
     import pandas
 
-# Names of fields for readers of a table; p-values are named by how they are corrected.
-_COLUMN_OF = {
-    'benjamini_hochberg': 'p_benjamini_hochberg',
-    'familywise': 'p_familywise',
-}
 Tables = Mapping[str, HeadTable]
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The description of a statistic for readers, a part of `measure.catalogue.Described`.
-
-    Attributes:
-      name: The key of its table.
-      title: A noun phrase for captions.
-      least_first: Whether the smallest values are the most remarkable, as for entropy.
-      source: The publication and section that it comes from.
-      reading: The reading of the annotations, 'paper' or 'notebook'.
-    """
+    """The fields of `measure.catalogue.Described` for readers: a statistic without its function."""
 
     name: str
     title: str
@@ -74,11 +61,6 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
         )
         for name in names
     }
-
-
-def column_of(field: str) -> str:
-    """Return the name of the column of a table for a field, such as 'p_holm' for `holm`."""
-    return _COLUMN_OF.get(field, field)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,10 +93,7 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
     Models are a sample, and so are examples (`ablation.seeds.means_variance`). How the errors of
     heads depend on each other is unknown; at worst they add up.
 
-    Args:
-      runs: The tables of each model, by the name of the statistic.
-      names: The statistics whose sum is taken.
-      where: The index of the heads within [L, N] whose mean is taken.
+    It is of the sum of the named statistics, and over the heads at the index `where` in [L, N].
     """
     count = max(float(runs[0][name].count) for name in names)
 
@@ -151,16 +130,11 @@ def top_head(values: np.ndarray) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def half_width(table: HeadTable, head: tuple[int, int]) -> float:
-    """Return half the 95 % interval of a head's mean over examples; NaN below two examples."""
-    if table.count < 2:
-        return np.nan
-    return float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
-
-
 def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, float]:
-    """Return a head's mean over examples and the ends of its 95 % interval."""
-    mean, half = float(table.mean[head]), half_width(table, head)
+    """Return a head's mean and the ends of its 95 % interval, which are NaN below two examples."""
+    mean, half = float(table.mean[head]), np.nan
+    if table.count > 1:
+        half = float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
     return mean, mean - half, mean + half
 
 
@@ -173,10 +147,8 @@ def top_as_text(table: HeadTable) -> str:
 
 def significant_change(changed: HeadTable) -> np.ndarray | None:
     """Find the heads that rise or fall from one model to another (t-test, Holm over all heads).
-
-    Returns:
-      For each head [L * N], 1 if it rises significantly, -1 if it falls significantly, else 0. None
-      below two examples.
+    Each head [L * N] has 1 if it rises significantly, -1 if it falls, else 0. It is None below two
+    examples.
     """
     if changed.count < 2:
         return None
@@ -194,9 +166,7 @@ _COLUMNS = ('statistic', 'layer', 'head', 'mean', 'variance', 'standard_error', 
 def heads_frame(tables: Tables, units: Mapping[str, str] | str, caption: str = ''):
     """Return a tidy frame with a row per statistic, layer and head. Layers and heads count from 1.
 
-    Args:
-      tables: The table [L, N] of each statistic, by its name.
-      units: The unit of each statistic, by its name, or one unit for all.
+    Tables and units go by the names of the statistics; a single unit is that of all.
     """
     return framed(_COLUMNS, _rows(tables, units), caption, colours=COLOURS)
 
@@ -276,10 +246,7 @@ def models_frames(
 ) -> 'dict[str, pandas.DataFrame]':
     """Return the frames `heads` of the model as it is, and `heads_finetuned`, if it was fine-tuned.
 
-    Args:
-      before: The tables of the model as it is, by the name of the statistic.
-      runs: The tables of each fine-tuned model, by its seed; empty if there are none.
-      caption, tuned: The captions of the two frames.
+    The runs are the tables of each fine-tuned model, by its seed. `tuned` is the second caption.
     """
     after = {'heads_finetuned': seeds_frame(runs, unit, tuned)} if runs else {}
     return {'heads': heads_frame(before, unit, caption), **after}

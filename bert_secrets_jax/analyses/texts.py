@@ -60,11 +60,7 @@ class TextSettings(Compute):
         texts: Sequence[Text],
         statistics: Sequence[Described],
     ) -> dict[str, dict[str, HeadTable]]:
-        """Return the tables of each fine-tuned model by its seed; empty if `tuned` is None.
-
-        They are of statistics of one model, whose changes are measured too, or of two models
-        together (`measure_change`).
-        """
+        """Return the tables (`measure_change`) of each fine-tuned model by its seed, if any."""
         if tuned is None:
             return {}
         batches = batches_of(pretrained, texts, self, annotated=_need_words(statistics))
@@ -86,16 +82,10 @@ class TextSettings(Compute):
         draws: int,
         seed: int,
     ) -> tuple[dict[str | RandomLinks, Any], dict[str, LinkScores]]:
-        """Measure attention along links, and at random places, in one pass.
+        """Return tables of attention along links, and parts of tests by direction, from one pass.
 
-        Args:
-          relations: The names of the relations.
-          statistics: The statistics of attention along them. Those that need a relation which the
-            annotations lack are left out.
-          draws: The number of places to draw for each link, of each kind.
-
-        Returns:
-          The tables by the names of the statistics, and the parts of the tests by direction.
+        Statistics that need a relation which the annotations lack are left out. The tests compare
+        links with random places, of which so many are drawn for each link, of each kind.
         """
         encoded = encoded_of(pretrained, texts, self, annotated=True)
         with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
@@ -107,11 +97,7 @@ class TextSettings(Compute):
 def encoded_of(
     pretrained: Pretrained, texts: Sequence[Text], settings: TextSettings, *, annotated: bool
 ) -> Encoded:
-    """Tokenise texts, all single or all pairs, and mark the words in them.
-
-    Unless the texts must be `annotated`, spaCy is not run; annotations in the settings are always
-    marked.
-    """
+    """Tokenise texts and mark the words in them; spaCy is run only if they must be `annotated`."""
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=settings.max_length)
     annotations = settings.annotations
@@ -139,10 +125,7 @@ def in_one_pass(
     *,
     also: Mapping[K, Statistic | Reduction] = MappingProxyType({}),
 ) -> dict[str | K, Any]:
-    """Measure statistics of encoded texts, and show the progress of `what`.
-
-    Further statistics, `also`, may have any keys. Tables are by the names of the statistics.
-    """
+    """Return tables of encoded texts by the names of statistics, and by the keys of `also`."""
     shown = _shown(bucket(encoded, **settings.bucketing), what)
     return measure(pretrained, shown, statistics, also=also, mesh=settings.mesh)
 

@@ -44,10 +44,7 @@ def token_contributions(
     attention_mask: Shaped[Array, 'B T'],
     of_logits: Callable,
 ) -> Float[Array, 'B T']:
-    """Return what each token contributes to the logits, weighted by `of_logits` and added up.
-
-    It takes as long as about two forward passes, whatever the length. Padding has 0.
-    """
+    """Return what each token contributes to the logits, weighted by `of_logits`; padding has 0."""
     gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
 

@@ -159,11 +159,9 @@ def _rank(score: np.ndarray, effect: np.ndarray) -> float:
 class _Plan:
     """Which variants of the texts are run, each once.
 
-    Attributes:
-      text, kept: [V] and [V, T] The text of each variant, and which of its tokens are left.
-      whole: [E] The variant with all tokens.
-      without_one: For each text, the variants without each token that can be deleted.
-      best: [2, M, P, E] The variants without the best tokens, and with them alone.
+    `text` and `kept` are the text of each and which of its tokens are left. The others number
+    variants: `whole` with all tokens, `without_one` without each that can be deleted, `best`
+    without the best ones and with them alone.
     """
 
     text: Int[np.ndarray, ' V']

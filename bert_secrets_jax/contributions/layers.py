@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.measure.relevance import layers_of
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.parts import applied, layer_norm
@@ -46,19 +47,12 @@ def each_layer(
     """
     config = bert.config
     check_has_all_heads(config)
-    layers = (
-        params['layers'],
-        _layers_first(output.hidden_states[:, :-1]),
-        _layers_first(output.contexts),
-        _layers_first(output.attentions),
-        jnp.array([kind.normed for kind in config.layer_kinds]),
-    )
 
     def step(_, layer):
         of_params, *passed = layer
         return None, of_layer(of_params, attended(config, of_params, *passed))
 
-    _, found = jax.lax.scan(step, None, layers)
+    _, found = jax.lax.scan(step, None, layers_of(config, params, output))
     return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), found)
 
 
@@ -87,7 +81,3 @@ def product(equation: str, *arrays: Array) -> Array:
 
 def _with_bias(params, x):
     return x + jnp.broadcast_to(params['bias'], x.shape) if 'bias' in params else x
-
-
-def _layers_first(emitted) -> Float[Array, 'L B ...']:
-    return jnp.moveaxis(emitted, 1, 0).astype(jnp.float32)

@@ -99,9 +99,8 @@ def alti(config: BertConfig, params, attended: Attended):
 def globenc(config: BertConfig, params, attended: Attended):
     """Return the norms of what each token has of each token after both LayerNorms of a layer.
 
-    The feed-forward layer is left out, but for what it does to the standard deviation; both
-    residuals are there (Modarressi et al. 2022, "GlobEnc"). LayerNorm divides all of a row by one
-    number, which the share of the row no longer has.
+    Both residuals are there, and of the feed-forward layer what it does to the standard deviation
+    (Modarressi et al. 2022, "GlobEnc"). LayerNorm's divisor cancels in the share of the row.
     """
     if config.family.norm_first:
         return pair_norms(attended, residual=True)

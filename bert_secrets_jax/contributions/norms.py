@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.contributions.layers import Attended, each_layer, product
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
-from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.parts import unchanged
 
 Linear = Callable[[Float[Array, '... D']], Float[Array, '... D']]
@@ -35,9 +35,9 @@ def pair_norms(
 
     That is ||L(sum_h alpha_ij^h f_h(x_j) + [i = j] x_i)|| with a linear map L, and the last term if
     `residual` (Kobayashi et al. 2020, and 2021, "Incorporating Residual and Normalization Layers
-    into Analysis of Masked Language Models"). The squares come from the inner products of all pairs
-    of heads, [B, S, N, N]: vectors of pairs of tokens, [B, T, S, D], never exist. Where those of
-    several heads all but cancel, rounding leaves about a thousandth of their length.
+    into Analysis of Masked Language Models"). Its square comes from the inner products of all pairs
+    of heads, [B, S, N, N]; vectors [B, T, S, D] never exist. Where heads all but cancel, rounding
+    leaves about a thousandth of their length.
     """
     linear = linear or unchanged
     vectors = linear(attended.moved)
@@ -98,8 +98,7 @@ def norms_of_heads(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L N T S']:
     """Return ||alpha_ij f_h(x_j)|| in the place of the maps of a batch (`stream`, `maps_of`)."""
-    output = _as_it_is(bert, params, batch, **options)
-    return each_layer(lambda _, attended: head_norms(attended), bert, params, output)
+    return _from_layers(lambda _, attended: head_norms(attended), bert, params, batch, **options)
 
 
 def shares_of_norms(
@@ -119,8 +118,7 @@ def mixing_ratios(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L 5 T 1']:
     """Return the ratios of `MIXING` with their ways in the place of heads (`stream`, `maps_of`)."""
-    output = _as_it_is(bert, params, batch, **options)
-    ratios = each_layer(lambda *layer: mixing(bert, *layer), bert, params, output)
+    ratios = _from_layers(lambda *layer: mixing(bert, *layer), bert, params, batch, **options)
     return jnp.moveaxis(ratios, -1, 2)[..., None]
 
 
@@ -128,21 +126,24 @@ def output_norms(
     bert: Bert, params: Mapping[str, Any], batch: Batch, **options: Any
 ) -> Float[Array, 'B L N T 1']:
     """Return the norm of what each head gives to each token in the place of maps."""
-    output = _as_it_is(bert, params, batch, **options)
-    norms = each_layer(
-        lambda _, attended: jnp.linalg.norm(attended.given, axis=-1), bert, params, output
-    )
+
+    def lengths(_, attended: Attended) -> Float[Array, 'B T N']:
+        return jnp.linalg.norm(attended.given, axis=-1)
+
+    norms = _from_layers(lengths, bert, params, batch, **options)
     return jnp.moveaxis(norms, -1, 2)[..., None]
 
 
-def _as_it_is(bert: Bert, params, batch: Batch, *, head_mask=None, baseline='') -> BertOutput:
-    """Return the output of the whole model: what disabled heads would move is moved nowhere."""
+def _from_layers(
+    of_layer: Callable, bert: Bert, params, batch: Batch, *, head_mask=None, baseline=''
+):
+    """Return what `each_layer` does for a batch: disabled heads would move nothing."""
     del baseline  # No head is disabled.
     if head_mask is not None:
         raise ValueError(
             'Norms are of what all heads move, and some are disabled here: leave head_mask out.'
         )
-    return bert.apply({'params': params}, **batch.inputs)
+    return each_layer(of_layer, bert, params, bert.apply({'params': params}, **batch.inputs))
 
 
 def over_tokens(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
@@ -155,8 +156,8 @@ def over_tokens(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
 def beside_layer(values: Float[Array, 'L N T 1'], marks: Marks) -> Result:
     """The same, divided by the mean over the heads of the layer.
 
-    Of `output_norms`, that is how large the output of a head is beside those of its layer
-    (Sandoval-Segura et al. 2025, "Identifying and Evaluating Inactive Heads in Pretrained LLMs").
+    Source: Sandoval-Segura et al. 2025, "Identifying and Evaluating Inactive Heads in Pretrained
+    LLMs".
     """
     means, weight = over_tokens(values, marks)
     of_layer = means.mean(axis=1, keepdims=True)

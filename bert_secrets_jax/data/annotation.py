@@ -152,21 +152,17 @@ def align(
 ) -> dict[str, Any]:
     """Carry annotations of E examples, all with the same names, from characters to wordpieces.
 
-    Returns:
-      Marks in two readings: by name in the paper's, and under the key 'notebook' a dictionary with
-      the same names in that of the authors' notebook.
+    Return marks by name in the paper's reading, and under 'notebook' a dictionary of the same names
+    in that of the authors' notebook. A feature is [E, T] bool: the wordpieces that overlap a span.
+    The notebook marks every wordpiece, anywhere in the input, that is spelled like one of the
+    spans, and never a word of several pieces. (Byte-level tokenizers spell a word at the start of a
+    text otherwise than after a space.)
 
-      - A feature is [E, T] bool. The paper's reading marks the wordpieces that overlap a span. The
-        notebook's marks every wordpiece, anywhere in the input, that is spelled like one of the
-        spans, and never a word of several pieces. Byte-level tokenizers spell a word at the start
-        of a text otherwise than after a space.
-      - A relation is [E, P, 3] int32, rows of query position, key position and number of the link,
-        filled up with (0, 0, -1). The paper's reading pairs all wordpieces of the source with all
-        of the target. The notebook pairs the first wordpieces of both, the second ones and so on,
-        each at the place where the same wordpiece occurs first in the input.
-
-      Links are numbered from 0 in each example. A link is left out if truncation leaves nothing of
-      its source or of its target; a log line says how many are.
+    A relation is [E, P, 3] int32, rows of query position, key position and number of the link, from
+    0 in each example, filled up with (0, 0, -1). It pairs all wordpieces of the source with all of
+    the target. The notebook pairs the first ones of both, the second ones and so on, each at the
+    place where the same wordpiece occurs first in the input. A link of whose source or target
+    truncation leaves nothing is left out; a log line says how many are.
     """
     features, relations = _names(annotations, len(input_ids))
     examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]

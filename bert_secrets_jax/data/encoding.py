@@ -193,11 +193,7 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return the batches as they are.
-
-    Raises:
-      TypeError: A single batch, texts or tokenised examples were given.
-    """
+    """Return batches as they are; TypeError for a single one, for texts or tokenised examples."""
     if isinstance(batches, Batch):
         raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
     if isinstance(batches, Encoded | str | Example):
@@ -365,11 +361,7 @@ class Losses:
             self.written = collections.Counter(dict(self.written.most_common(_MOST_WRITTEN // 2)))
 
     def check(self) -> None:
-        """Refuse texts that mostly are [UNK], unless somebody allowed it.
-
-        Raises:
-          ValueError: Half of the wordpieces so far, or more, are unknown.
-        """
+        """Refuse texts half of whose wordpieces or more are [UNK], unless somebody allowed it."""
         if self._share >= _MOST_UNKNOWN and not self.tokenizer.init_kwargs.get('allow_unknown'):
             raise ValueError(
                 f'{self._about_unknown()} The tokenizer is not made for these texts: give another '
@@ -474,9 +466,8 @@ def padded_lengths(
 ) -> np.ndarray:
     """Return the lengths to which batches are padded, in ascending order, up to `max_length`.
 
-    Without buckets they are those that take the least time for the lengths of the examples, or the
-    greatest ones of groups that are padded together, and for as many passes over them: a further
-    length must save more padding than its compilation costs.
+    Without buckets they take the least time for as many passes over examples of these lengths: a
+    further length must save more padding than its compilation costs.
     """
     if buckets is None:
         assert lengths is not None
@@ -604,10 +595,8 @@ def in_order(
 ) -> np.ndarray:
     """Put the values that batches gave for each example, along an axis, into the examples' order.
 
-    Filler rows (-1) are left out. An example that does not occur, before the last, has NaN.
-
-    Raises:
-      ValueError: An example occurs twice.
+    Filler rows (-1) are left out. An example that is missing before the last has NaN; one that
+    occurs twice is a ValueError.
     """
     index = np.concatenate(examples)
     stacked = np.moveaxis(np.concatenate(values, axis=axis), axis, 0)
@@ -617,3 +606,12 @@ def in_order(
     result = np.full((index.max() + 1, *stacked.shape[1:]), np.nan, np.float32)
     result[index[real]] = stacked[real]
     return np.moveaxis(result, 0, axis)
+
+
+def to_one_length(logits: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Fill the logits [M, B, T, C] of tokens up with 0 to the longest batch; [M, B, C] stay."""
+    found = list(logits)
+    if found[0].ndim < 4:
+        return found
+    length = max(each.shape[2] for each in found)
+    return [np.pad(each, ((0, 0), (0, 0), (0, length - each.shape[2]), (0, 0))) for each in found]

@@ -44,10 +44,9 @@ class FrameSample:
 class Exemplar:
     """A sentence that FrameNet annotated for one lexical unit.
 
-    The id has the lexical unit and FrameNet's number of the sentence. The targets are the place of
-    the lexical unit, none if it is not annotated; elements are named, from left to right. Core are
-    the names of FrameNet's coreType 'Core'. The authors' notebook took those in the frame's core
-    sets, which few frames have, for the core elements.
+    The targets are the places of the lexical unit, if any; elements are named, from left to right.
+    Core are the names of coreType 'Core'; the authors' notebook took those in the frame's core
+    sets, which few frames have.
     """
 
     text: str
@@ -146,10 +145,9 @@ def filters(
 ) -> dict[str, Callable[[Exemplar], bool]]:
     """Return the filters of section 4.2 by name, in the order of the authors' notebook.
 
-    Each filter relies on those before it. The readings differ in two. The paper's compares
-    positions near the target, and takes FrameNet's core elements. The notebook took the first token
-    that is spelled like the target, asked whether any token of a frame element is spelled like one
-    of the two tokens before it or the two after it, and took the elements in a core set.
+    Each relies on those before it. The paper's reading compares positions near the target, and
+    takes core elements. The notebook took the first token spelled like the target, asked whether
+    one of a frame element is spelled like one of the two before it or after it, and took core sets.
     """
     if reading not in ('paper', 'notebook'):
         raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")

@@ -210,10 +210,7 @@ def with_word_classes(
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
 ) -> Sequence[Annotation]:
-    """Return annotations with the word classes that spaCy finds, unless they have some.
-
-    If the pipeline cannot be used, they are returned as they are, and a log line says so.
-    """
+    """Return annotations with word classes: their own or, if it can be used, those of spaCy."""
     if any(each.classes for each in annotations):
         return annotations
     try:

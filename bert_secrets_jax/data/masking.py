@@ -58,10 +58,9 @@ class MaskedBatch(Batch):
 
 @dataclasses.dataclass(frozen=True)
 class MaskedTexts:
-    """Texts with hidden wordpieces, in batches.
+    """Texts with hidden wordpieces, in batches, whose `example` counts rows.
 
-    `Batch.example` counts rows; a text has one, or several if its wordpieces are hidden one at a
-    time. `text` has the number of the text of each row, `hidden` how many wordpieces it hides.
+    `text` has the number of the text of each row, `hidden` how many wordpieces it hides.
     """
 
     batches: Sequence[MaskedBatch]

@@ -106,10 +106,7 @@ def _answers(answers: Any) -> tuple[Any, ...]:
 
 
 def answer_places(encoded: Encoded, questions: Sequence[Question]) -> Int32[np.ndarray, 'E 2']:
-    """Return the first and the last wordpiece of the first answer of each question.
-
-    Both are -1 where the answer, or a part of it, was cut off.
-    """
+    """Return the first and last wordpiece of each first answer; -1 where a part was cut off."""
     found = np.full((len(questions), 2), -1, np.int32)
     for row, question in enumerate(questions):
         text, start = question.answers[0]

@@ -126,10 +126,9 @@ def good_rows(
 ) -> Iterator[Read]:
     """Yield what is read from the good rows of a file.
 
-    `read` makes it of the value of a row, its id `{name}/{row}` and its place, and raises
-    ValueError, TypeError or KeyError for a bad one. Rows count from 0 and include the bad ones; the
-    name is by default the file's without its extensions. With `stop`, the first bad row is refused
-    at once, and not all of them at the end.
+    `read` takes the value of a row, its id `{name}/{row}` and its place, and raises ValueError,
+    TypeError or KeyError for a bad one. Rows count from 0, bad ones too; the name is by default the
+    file's. With `stop`, the first bad row is refused at once, and not all at the end.
     """
     check_bad_rows(bad_rows)
     name = without_compression(path).stem if name is None else name

@@ -106,11 +106,7 @@ _KINDS_OF_TEXT = (
 
 
 def as_example(text: object, row: int) -> tuple[Example, str]:
-    """Return a text as example, with an id made from its row, and what kind of text it is.
-
-    Raises:
-      TypeError: The text is something else.
-    """
+    """Return a text as example, with an id made from its row, and its kind (or a TypeError)."""
     made_up = f'text/{row}'
     match text:
         case Example():

@@ -38,9 +38,8 @@ class Answers:
     ) -> dict[str, float]:
         """Return the named metrics, 'answer_f1', and the p-value of having learnt nothing.
 
-        The answer is the part of the text of at most LONGEST wordpieces with the greatest sum of
-        both scores. Its rival is the part at the place of the answer to the question before in its
-        text.
+        The answer is the part of at most LONGEST wordpieces with the greatest sum of both scores.
+        Its rival is the part where the answer to the question before stands in its text.
         """
         spans = [self._best(row, each) for row, each in enumerate(logits)]
         scores = np.array([self._scores(row, span) for row, span in enumerate(spans)])

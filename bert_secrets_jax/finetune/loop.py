@@ -44,12 +44,11 @@ class NonFiniteLossError(FloatingPointError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The rows that a training notes as it goes on, and its checkpoints.
+    """The rows that a training notes as it goes on, and its checkpoints, also at the end of stages.
 
-    Both are also made at the end of each stage, after so many steps. `rows` makes those of the
-    steps since the last rows, with their losses. `evaluate` makes those of the end of a stage and,
-    as stage 0, of the beginning. `fault` makes the text of an error from a step, the place of a
-    loss in it, and the loss, which is not finite.
+    `rows` makes those of the steps since the last rows, with their losses; `evaluate` those of the
+    end of a stage and, as stage 0, of the beginning; `fault` the text of an error from a step, the
+    place of a loss in it, and the loss, which is not finite.
     """
 
     rows: Callable[[TrainState, Sequence[int], Sequence[Any]], Rows] = lambda *_: []
@@ -116,10 +115,7 @@ def train(
 
 
 def is_due(saved_at: float, took: float) -> bool:
-    """Return whether the last checkpoint is old, by when it was written and how long that took.
-
-    Several processes write a checkpoint together, and their clocks differ: they write by step only.
-    """
+    """Return whether the last checkpoint is old; several processes go by the step alone."""
     old = max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE)
     return jax.process_count() == 1 and time.monotonic() - saved_at >= old
 

@@ -22,10 +22,9 @@ def loss_per_example(
 ) -> Float[Array, ' B']:
     """Return the loss of each example: the cross entropy, or the squared error of a regression.
 
-    A single column of logits [B, 1] has the values of a regression. With logits of tokens [B, T,
-    C], losses are summed over the labels [B, T]; for answers, they are the mean over the first and
-    the last token [B, 2], among the `real` ones. A label NONE has no loss. `head` is one of
-    `model.config.HEADS`.
+    One column of logits [B, 1] is of a regression. With those of tokens [B, T, C], losses are
+    summed over the labels [B, T], where NONE has no loss; for answers, they are the mean over the
+    first and the last token [B, 2], among the `real` ones. `head` is one of `model.config.HEADS`.
     """
     if head == QUESTIONS:
         assert real is not None

@@ -143,8 +143,7 @@ def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) 
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
     """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value.
 
-    It is never below that of as many fair coins which all fall alike: some values that happen to be
-    the same have no spread, and prove little.
+    It is never below that of as many fair coins which all fall alike.
     """
     if len(values) < 2:
         return 1.0

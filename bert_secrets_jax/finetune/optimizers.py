@@ -56,10 +56,7 @@ def decays(params: Any) -> Any:
 
 
 def clip_each(greatest: float) -> optax.GradientTransformation:
-    """Return a transformation that clips the norm of each tensor, and of each layer, separately.
-
-    Layers are stacked along the first axis, unless they are kept apart under their numbers.
-    """
+    """Clip the norm of each tensor, and of each layer of a stack, separately."""
 
     def clip(path, gradient):
         stacked = path[0].key == 'layers' and not path[1].key.isdecimal()

@@ -213,10 +213,7 @@ _KINDS = {
 
 
 def p_learnt(value: float, larger_class: float, examples: int) -> float:
-    """Return the p-value of the hypothesis that a model has learnt nothing (`Finetuned.p_learnt`).
-
-    `larger_class` is the share of the more frequent class; NaN for a correlation.
-    """
+    """Return `Finetuned.p_learnt` of a score; `larger_class` is NaN for a correlation."""
     if math.isnan(larger_class):
         return _p_correlation(value, examples)
     right = round(value * examples)

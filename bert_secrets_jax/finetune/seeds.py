@@ -41,9 +41,8 @@ def train_runs(
 ) -> Rows:
     """Train one model per seed. A call after an interruption goes on and has the same result.
 
-    `save` is called with a seed, 'best' or 'last', and the parameters of that seed: whenever its
-    dev score is the best so far, and after the last step. Returned is `Finetuned.history`. Errors
-    are those of `finetune`.
+    `save` takes a seed, 'best' or 'last', and its parameters: whenever its dev score is the best so
+    far, and after the last step. Returned is `Finetuned.history`. Errors are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)

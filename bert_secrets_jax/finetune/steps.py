@@ -18,8 +18,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
-from bert_secrets_jax.ablation.sweep import to_one_length
-from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths
+from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths, to_one_length
 from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -34,10 +33,9 @@ from bert_secrets_jax.progress import progress
 class Data:
     """The examples that a model is trained and evaluated on.
 
-    Labels are the class ids, or the values of a regression [E]; of tokens or answers what
-    `losses.loss_per_example` takes [E, T] or [E, 2]. For these, `evaluate` takes the metrics and
-    the logits [E, T, C]. It returns their values, their mean 'score' and what the test of a model
-    needs.
+    Labels are class ids or values [E]; of tokens or answers what `losses.loss_per_example` takes
+    [E, T] or [E, 2]. For these, `evaluate` makes the values of the metrics, their mean 'score' and
+    what the test of a model needs from the metrics and the logits [E, T, C].
     """
 
     train: Encoded
@@ -245,12 +243,11 @@ def _no_gradients(params, at_once, sharding):
 def _add_gradients(bert, loss, params, fixed, gradients, losses: Float[Array, ' g'], run, given):
     """Add a micro-batch's share of the step's mean loss and of its gradient.
 
-    Parameters have an axis G of runs. If `run` is None, all are computed, and so many gradients
-    have that axis, too; else the gradients are those of this run alone, and g is 1. What is given
-    has the axis g: the batch, its labels, keys, and over how many labels the mean is.
-
-    The embeddings of wordpieces are looked up outside of what is differentiated: a micro-batch
-    changes few rows of their table, and the table is half of a small model.
+    If `run` is None, all runs are computed, and gradients have an axis G as parameters do; else
+    they are of this run alone, and g is 1. What is given has the axis g: the batch, its labels,
+    keys, and over how many labels the mean is. The embeddings of wordpieces are looked up outside
+    of what is differentiated: a micro-batch changes few rows of their table, which is half of a
+    small model.
     """
 
     def share(trained, embeds, batch, labels, key, terms):
@@ -328,10 +325,9 @@ def predict(
 ) -> Float32[np.ndarray, 'G E *tokens C']:
     """Return the logits of every run on all examples, in the order of the examples.
 
-    Those of tokens are 0 beyond the padded length of an example. `models` has the parameters
-    'params' or the masks 'head_mask' for the baseline 'zero', or both, along an axis G of runs.
-    `fixed` has those that all runs share. Progress is shown under the name `what`, if any;
-    `compiles` says whether the first batch is likely to wait for a compilation.
+    Those of tokens are 0 beyond the padded length. `models` has the parameters 'params' or the
+    masks 'head_mask' for the baseline 'zero', or both, along an axis G; `fixed` has those that all
+    runs share. Progress is shown under the name `what`, if any.
     """
     runs = len(jax.tree.leaves(models)[0])
     shown = batches

@@ -32,10 +32,7 @@ class Colours:
 
 
 def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame]]':
-    """Return the sets of rows of a frame that has `Colours`, with the index (layer, head) or layer.
-
-    Before the rows stand the name of the set, such as 'seed 0, [SEP]', and that without the seed.
-    """
+    """Return the name of each set of rows of a frame, that without the seed, and the rows."""
     colours = frame.attrs['colours']
     places = [*colours.places[:-1]]
     if 'layer' not in frame:

@@ -21,8 +21,7 @@ def summands(
 ) -> list[Shaped[np.ndarray, '...']]:
     """Return arrays from whose sums over examples, weighted or not, `score_of_sums` has the score.
 
-    Macro F1 is the mean over the classes that occur in the labels. The arrays are [..., E], or have
-    1 in place of all models where they do not depend on predictions.
+    They are [..., E], or have 1 in place of all models where they depend on labels alone.
     """
     labels = labels[(None,) * (predicted.ndim - 1)]
     every = np.ones(labels.shape)

@@ -22,18 +22,16 @@ def sign_flip_test(
 ) -> tuple[Float[np.ndarray, ' Q'], Float[np.ndarray, ' Q']]:
     """Return p-values of zero means [Q], uncorrected and corrected for all quantities.
 
-    If the values of a quantity are distributed symmetrically about zero, their signs may be
-    flipped. Each round flips all values of random examples, the same examples for all quantities.
-    So the largest t (or |t|) among the quantities shows how large the strongest of many becomes by
-    chance, whatever the dependence between them (Westfall and Young 1993; Romano and Wolf 2005).
-    All flips are made where there are at most `rounds` of them (the test is exact then, and its
-    smallest two-sided p-value is two divided by their number), otherwise `rounds` random ones.
-    With few examples and skewed values the two-sided test finds too much; so does the one-sided
-    test where the values are skewed to the left.
+    If values are distributed symmetrically about zero, their signs may be flipped. Each round flips
+    all values of random examples, the same for all quantities, so that the largest t (or |t|) shows
+    how large the strongest of many becomes by chance, whatever the dependence between them
+    (Westfall and Young 1993; Romano and Wolf 2005). All flips are made where there are at most
+    `rounds` of them (the test is exact then, and its smallest two-sided p-value is two divided by
+    their number). With few examples and skewed values the two-sided test finds too much; so does
+    the one-sided test where they are skewed to the left.
 
-    The values [Q, E] are those of each quantity for each example. The uncorrected p-values are of
-    Student's t-test, the corrected ones the chance that any of the quantities reaches as large a t.
-    Both are 1 for a quantity that is 0 everywhere.
+    The uncorrected p-values are of Student's t-test. Both are 1 for a quantity that is 0
+    everywhere.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():

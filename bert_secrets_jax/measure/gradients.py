@@ -73,19 +73,15 @@ def gradient_importance(
 ) -> dict[str, HeadTable]:
     """Measure how much the loss of an example depends on attention to each type of token.
 
-    The importance of a type of token to a head is the mean of |d loss / d attention| over all pairs
-    of a query t and a key s of the example, where s is of the type:
+    The importance of a type to a head is the mean of |d loss / d alpha_ts| over all pairs of a
+    query t and a key s of this type, and then over the examples that have the type. Each alpha is
+    changed by itself: rows need not sum to 1. Padding never counts. Clark et al. do not say how
+    they average; they show means by layer. Gradients take several times the memory of a forward
+    pass; that does not grow with the corpus.
 
-        sum_t sum_(s of the type) |d loss / d alpha_ts| / (number of t * number of such s)
-
-    The loss is that of the example alone, and each alpha is changed by itself: rows need not sum to
-    1. Padding never counts. The importance is averaged over the examples that have the type. Clark
-    et al. do not say how they average; they show means by layer. Gradients take several times the
-    memory of a forward pass; that does not grow with the corpus.
-
-    The loss makes that of each example from the output of the model and a batch, which has what it
-    reads, like `masked_lm_loss`. The same function is not compiled again. All else is as in
-    `collect`. There is a table [L, N] for each of `TYPES`, by its name.
+    The loss makes that of each example from the output of the model and a batch, like
+    `masked_lm_loss`; the same function is not compiled again. All else is as in `collect`. There is
+    a table [L, N] for each of `TYPES`, by its name.
     """
     found = stream(
         (pretrained,), batches, {'gradients': by_type}, keep_values=keep_values, mesh=mesh,

@@ -69,8 +69,7 @@ def normalised(
 ) -> Float[np.ndarray, '*R L N']:
     """Return importance that can be compared between layers.
 
-    The norm 'layer' divides it by the Euclidean norm of its layer, as published; 'all' by that of
-    all heads; 'none' leaves it as it is.
+    It is divided by the Euclidean norm of its 'layer', as published, of 'all' heads, or 'none'.
     """
     if norm not in NORMS:
         raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
@@ -103,8 +102,7 @@ def mask_gradients(loss: Loss):
 def token_gradients(loss: Loss):
     """Return a function that gives what each query token adds to d loss / d mask.
 
-    Its context is the sum over keys of attention times value. So it adds attention times d loss / d
-    attention, summed over keys.
+    That is attention times d loss / d attention, summed over keys.
     """
 
     def maps_of(bert, params, batch: Batch, **options) -> Float[Array, 'B L N T 1']:

@@ -130,10 +130,7 @@ class LinkScores:
 class LinkTest:
     """Attention along the links of a relation in one direction, compared with random links.
 
-    Attributes:
-      table: The attention along the links.
-      links: [E, P, 3] The links in the measured direction: the query comes first.
-      nulls: The comparison with the places of each kind.
+    The links [E, P, 3] have the query first; `nulls` compare with the places of each kind.
     """
 
     table: HeadTable
@@ -254,10 +251,7 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
 def link_scores(
     encoded: Encoded, relations: Iterable[str], measured: Mapping[str | RandomLinks, Any]
 ) -> dict[str, LinkScores]:
-    """Return the parts of the tests besides their tables, by the titles of the directions.
-
-    The pass measured what `with_random_links` returned for the same texts and relations.
-    """
+    """Return the parts of the tests besides their tables, by the titles of the directions."""
     scores = {}
     for title, (relation, reverse) in directions(relations).items():
         links = _relation(encoded, relation)

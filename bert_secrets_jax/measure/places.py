@@ -328,10 +328,7 @@ def _moves(pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']) -> Int[np
 def _runs(
     pairs: Int[np.ndarray, 'P 2'], text: Int[np.ndarray, ' T']
 ) -> tuple[Int[np.ndarray, 'W 2'], Int[np.ndarray, ' W'], Int[np.ndarray, 'P 2']]:
-    """Return first positions of two runs, their distances, and each pair's place in the runs.
-
-    Source and target become runs of as many neighbours in their texts; pairs keep their places.
-    """
+    """Return first positions of runs of neighbours, their distances, and pairs' places there."""
     sizes, starts, within = [], [], []
     for positions in pairs.T:
         unique, rank = np.unique(positions, return_inverse=True)

@@ -100,25 +100,17 @@ def head_relevance(
     where each token is classified, an equal share starts at the top logit of each real token. The
     relevance of a head is what arrives at its output before the output projection, summed over
     tokens and width. The heads of a layer have 1 together, less what went past them on the residual
-    stream: to compare layers, see `importance.normalised`, as the paper does. The walk takes about
-    ten times as long as a forward pass, since each product of matrices is computed by signs.
+    stream: to compare layers, see `importance.normalised`. The walk takes about ten times as long
+    as a forward pass.
 
-    Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. Differs from the
-    published code in these points:
+    Source: Voita et al. 2019, section 4, and Bach et al. 2015, equation 60. The published code also
+    sends relevance through queries and keys, unless told that maps are constant. It distributes
+    biases over all inputs, and too little where all contributions have one sign, which it scales up
+    for a token as a whole. It expands LayerNorm to first order, with its standard deviation, so
+    that all contributions to an output add up to 0.
 
-    - Unless told that maps are constant, it also sends relevance through queries and keys, by a
-      first-order expansion of softmax, whose contributions do not add up to the output of a head.
-    - It distributes each bias equally over all inputs. Here biases contribute nothing.
-    - It distributes too little where all contributions have one sign, and then scales what a token
-      has up to what it had. Here each single output distributes all that it has.
-    - Its LayerNorm is expanded to first order, with its standard deviation. All contributions to
-      an output then add up to 0, whatever the output is.
-
-    The model has a classifier of texts or of tokens. Batches, `head_mask`, `keep_values` and `mesh`
-    are as in `collect`; a removed head has no relevance.
-
-    Raises:
-      ValueError: As in `collect`; or the model classifies neither texts nor tokens.
+    Batches, `head_mask`, `keep_values` and `mesh` are as in `collect`, with its errors; a removed
+    head has no relevance. ValueError for a model that classifies neither texts nor tokens.
     """
     check_pretrained(pretrained)
     config = pretrained.config
@@ -157,17 +149,9 @@ def walk_back(
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B L N']]:
     """Walk from the logits, which have what `start` makes of them, down to the embeddings.
 
-    Returned are the values that arrive at the embeddings, and those at the outputs of the heads,
-    summed over tokens and width.
+    Return what arrives there, and at the outputs of the heads, summed over tokens and width.
     """
-    config = bert.config
-    layers = (
-        params['layers'],
-        _layers_first(output.hidden_states[:, :-1]),
-        _layers_first(output.contexts),
-        _layers_first(output.attentions),
-        jnp.array([kind.normed for kind in config.layer_kinds]),
-    )
+    config, layers = bert.config, layers_of(bert.config, params, output)
     weights, entered, contexts, _, _ = jax.tree.map(lambda each: each[-1], layers)
     encoded = after_attention(config, steps, weights, entered, contexts)
     logits, back = jax.vjp(
@@ -183,6 +167,17 @@ def walk_back(
     return carried, jnp.moveaxis(of_heads, 0, 1)
 
 
+def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput) -> tuple:
+    """Return parameters, inputs, contexts and maps of all layers, and whether each is normed."""
+    return (
+        params['layers'],
+        _layers_first(output.hidden_states[:, :-1]),
+        _layers_first(output.contexts),
+        _layers_first(output.attentions),
+        jnp.array([kind.normed for kind in config.layer_kinds]),
+    )
+
+
 def through_layer(
     config: BertConfig,
     steps: Steps,
@@ -195,9 +190,8 @@ def through_layer(
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B T N H']]:
     """Return the relevance of what enters a layer, and that of the outputs of its heads.
 
-    It is given that of what leaves the layer, before any final LayerNorm, the layer's parameters,
-    its input, the outputs of its heads and their maps. `normed` says whether the input of the
-    attention is normalised where LayerNorm comes first.
+    It is given that of what leaves the layer, before any final LayerNorm. `normed` says whether the
+    input of the attention is normalised where LayerNorm comes first.
     """
     _, back = jax.vjp(functools.partial(after_attention, config, steps, params), hidden, contexts)
     of_residual, of_contexts = back(relevance)

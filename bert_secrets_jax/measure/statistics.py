@@ -92,11 +92,8 @@ def summed_attention(to: str, *, of: str = 'token', other_than: str | None = Non
     """Return the statistic "attention of some tokens to all tokens of a type together".
 
     A query's attention to the tokens of the type is added up, and the mean over queries counts
-    (Clark et al. 2019, section 3). `attention_to` takes the greatest token instead. Examples
-    without such queries or without tokens of the type are left out.
-
-    The names of the marks [T] of the keys, of the queries, and of those that no query has are
-    `to`, `of` and `other_than`.
+    (Clark et al. 2019, section 3). `to`, `of` and `other_than` name the marks [T] of the keys, of
+    the queries, and of those that no query has. Examples without either are left out.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
@@ -177,9 +174,8 @@ def attention_of_links(
 def attention_at_places(*, reverse: bool = False) -> Statistic:
     """Return the statistic "attention at each place of links and random links", a value [L, N, P].
 
-    The places are `marks['random']` [P, 3], pairs of wordpieces with the number of their place. The
-    score of a place is the greatest attention over its pairs, as that of a link. Places are
-    numbered from 0, and there are at most as many as pairs; the others have the score 0.
+    The places are `marks['random']` [P, 3], numbered from 0; numbers without pairs have the score
+    0. The score of a place is the greatest attention over its pairs, as that of a link.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
@@ -215,8 +211,7 @@ def difference(statistic: Statistic) -> Comparison:
 def of_words(statistic: Callable) -> Callable:
     """Return a statistic, of one model or two, of the maps between words (`words.word_maps`).
 
-    Marks are those of words: a word is of the types that one of its wordpieces is of, and linked as
-    one of them is.
+    A word is of the types, and linked, as one of its wordpieces is.
     """
 
     def on_words(*maps_and_marks) -> Result:
@@ -321,8 +316,7 @@ def greatest_at_next(attentions: Maps, marks: Marks) -> Result:
 def greatest_at(name: str) -> Statistic:
     """Return the share of tokens whose greatest attention is to a token of a type among the marks.
 
-    [CLS] and [SEP] may receive it, and do not count among the tokens that attend. Examples without
-    the type are left out.
+    All else is as in `greatest_at_previous`. Examples without the type are left out.
     """
 
     def statistic(attentions: Maps, marks: Marks) -> Result:

@@ -193,10 +193,7 @@ def _measured(statistics, reduced, marks, example, maps):
 
 @jax.jit
 def merged(state: list[Moments | None], moments: list[Moments | None]) -> list[Moments | None]:
-    """Return the moments of the batches so far with those of one more.
-
-    In a program of its own: with the statistics, the first batch would compile them once more.
-    """
+    """Return the moments of the batches so far with those of one more, in a program of its own."""
     return [
         None if before is None or here is None else _merge(before, here)
         for before, here in zip(state, moments, strict=True)

@@ -1,19 +1,16 @@
-"""Tables of all heads, one value per layer and head: as CSV, as pandas frame, and the top heads.
+"""Tables of all heads, one value per layer and head: as a pandas frame, and the top heads.
 
 Shapes: E examples, L layers, N heads.
 """
 
-import csv
 import dataclasses
-import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 
@@ -63,35 +60,6 @@ class HeadTable:
             )
             for index in range(further[-1])
         ]
-
-
-def write_heads(path: pathlib.Path, tables: Mapping[str, HeadTable]) -> None:
-    """Write tables [L, N] of all heads as CSV, with the columns of `to_frame`."""
-    write_csv(path, _COLUMNS, _rows(tables))
-
-
-def read_heads(path: pathlib.Path, expected: Iterable[str]) -> dict[str, HeadTable]:
-    """Read what `write_heads` wrote; ValueError if it is damaged or lacks an expected statistic."""
-    with path.open(newline='', encoding='utf-8') as file:
-        rows = list(csv.DictReader(file))
-    damaged = ValueError(f'{path} is damaged or from another version: delete it to measure anew.')
-    if not rows or any(tuple(row) != _COLUMNS or None in row.values() for row in rows):
-        raise damaged
-    tables = {}
-    for name in dict.fromkeys([row['statistic'] for row in rows] + list(expected)):
-        mine = [row for row in rows if row['statistic'] == name]
-        try:
-            shape = (int(mine[-1]['layer']), int(mine[-1]['head']))
-            mean, variance = (
-                np.array([float(row[column]) for row in mine], np.float32).reshape(shape)
-                for column in ('mean', 'variance')
-            )
-            tables[name] = HeadTable(mean=mean, variance=variance, count=float(mine[0]['examples']))
-        except (IndexError, TypeError, ValueError) as error:
-            raise damaged from error
-    if len({table.mean.shape for table in tables.values()}) > 1:
-        raise damaged
-    return tables
 
 
 def to_frame(tables: Mapping[str, HeadTable]) -> 'pandas.DataFrame':

@@ -54,10 +54,7 @@ def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 
 
 
 def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
-    """Return the frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15).
-
-    The width of a head (H) is even; the base is 10,000 in the paper.
-    """
+    """Return frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15)."""
     # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
     return (1 / np.float32(base) ** exponents).astype(np.float32)
@@ -79,9 +76,8 @@ def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[
 def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
     """Return the bucket of each distance between query and key (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets are for keys after the query. In each half, the first half holds one
-    distance each, and the others grow with its logarithm up to `farthest`, from where on all share
-    the last.
+    Half are for keys after the query. In each half, the first half holds one distance each, the
+    others grow with its logarithm up to `farthest`, and all beyond share the last.
     """
     # In NumPy, since the logarithm of a device may round a distance into the bucket before.
     distance = np.arange(length) - np.arange(length)[:, None]
@@ -115,10 +111,7 @@ def attention_probabilities(
 
 
 def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array, 'B N T S']:
-    """Return the softmax of scaled scores, those of all queries or of the first ones.
-
-    It is 0 where nothing is visible, and uniform in a row without visible keys.
-    """
+    """Return the softmax of scaled scores: 0 where nothing is visible, uniform in empty rows."""
     queries = scores.shape[2]
     if scope.bias is not None:
         scores = scores + scope.bias[:, :, :queries]
@@ -130,9 +123,8 @@ def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array
 def uniform_probabilities(scope: Scope) -> Float[Array, 'B 1 T S']:
     """Return the map of a disabled head (the paper, section 4.6): 1/length, 0 on padding.
 
-    The length counts [CLS] and [SEP], as in the authors' code; in a local layer, the keys that a
-    query may attend to. A query without any (in a filler example) gets zeros. As in
-    `Scope.visible`, T is 1 where all rows are the same.
+    The length counts [CLS] and [SEP], as in the authors' code; in a local layer, the visible keys.
+    A query without any (in a filler example) gets zeros. T is as in `Scope.visible`.
     """
     visible = scope.visible.astype(jnp.float32)
     return visible / jnp.maximum(visible.sum(axis=-1, keepdims=True), 1)

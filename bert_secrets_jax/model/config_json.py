@@ -182,11 +182,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
 
 
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the heads that each layer has lost; () if none has.
-
-    The value is a JSON object from numbers of layers of the file to lists of heads. `groups` has
-    the layer of the file that each layer is.
-    """
+    """Return the heads that each layer has lost, by layers of the file; () if none has."""
     value = {} if value is None else value
     if not isinstance(value, dict) or not all(
         re.fullmatch(r'[0-9]{1,9}', str(layer))
@@ -209,8 +205,7 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
 def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return ModernBERT's settings with `layer_types` and bases of positions, and what is wrong.
 
-    Files of `transformers` 5 have the bases in `rope_parameters`; older ones say only how often a
-    layer is global.
+    Older files of `transformers` say only how often a layer is global.
     """
     values, problems = dict(values), []
     count, every = values.get('num_hidden_layers', 0), values.pop('global_attn_every_n_layers', 3)

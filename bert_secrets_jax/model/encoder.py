@@ -53,10 +53,9 @@ def _positions(config: BertConfig, input_ids):
 
 
 class Embeddings(nn.Module):
-    """The input of the first layer, and what all layers are told besides.
+    """The sum of word, position and segment embeddings, and what all layers are told besides.
 
-    That is the sum of word, position and segment embeddings, normalised, and projected if
-    necessary; and the scopes of the kinds of layers that the model has, stacked on a leading axis.
+    That is the scopes of the kinds of layers that the model has, stacked on a leading axis.
     """
 
     config: BertConfig
@@ -165,10 +164,9 @@ def scope_of(scopes: LayerScope, kind: int | Int[Array, '']) -> LayerScope:
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention.
+    """Multi-head self-attention: its output, the learned maps, and the outputs of the heads.
 
-    It returns its output, the learned maps, and the outputs of the heads, after the intervention,
-    that its output is made from. `heads` is the number that is left; None is all.
+    These are after the intervention. `heads` is the number that is left; None is all.
     """
 
     config: BertConfig

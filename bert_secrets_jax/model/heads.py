@@ -106,13 +106,7 @@ class MaskedLM(nn.Module):
 
 
 class Headed(NamedTuple):
-    """The results of all that follows the last layer.
-
-    Attributes:
-      encoded: The output of the encoder, after its final LayerNorm where it has one.
-      pooled: The input of the classifier of whole inputs; None without pooler.
-      logits: The scores, in float32; None without head.
-    """
+    """The output of the encoder, that of the pooler, and logits in float32, if there are any."""
 
     encoded: Float[Array, '*rows D']
     pooled: Float[Array, '*inputs D'] | None = None

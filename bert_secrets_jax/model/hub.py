@@ -77,10 +77,7 @@ def _check_published(directory: pathlib.Path) -> None:
 
 
 def check_cached(file: pathlib.Path) -> None:
-    """Raise ValueError if a file in the cache of the hub is not the one that the hub has.
-
-    The cache names large files after their SHA-256; elsewhere there is nothing to compare with.
-    """
+    """Raise ValueError if a file is not the one of the hub, whose cache names files by SHA-256."""
     published = file.resolve().name
     if re.fullmatch('[0-9a-f]{64}', published) and sha256(file) != published:
         raise ValueError(

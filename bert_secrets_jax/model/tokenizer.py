@@ -25,10 +25,7 @@ _NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
 
 
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
-    """Return the fast tokenizer of a checkpoint; None if it has none, which is told.
-
-    ValueError if its files are damaged, it is of an unknown kind, or it does not fit the model.
-    """
+    """Return the fast tokenizer of a checkpoint; None if it has none, which is told."""
     if not any(
         # A link to nothing is a fault of the file, which its reader will name.
         os.path.lexists(directory / name)
@@ -158,8 +155,7 @@ def _copy_tokenizer(
 ) -> dict[str, Any]:
     """Copy what a tokenizer is made from, and return the content of tokenizer.json, or {}.
 
-    `transformers` offers to run Python of a checkpoint that its settings name (`auto_map`); where
-    these settings and that Python are not, there is nothing to offer.
+    `auto_map`, which names Python of a checkpoint for `transformers` to run, is left out.
     """
     content = {}
     for name in _TOKENIZER_FILES:
@@ -222,10 +218,7 @@ def _check_special_tokens(values: Any, file: pathlib.Path) -> None:
 
 
 def _check_tokenizer_class(name: Any, about: pathlib.Path) -> None:
-    """Refuse a kind of tokenizer that `transformers` does not have.
-
-    It would make a tokenizer of no kind, which, for one, does not tell segments apart.
-    """
+    """Refuse a kind that `transformers` lacks, whose tokenizer would not tell segments apart."""
     # First, for it asks the library to be quiet.
     _auto_tokenizer()
     from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
@@ -246,10 +239,7 @@ def _vocabulary_lines(directory: pathlib.Path) -> list[str] | None:
 
 
 def _lacking(tokenizer: Any, lines: Sequence[str] | None) -> list[str]:
-    """Return the special tokens that are not in the vocabulary's own file.
-
-    The library would add them as further wordpieces, for which the model has learnt nothing.
-    """
+    """Return the special tokens that are not in the file, for which nothing was learnt."""
     if lines is None:
         return [] if tokenizer.get_vocab() else ['every wordpiece']
     known = {line.strip() for line in lines}

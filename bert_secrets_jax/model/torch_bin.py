@@ -98,10 +98,7 @@ class _Tensor:
 
 
 class _Pieces(io.BufferedReader):
-    """A file that gives no more than `_PIECE` bytes at once.
-
-    zipfile reads the list of members at once, and makes objects of it that are 20 times as large.
-    """
+    """A file that gives few bytes at once: zipfile would make huge objects of a list of members."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0:
@@ -363,10 +360,7 @@ def _is_size(number: Any) -> bool:
 def _materialise(
     tensors: Any, read: Callable[[_Storage], bytearray], most: int
 ) -> dict[str, np.ndarray]:
-    """Copy tensors out of their storages, which are read one after the other.
-
-    All tensors, and all storages, may have `most` bytes together.
-    """
+    """Copy tensors out of their storages; all of either may have `most` bytes together."""
     if not isinstance(tensors, dict) or not all(
         isinstance(tensor, _Tensor) and name.isprintable() for name, tensor in tensors.items()
     ):

@@ -129,10 +129,7 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
 
 
 def from_library(tokenizer: Any):
-    """Return a `tokenizers.Tokenizer` as a fast tokenizer of `transformers`.
-
-    Its special tokens are known by how they are usually spelt; without one, this is a ValueError.
-    """
+    """Return a tokenizer of `tokenizers` as one of `transformers`, if it has special tokens."""
     from transformers import PreTrainedTokenizerFast
 
     named = _special_tokens(tokenizer.get_vocab(), {})

@@ -542,8 +542,7 @@ def _settle_head(
 ) -> tuple[dict[str, Any], list[str]]:
     """Decide on what stands on the encoder, and take the tensors of everything else out.
 
-    Returns:
-      All arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
+    Return all arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
     """
     layout, family = LAYOUTS[settings['model_type']], FAMILIES[settings['model_type']]
     if label_names is None:

@@ -204,12 +204,8 @@ def standardised(
     return jnp.clip((seen - center[None]) / scale[None], -4, 4)
 
 
-def classify(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N C']:
-    """Return the logits of each class for the maps of one example."""
-    return _judged(classifier, attentions, marks)[..., :-1]
-
-
-def _judged(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
+def judge_maps(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
+    """Return what `judge` does for the maps of one example."""
     length = marks['token'].sum()
     # Two texts are told apart by the first separator; what has none is one text.
     first_text = jnp.where(marks['sep'].any(), 1 + jnp.argmax(marks['sep']), length)
@@ -223,7 +219,7 @@ def _judged(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Arr
 
 def _values(classifier: Classifier, attentions: Maps, marks: Marks) -> Float[Array, 'L N D']:
     """Return 1 for the class of each map, and last, whether it is unlike all labelled ones."""
-    judged = _judged(classifier, attentions, marks)
+    judged = judge_maps(classifier, attentions, marks)
     one = jax.nn.one_hot(judged[..., :-1].argmax(axis=-1), len(CLASSES))
     unlike = judged[..., -1:] > classifier.far
     return jnp.concatenate([one, unlike.astype(one.dtype)], axis=-1)

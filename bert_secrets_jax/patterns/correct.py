@@ -72,8 +72,7 @@ def concentrations(
 ) -> Float[np.ndarray, ' D']:
     """Draw how alike models are in what is mistaken for what, as likely as the confusions say.
 
-    It is the concentration of a Dirichlet distribution, which all classes share. Above the number
-    of maps of a model, models differ by less than the sampling of their maps makes them differ.
+    It is the concentration of a Dirichlet distribution, which all classes share.
     """
     mean = _smoothed(confusions.sum(axis=0))
     numbers = confusions.sum(axis=-1)
@@ -94,10 +93,7 @@ def concentrations(
 def most_likely(
     found: Float[np.ndarray, '*D C'], rates: Float[np.ndarray, '*D C C']
 ) -> Float[np.ndarray, '*D C']:
-    """Return the shares of classes under which the predicted shares are most likely.
-
-    The rates are the probability of each prediction (columns) for each class (rows).
-    """
+    """Return the shares of classes that make predicted shares most likely, by the error rates."""
     # EM: each predicted class is divided among those that it may be.
     shares = np.full(np.shape(found), 1 / np.shape(found)[-1])
     for _ in range(_STEPS):

@@ -354,8 +354,7 @@ def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
 def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:
     """Return the sum along each diagonal, from the lower left; the last one has no cell.
 
-    Read in rows that are one cell longer, which an empty row at the end fills up, each column holds
-    one diagonal of the upper triangle and one of the lower.
+    In rows that are one cell longer, each column holds one upper and one lower diagonal.
     """
     room = values.shape[1]
     both = values.reshape(room, room + 1)

@@ -135,8 +135,7 @@ def unlike(classifier: Classifier, maps: MapSample) -> np.ndarray:
 def class_weights(labels: np.ndarray) -> np.ndarray:
     """Return the weight of each map in the loss [M], 1 on average.
 
-    The weights of a class sum to the square root of its number of maps: so rare classes are learnt,
-    and a few maps do not outweigh hundreds.
+    Those of a class sum to the root of its number of maps: so rare classes are learnt, too.
     """
     weights = 1 / np.sqrt(np.bincount(labels, minlength=len(CLASSES))[labels])
     return weights / weights.mean()
@@ -149,10 +148,7 @@ def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 
 
 def f1_of(confusions: np.ndarray) -> np.ndarray:
-    """Return the F1 of each class [..., C] from confusion matrices [..., C, C].
-
-    It is NaN for a class that is neither a label nor a prediction, so that means leave it out.
-    """
+    """Return the F1 of each class from confusions [..., C, C]; NaN for one that never occurs."""
     both = confusions.sum(axis=-1) + confusions.sum(axis=-2)
     right = np.einsum('...CC->...C', confusions)
     return np.where(both > 0, 2 * right / np.maximum(both, 1), np.nan)

@@ -42,12 +42,7 @@ _FALLBACKS = (
 
 
 class _Drawn(NamedTuple):
-    """How a text is drawn.
-
-    Attributes:
-      families: The families of the further fonts that it needs.
-      lacking: Whether it has characters that are in no font. Only SVG keeps them.
-    """
+    """How a text is drawn, its further fonts, and whether some characters are in none."""
 
     text: str
     families: tuple[str, ...]

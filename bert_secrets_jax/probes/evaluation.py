@@ -29,10 +29,7 @@ RIGHT_BRANCHING = 'right-branching'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Attachment:
-    """How many words of each sentence count, and how many heads are right.
-
-    The latter are by the name of the probe; for 'right-branching', R is 1.
-    """
+    """How many words of each sentence count, and how many heads are right, by probe."""
 
     words: Float32[np.ndarray, ' E']
     right: Mapping[str, Float32[np.ndarray, '_ E']]

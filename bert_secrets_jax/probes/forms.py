@@ -96,9 +96,8 @@ def candidate_vectors(
 def distance_features(words: int, count: Int[Array, '']) -> Float[Array, 'W J F']:
     """Return the published features of the place of a candidate relative to a word.
 
-    They are the distance to a later candidate, and to an earlier one, as shares of the length of
-    the sentence; whether it is the word itself, or one or two words away; and whether it is ROOT,
-    for which all others are 0.
+    They are the distance to a later candidate, and to an earlier one, as shares of the sentence;
+    whether it is the word itself, or one or two words away; and ROOT, which has no others.
     """
     place = jnp.arange(words)
     offset = place[None, :] - place[:, None]
@@ -121,8 +120,7 @@ def _attention_init(key: Array, sizes: Sizes) -> Params:
 def _attention_scores(params: Params, sentence: Sentence) -> Float[Array, 'W J']:
     """p(i|j) of Clark et al. 2019, section 5.1, for i the candidates of word j.
 
-    The sum over heads k of w_k times the attention from the word to the candidate, and u_k times
-    that from the candidate to the word.
+    It weighs the attention to the candidate by w_k and that from it by u_k, for each head k.
     """
     forth, back = params['maps']
     between, root_forth, root_back = _parts(sentence.maps, params['root'])

@@ -64,8 +64,7 @@ class Part:
 class Asked:
     """How many words there are, and why the heads of some are not asked for.
 
-    Words are cut that have no wordpiece of their own, and headless if their head has none. Marks of
-    punctuation count in training only.
+    Cut words have no wordpiece of their own; a headless one's head has none.
     """
 
     words: int

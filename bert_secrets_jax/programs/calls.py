@@ -35,10 +35,7 @@ OF_NO_MATTER = (
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """An argument that is no plain value: how Python writes it, how a study loads it, its digest.
-
-    An empty `python` is the default of an argument. The digest is of JSON values.
-    """
+    """An argument that is no plain value: as Python ('' for a default), from a study, as digest."""
 
     python: str
     load: Callable[[Study], Any]
@@ -224,10 +221,8 @@ class Names(Result):
 class Arguments:
     """The inputs and settings of calls; the study loads nothing here.
 
-    Attributes:
-      read: The settings that were looked at, by their dotted names.
-      names: Names to the expressions that make them, in the order in which they must be run.
-      others: The names of the sections whose results are needed.
+    `read` has the settings that were looked at, `names` the expressions that make the names, in the
+    order to run them, `others` the sections whose results are needed.
     """
 
     def __init__(
@@ -480,10 +475,9 @@ def _drawn(a: Arguments, read: str, setting: str) -> str:
 def _input(
     write: Callable[[Arguments], str], attribute: str, digest_of: str | None = ''
 ) -> Callable[[Arguments], Expression]:
-    """Return what makes the expression of an input, which is an attribute of a study.
+    """Return what makes the expression of an input, an attribute of a study.
 
-    `Study.input` knows its content by the name `digest_of`, which is empty for that of the
-    attribute, and None if no result depends on it.
+    `Study.input` knows its content by `digest_of`: '' is the attribute's name, None is no digest.
     """
     name = attribute.replace('_', ' ') if digest_of == '' else digest_of
 

@@ -24,10 +24,7 @@ from bert_secrets_jax.runs.folder import open_folder
 def run_in(
     workdir: str | pathlib.Path, config: ConfigDict, main: Callable[[Sequence[Study]], object]
 ) -> None:
-    """Open the folder of a run, and call a function with its studies: one, or one of each task.
-
-    An error that a user can mend becomes a SystemExit of one line.
-    """
+    """Open the folder of a run, and call a function with its studies; a mendable error ends it."""
     workdir = pathlib.Path(workdir)
     enable_cache()
     try:
@@ -105,10 +102,7 @@ def set_up_logging() -> None:
 
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
-    """Return a study for each task that the config names, and open their folders.
-
-    `data.task` may name several tasks of GLUE. Each of these has its own folder in that of the run.
-    """
+    """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
     ranges.check(config)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]

@@ -41,11 +41,7 @@ _PATIENCE, _TIMES = 1.0, 8
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """End the process with one line and the usual exit status when it is asked to stop.
-
-    The status is 130 for Ctrl-C (SIGINT) and 143 for SIGTERM. What is being written is removed,
-    and all that was computed and kept stays.
-    """
+    """End the process with one line and the usual status (130, 143) when it is asked to stop."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that a terminal lacks is shown as its code, and does not end the program.
@@ -72,11 +68,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _interrupt(which: int, _) -> None:
-    """Raise what ends the program, and see to it that it does.
-
-    Python drops what is raised while it collects garbage or destroys an object. So the signal comes
-    again, until the program has ended.
-    """
+    """Raise what ends the program, again until it ends: Python drops it in collecting garbage."""
 
     def again():
         for _ in range(_TIMES):

@@ -17,10 +17,7 @@ from bert_secrets_jax.runs.run import digest
 
 
 def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, made from the kept files `used`, and return it with its pictures.
-
-    Files of an earlier result of the same part are removed if the new result does not have them.
-    """
+    """Write the files of a part, made from the kept files `used`, and remove earlier ones."""
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():
         file = f'{file_name(part.name, name)}.csv'

@@ -94,12 +94,9 @@ class Offers:
 def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
     """Answer sections of one study, or one for each task; write files and the page after each.
 
-    Sections that are finished stay on the page, whether they are chosen or not. A section that
-    fails is reported and does not stop the others. Names are those of `sections.chosen_of`.
-
-    Raises:
-      ValueError: A section is unknown, or a study lacks something that it needs.
-      SystemExit: Some section failed. The message has one line for each error, with the sections.
+    Finished sections stay on the page, whether chosen (`sections.chosen_of`) or not. One that fails
+    does not stop the others; at the end, a SystemExit has one line for each error. ValueError if a
+    section is unknown, or a study lacks something that it needs.
     """
     several, folder = len(studies) > 1, studies[0].folder
     path = (folder.parent if several else folder) / PAGE

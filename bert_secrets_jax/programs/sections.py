@@ -74,8 +74,7 @@ def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list
 def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
     """Return the names of the sections that somebody asked for.
 
-    ['all'] takes all for which the study has the inputs, but not those that take hours. None takes
-    those that answer the questions of the paper.
+    ['all'] takes all with inputs but those of hours, None those that answer the paper's questions.
     """
     if names is None:
         return applicable(study, ('always',))

@@ -216,10 +216,7 @@ class Study:
 
     @_once
     def choosing_texts(self) -> list[Example]:
-        """The examples on which the best to lose is chosen: training texts that train no model.
-
-        None has the words of a text that trains the model or is ablated.
-        """
+        """The training texts on which the best to lose is chosen: none is trained on or ablated."""
         wanted = self.config.ablation.choose_examples
         if self.config.ablation.checkpoint == 'model':
             raise ValueError(

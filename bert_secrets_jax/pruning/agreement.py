@@ -7,24 +7,19 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
+from bert_secrets_jax.ablation.seeds import jackknife_interval
 from bert_secrets_jax.paper import spearman
 
 # Parts are left out in so many groups: each costs a ranking, and more give the same interval.
 _GROUPS = 20
 _HALVES = 50
-# A correlation of 1 has no finite value on Fisher's scale.
-_GREATEST = 1 - 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """Spearman's rank correlation, with the 95 % interval for samples like these and as large.
-
-    It is NaN where one of the two ranks nothing, the interval where a sample has a single part.
-    """
+    """Spearman's rank correlation with its 95 % interval; NaN where there is none."""
 
     rank: float
     low: float
@@ -40,10 +35,9 @@ def rank_agreement(
 ) -> Agreement:
     """Return the rank correlation of two rankings, with an interval over both samples.
 
-    It is that of the jackknife over groups of parts, on Fisher's scale, with Student's t (Efron and
-    Tibshirani 1993, chapter 11). Where effects are small against their errors, larger samples would
-    show a greater correlation. Paired samples are of the same parts, which are left out together.
-    `score` makes of the mean of the first what is ranked.
+    It is that of the jackknife over groups of parts. Where effects are small against their errors,
+    larger samples would show a greater correlation. Paired samples are of the same parts, which are
+    left out together. `score` makes of the mean of the first what is ranked.
     """
     if paired and len(first) != len(second):
         raise ValueError(f'Paired samples are of one size, not {len(first)} and {len(second)}.')
@@ -60,21 +54,8 @@ def rank_agreement(
 
 
 def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> Agreement:
-    """Return a rank correlation with its interval, from those without each group of a sample.
-
-    `samples` has, for each independent sample, the correlations without each of its groups.
-    """
-    if min(map(len, samples)) < 2 or np.isnan(estimate):
-        return Agreement(estimate, np.nan, np.nan)
-    variance = 0.0
-    for found in samples:
-        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
-        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
-    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
-    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
-    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
-    # A correlation of 1 is beyond the transformation, and within its interval all the same.
-    return Agreement(estimate, float(min(low, estimate)), float(max(high, estimate)))
+    """Return a rank correlation with its interval, from those without each group of each sample."""
+    return Agreement(estimate, *jackknife_interval(estimate, samples))
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:

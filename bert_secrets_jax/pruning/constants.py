@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.ablation.contexts import check_split, mean_contexts, on_devices
-from bert_secrets_jax.ablation.masks import single_heads
+from bert_secrets_jax.ablation.masks import check_masks, single_heads
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, listed
@@ -118,13 +118,7 @@ def optimal_constants(
         raise ValueError(f'{passes=} and {learning_rate=} must be above 0.')
     if restarts < 0:
         raise ValueError(f'{restarts=} must be at least 0.')
-    masks = single_heads(config) if masks is None else np.asarray(masks, np.float32)
-    shape = config.num_hidden_layers, config.num_attention_heads
-    if masks.ndim != 3 or masks.shape[1:] != shape or not len(masks):
-        raise ValueError(
-            f'masks must be [masks, layers, heads] = [M, {shape[0]}, {shape[1]}] with at least '
-            f'one mask, got {list(masks.shape)}.'
-        )
+    masks = single_heads(config) if masks is None else check_masks(config, masks)
     batches = list(listed(batches))
     means = mean_contexts(pretrained, batches, mesh=mesh)
     params, devices, place = on_devices(pretrained.params, mesh)

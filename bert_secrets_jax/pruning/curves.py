@@ -189,10 +189,9 @@ def lead_over_random(
     random: Real[np.ndarray, 'S D K E'],
     labels: Real[np.ndarray, ' E'],
 ) -> tuple[float, float, float]:
-    """Return the score in one order less that in random ones, and its interval; a mean over steps.
+    """Return the score in one order less that in random ones, a mean over steps, with its interval.
 
-    An example counts as its influence on the score (`ablation.seeds.per_example`). The interval is
-    over seeds and examples, or over examples of a single model; the random orders are fixed.
+    It is over seeds and examples (`ablation.seeds.per_example`); the random orders are fixed.
     """
     values = per_example(metric, ordered, labels).mean(axis=1)
     values = values - per_example(metric, random, labels).mean(axis=(1, 2))
@@ -221,18 +220,14 @@ def sparsest(
 
 
 def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, ' D']:
-    """Return the change of the score in each draw of an order, on average over steps and models.
-
-    Steps that remove no head say nothing of the order, and are left out.
-    """
+    """Return the change of the score in each draw of an order, mean over removals and models."""
     return quietly(np.nanmean, curve.draws[:, :, kept < kept[0]], axis=(0, 2))
 
 
 def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:
     """Return how far models agree on which heads are left, beyond chance (Fleiss 1971).
 
-    It is 1 for the same heads, 0 for chance; NaN for a single model, or if all keep all heads or
-    none. Prasanna et al. 2020 report it for five seeds.
+    It is 1 for the same heads, 0 for chance; NaN for a single model, or if all are left or none.
     """
     models = len(kept)
     share = np.asarray(kept, np.float64).mean()

@@ -82,10 +82,7 @@ class OutlierDimensions:
 
 
 def output_norm(pretrained: Pretrained) -> tuple[Float[np.ndarray, 'L D'], ...]:
-    """Return the scales and the biases of the LayerNorm that ends each layer.
-
-    Layers that are used several times (ALBERT) are there once.
-    """
+    """Return scales and biases of the LayerNorm that ends each layer, shared ones once."""
     check_whole(pretrained)
     config = pretrained.config
     _check_ends_with_norm(config)
@@ -122,9 +119,8 @@ def deviations(values: Float[np.ndarray, 'L D']) -> Float[np.ndarray, 'L D']:
 def least_layers(stands_out: Bool[np.ndarray, 'L D']) -> tuple[int, float]:
     """Return in how many layers a dimension must stand out to be called an outlier: at least half.
 
-    It is more where otherwise 0.05 dimensions or more would be outliers by chance, if those of a
-    layer had nothing to do with those of another. It is L + 1 if no number suffices. Second is how
-    many are expected by chance.
+    It is more where 0.05 dimensions or more would be outliers by chance, if layers had nothing to
+    do with each other; L + 1 if no number suffices. Second is how many chance makes.
     """
     layers, width = stands_out.shape
     # The number of layers in which a dimension stands out is a sum of independent coins.
@@ -208,10 +204,7 @@ def _disabled(params: dict, kept: Shaped[jax.Array, ' D'] | Shaped[np.ndarray, '
 def random_sets(
     width: int, dimensions: Sequence[int] | Int[np.ndarray, ' K'], *, draws: int, seed: int = 0
 ) -> Int[np.ndarray, 'R K']:
-    """Draw different sets of as many dimensions, with none of the given ones.
-
-    Where there are no more than `draws` sets, each of them is returned.
-    """
+    """Draw different sets of as many other dimensions; all of them where there are no more."""
     count = len(dimensions)
     others = np.setdiff1d(np.arange(width), dimensions)
     if not 0 < count <= len(others):
@@ -228,10 +221,7 @@ def random_sets(
 
 
 def rank_p(effect: float, random: Float[np.ndarray, ' R']) -> float:
-    """Return the p-value of the hypothesis that a set does as much as random sets do.
-
-    It is the share of sets that do at least as much, this one among them, or may do so (NaN).
-    """
+    """Return the share of random sets that do as much as a set, or may (NaN), itself among them."""
     if math.isnan(effect):
         return math.nan
     return float((1 + (~(random < effect)).sum()) / (1 + len(random)))

@@ -48,11 +48,7 @@ _MEMORY = 4
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class HeadScores:
-    """How much each head is needed, by the name of the method.
-
-    `parts` are the scores in each part of what was measured: an example or, for Shapley values, a
-    pair of permutations. `norm` is as in `measure.importance.normalised`.
-    """
+    """How much each head is needed, by method, also by part: examples, or pairs of permutations."""
 
     parts: Mapping[str, Float[np.ndarray, 'P L N']]
     norm: str

@@ -153,10 +153,7 @@ def shapley_values(
 
 
 def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:
-    """Draw permutations of the numbers of heads; each second one is the reverse of the one before.
-
-    The first permutations of a larger number are the same.
-    """
+    """Draw permutations, the first of them the same for any number; each second is a reverse."""
     if count % 2 or count < _FEWEST:
         raise ValueError(
             f'permutations={count} must be even, since each comes with its reverse, and at least '
@@ -172,8 +169,7 @@ def coalitions(
 ) -> Float[np.ndarray, 'K L N']:
     """Return masks that keep the first heads of each permutation alone.
 
-    They are K = 2 + R * (n - 1): all heads, none, and of each permutation its first head, its first
-    two, and so on up to all but one.
+    They are all heads, none, and of each permutation its first head, first two, up to all but one.
     """
     count, heads = permutations.shape
     # A head is kept by the prefixes that are longer than its place.

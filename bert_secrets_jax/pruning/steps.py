@@ -62,10 +62,9 @@ def without_least(
     *,
     at_least: int = 0,
 ) -> Float[np.ndarray, 'L N']:
-    """Return a mask that also removes the heads with the least scores.
+    """Return a mask that also removes the heads with the least scores, of equal ones the lower.
 
-    Of equal scores, the lower head goes first. Fewer than `count` heads are removed where layers
-    keep `at_least` heads.
+    Fewer than `count` are removed where layers keep `at_least` heads.
     """
     scores = np.asarray(scores, np.float64)
     left = mask != 0

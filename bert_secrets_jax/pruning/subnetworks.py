@@ -66,10 +66,7 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
 def subnetwork_masks(
     good: Shaped[np.ndarray, 'L N'], *, seed: int
 ) -> dict[str, Float[np.ndarray, 'L N']]:
-    """Return the masks of the good, a random and a bad subnetwork of one size, as published.
-
-    The bad one has heads that did not survive and, where these are too few, some others at random.
-    """
+    """Return masks of the good, a random and a bad (not surviving) subnetwork of one size."""
     rng = np.random.default_rng(seed)
     survive = np.asarray(good).ravel() != 0
     size = int(survive.sum())

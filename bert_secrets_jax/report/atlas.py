@@ -46,10 +46,8 @@ class View:
 class Drawn:
     """How marks are drawn, which is the same in all atlases that are read beside each other.
 
-    Attributes:
-      fills: The number of each mark, from 0 in the order of the legend, which gives it a fill, a
-        pattern and a letter.
-      rings: The marks that are drawn as rings, in the order of the kinds of rings.
+    `fills` is the number of each mark in the order of the legend, which gives it a fill, a pattern
+    and a letter; `rings` are the marks that are drawn as rings, in the order of their kinds.
     """
 
     fills: Mapping[str, int]
@@ -127,11 +125,9 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
 def most_certain(results: Sequence[Result]) -> list[str]:
     """Return the sentences of the findings with the greatest evidence, those of greatest first.
 
-    Each is of another result while there are results with evidence. A result whose rings are not
-    drawn, as others have a lower rank, is left out: a fine-tuned model does not stand above many.
-
-    Evidence is the p-value of the hypothesis that there is nothing to find, after correction for
-    what the finding was chosen from, and then the size of the sample.
+    Each is of another result while there are any. A result whose rings are not drawn, as others
+    have a lower rank, is left out: a fine-tuned model does not stand above many. Evidence is the
+    corrected p-value that there is nothing to find, and then the size of the sample.
     """
     rings = [_first(result.head_marks(), 'ring') for result in results]
     lowest, ranked = min((ring.rank for ring in rings if ring), default=0), []

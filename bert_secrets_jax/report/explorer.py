@@ -126,10 +126,7 @@ def _kinds(maps: TokenMaps) -> dict[str, np.ndarray]:
 
 
 def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
-    """Return the maps of the first model, and what the second adds, as bytes with their units.
-
-    A byte is `zero` where the value is 0, and that and `steps` where it is the greatest of a map.
-    """
+    """Return the maps of the first model, and what the second adds, as bytes with their units."""
     first, *second = map(np.asarray, of_models)
     # The difference of two rounded maps would be noise where the models differ little.
     kept = [(first, 0, 255), *[(values - first, 128, 127) for values in second]]

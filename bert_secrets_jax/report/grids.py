@@ -100,10 +100,9 @@ def _spaced(column: str) -> str:
 def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
     """Return the numbers of a figure as a file keeps them, lists instead of arrays; None for none.
 
-    Returns:
-      The `kind` of what is drawn, what is said of all numbers, and `panels`, each with its title
-      and `sets`: the names of its rows of numbers, the numbers of heads, or of layers, and their
-      `source`: the file, the column, the set of rows, and what the column is multiplied by.
+    There are the `kind` of what is drawn, what is said of all numbers, and `panels`, each with its
+    title and `sets`: the names of its rows of numbers, their values, and their `source`: the file,
+    the column, the set of rows, and what the column is multiplied by.
     """
     drawn = figure.numbers
     if drawn is None:
@@ -159,9 +158,8 @@ def traced(
 ) -> dict[str, Any] | None:
     """Return the numbers of a figure, each set with the place in a frame that it is from.
 
-    They are None if they are not of these heads or layers. `rows` of each set has the numbers of
-    frame, set and column that it shows, or of which it is the mean (of several fine-tunings); it is
-    empty if the page has no such frame.
+    None if they are not of these heads or layers. `rows` of a set has the numbers of frame, set and
+    column that it shows, or is the mean of (several fine-tunings); empty without such a frame.
     """
     if figure is None or heads is None:
         return None

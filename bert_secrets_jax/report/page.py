@@ -64,15 +64,13 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part of the page: a result, or the reason why there is none.
+    """A part of the page: a result, or the reason why there is none, such as an error (`message`).
 
     Attributes:
       name: The short name, with which the names of its files begin.
-      result: The result; None if there is none yet.
-      message: The reason why there is no result, such as an error.
       group: The beginning of the titles, such as the name of a task; empty for none.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
-      made_by: Ways to make it again, as pairs such as ('Shell', 'bert-secrets frames --model=...').
+      made_by: Ways to make it again: pairs such as ('Shell', 'bert-secrets frames --model=...').
     """
 
     name: str
@@ -143,15 +141,11 @@ def write_page(
     offers: Sequence[Offer] = (),
     made_of: str = '',
 ) -> None:
-    """Write the page.
+    """Write the page: `lead` under the title, the parts in order, and the rest around them.
 
-    Args:
-      lead: One paragraph under the title.
-      parts: The parts, in the order of the page.
-      details: The settings or versions under each heading at the end of the page, by name.
-      to_come: The names of the parts that are still being computed.
-      offers: The parts that are not computed.
-      made_of: The digest of everything on the page, by which `is_made_of` knows it again.
+    `details` has settings or versions under each heading at the end, `to_come` the names of parts
+    that are still being computed, `offers` those that are not computed. By `made_of`, the digest of
+    everything on the page, `is_made_of` knows it again.
     """
     warnings = [
         (part.group, finding.sentence)
@@ -197,11 +191,10 @@ def _atlases(groups: Mapping[str, Sequence[Result]], drawn: Drawn) -> list[dict[
     """Return the atlas of each model or task that has one."""
     found = []
     for group, results in groups.items():
-        title = 'All heads at a glance'
         prefix = _slug(group)
         fragment = atlas(results, prefix=prefix, drawn=drawn)
         if fragment:
-            title = f'{group}: {title.lower()}' if group else title
+            title = f'{group}: all heads at a glance' if group else 'All heads at a glance'
             found.append({'prefix': prefix, 'title': title, 'fragment': fragment})
     return found
 
@@ -227,10 +220,7 @@ def _slug(group: str) -> str:
 def _section(
     part: Part, results: Sequence[Result], heads: tuple[str, int, int] | None
 ) -> dict[str, Any]:
-    """Return what the page shows of a part.
-
-    All results of its group have notes on heads for the explorer; `heads` is where names lead to.
-    """
+    """Return what the page shows of a part, from all results of its group and where heads lead."""
     section = {
         'title': part.title,
         'message': part.message if part.result is None else '',
@@ -308,9 +298,8 @@ def _pictures(
 def _said_by(picture: Picture, part: str, findings: Sequence[Finding]) -> str:
     """Return what a figure shows in a sentence or two, for those who do not see it.
 
-    Findings belong to a figure by their names: all of whose words are in the name of the figure or
-    in the titles of its grids, or else the one that has most of them. A figure whose name says
-    nothing of the kind shows what the result found first.
+    Findings belong to it by words of their names in its name or in the titles of its grids; a
+    figure without any shows what the result found first.
     """
     told = [each for each in findings if not each.warning]
     if not told:

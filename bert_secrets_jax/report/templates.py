@@ -19,11 +19,7 @@ _SPACES = '\t\n'
 
 
 def render(name: str, **values: Any) -> Markup:
-    """Return a template of this folder, filled in; texts are escaped, `Markup` is not.
-
-    Raises:
-      jinja2.UndefinedError: The template has a place for something that is not given.
-    """
+    """Return a template of this folder, filled in; texts are escaped, `Markup` is not."""
     return Markup(_environment().get_template(name).render(values))
 
 

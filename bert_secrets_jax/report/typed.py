@@ -40,10 +40,7 @@ def serve(
 def page_of(
     models: Mapping[str, Pretrained], first: str = '', second: str = '', *, max_length: int = 128
 ) -> str:
-    """Return the page with the maps of a sentence, or of a pair; without a sentence, with none.
-
-    What the models refuse is said on the page.
-    """
+    """Return the page with the maps of a sentence or pair, if any, and what the models refuse."""
     problem, explorer, cut = '', '', 0
     typed = [each for each in (first, second) if each.strip()]
     if len(first) > _MOST or len(second) > _MOST:

@@ -23,14 +23,11 @@ _PACKAGES = (
 
 
 def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.Path:
-    """Create the folder of a run, or open it again.
+    """Create the folder of a run, or open it again, perhaps with other settings.
 
-    `config.json` has all settings, those of the last run. `versions.json` has the packages, the
-    device and the commit; if a run went on with another version, it has both, such as
-    '0.10.2, then 0.11.0'. Settings may differ from the former ones, since results that depend on
-    them are kept under another name.
-
-    ValueError if it is a file, has a model, or has files but not those of a run.
+    `config.json` has the settings of the last run; `versions.json` the packages, the device and the
+    commit, with former ones as in '0.10.2, then 0.11.0'. ValueError if it is a file, has a model,
+    or has files but not those of a run.
     """
     path = pathlib.Path(path)
     if path.exists() and not path.is_dir():

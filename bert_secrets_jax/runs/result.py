@@ -163,10 +163,7 @@ class HeadMarks:
 
 @dataclasses.dataclass(frozen=True)
 class Badge:
-    """A verdict in a word, such as 'holds', which stands beside others above everything else.
-
-    It has the claim in a sentence, and the sentence with the number that decides.
-    """
+    """A verdict in a word, such as 'holds', the claim in a sentence, and that which decides."""
 
     verdict: str
     text: str

@@ -41,12 +41,3 @@ def test_batches_padding_and_devices_are_no_matter(config, pretrained):
     ):
         found = bs.mean_contexts(pretrained, iter(batches), mesh=on)
         np.testing.assert_allclose(found, expected, atol=2e-6)
-    with pytest.raises(ValueError, match='A batch of 3 rows does not split over 4 devices'):
-        bs.mean_contexts(pretrained, [take([6, 1, 5])], mesh=mesh)
-
-
-def test_errors_say_what_is_wrong(pretrained, inputs, untyped):
-    with pytest.raises(ValueError, match='There are no examples'):
-        bs.mean_contexts(pretrained, [])
-    with pytest.raises(TypeError, match='Batches are several'):
-        bs.mean_contexts(pretrained, batch_of(inputs))

@@ -19,11 +19,7 @@ NUMBERS = ('difference', 'low', 'high', 'p_value', 'corrected')
 
 
 def drawn(kind, seed, *, masks=4, examples=100, runs=6, changed=0.1):
-    """Answers or losses of masks and of the intact model, which differ by chance alone.
-
-    The masks' have shape [M, E] or [S, M, E], the intact model's [E] or [S, E], and the labels, or
-    the numbers of hidden wordpieces, [E].
-    """
+    """Answers or losses [..., M, E], the intact model's, and labels: they differ by chance."""
     rng = np.random.default_rng(seed)
     what, metric = kind
     if what == 'loss':

@@ -73,12 +73,6 @@ def test_masks_come_back_as_given(pretrained, tmp_path):
     np.testing.assert_allclose(swept.logits, sweep(pretrained).logits[order], atol=1e-5)
 
 
-def test_devices_share_the_examples(pretrained, tmp_path):
-    mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
-    found = sweep(pretrained, tmp_path, mesh=mesh)
-    np.testing.assert_allclose(found.logits, sweep(pretrained).logits, atol=1e-5)
-
-
 @pytest.fixture
 def killed(pretrained, tmp_path, monkeypatch):
     """The folder of a sweep that died while it wrote the second of three parts."""

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import scores, selection, significance
+from bert_secrets_jax.ablation import scores, selection
 from bert_secrets_jax.ablation.significance import Answers, gain_of_choice, selected_gain
+from tests.ablation.test_significance import slack
 
 
 def answers(metric, gains, *, size, rng, changed=0.03):
-    """Predictions [M, E], baseline [E] and labels [E] of masks with these true gains [M].
-
-    Gains are of accuracy or of Pearson's correlation; `true_gains` has those of F1.
-    """
+    """Predictions [M, E], baseline [E], labels [E]; gains of accuracy or Pearson's correlation."""
     gains = np.asarray(gains, float)
     masks = len(gains)
     if metric == 'pearson':
@@ -56,13 +54,6 @@ def world(name, masks, best):
         case 'all lose but some':
             gains[8:] = -best / 4
     return gains
-
-
-def slack(values):
-    return 3 * np.std(values, ddof=1) / np.sqrt(len(values))
-
-
-# Coverage
 
 
 @pytest.mark.parametrize('masks', [1, 2, 3, 5, 20, 72])
@@ -111,19 +102,6 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, b
     assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
 
 
-def test_with_one_mask_it_is_the_ordinary_interval():
-    for metric in ('accuracy', 'f1', 'pearson'):
-        given = (metric, *answers(metric, [0.02], size=300, rng=np.random.default_rng(9)))
-        found = selected_gain(*given, splits=1, resamples=2000)
-        usual = significance.assess(*given, resamples=2000, rounds=10)
-        width = usual.high[0] - usual.low[0]
-        assert found.low == pytest.approx(usual.low[0], abs=0.06 * width)
-        assert found.high == pytest.approx(usual.high[0], abs=0.06 * width)
-
-
-# Choosing on a part of the examples
-
-
 @pytest.mark.parametrize('metric', ['accuracy', 'pearson'])
 def test_the_best_of_useless_masks_gains_nothing_elsewhere(metric):
     rng = np.random.default_rng(16)
@@ -158,17 +136,6 @@ def test_a_mask_that_helps_is_recovered():
         assert abs(np.mean(values) - 0.13) <= slack(values)
 
 
-def test_tenths_are_joined_into_one_score():
-    """A mask that is always chosen has the same score, joined or not, also where it is no mean."""
-    rng = np.random.default_rng(19)
-    for metric in ('f1', 'pearson', 'spearman'):
-        kind = 'accuracy' if metric == 'f1' else 'pearson'
-        given = (metric, *answers(kind, [0.05, -0.1, -0.1], size=500, rng=rng))
-        found = selected_gain(*given, splits=2, repeats=3, resamples=5)
-        assert found.chosen[0] == 1
-        assert found.from_nine_tenths == pytest.approx(found.naive, abs=1e-12)
-
-
 def test_ties_for_the_best_are_broken_evenly(monkeypatch):
     monkeypatch.setattr(scores, '_BLOCK', 120)  # a few splits at a time
     predictions, baseline, labels = answers(
@@ -198,9 +165,6 @@ def test_nothing_defined_is_nothing_chosen():
     gain = selected_gain('pearson', np.ones((2, 6)), labels, labels, splits=3, resamples=5)
     assert gain.best == -1
     assert np.isnan([gain.naive, gain.from_nine_tenths, gain.from_half, gain.low]).all()
-
-
-# Choosing on other examples
 
 
 def test_choice_by_hand():

@@ -4,12 +4,10 @@ import itertools
 import tracemalloc
 
 import hypothesis
-import hypothesis.extra.numpy as npst
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.stats
-import sklearn.metrics
 
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.significance import METRICS
@@ -47,9 +45,6 @@ def slack(rates):
     return 3 * np.std(rates, ddof=1) / np.sqrt(len(rates))
 
 
-# Scores
-
-
 @pytest.mark.parametrize('metric', METRICS)
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(seed=SEEDS, size=st.integers(8, 40), whole=st.booleans())
@@ -65,25 +60,6 @@ def test_weights_are_repetitions(metric, seed, size, whole):
     ]
     found = significance.weighted_scores(metric, predictions, labels, weights)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
-
-
-@hypothesis.settings(max_examples=40)
-@hypothesis.given(
-    predicted=npst.arrays(np.int32, 12, elements=st.integers(0, 2)),
-    labels=npst.arrays(np.int32, 12, elements=st.integers(0, 1)),
-    weights=npst.arrays(np.float64, 12, elements=st.integers(1, 8).map(lambda x: x / 4)),
-)
-def test_fractional_weights_as_in_sklearn(predicted, labels, weights):
-    predicted[predicted == 2] = 0
-    found = [
-        significance.weighted_scores(metric, predicted[None], labels, weights[None])[0, 0]
-        for metric in ('accuracy', 'f1')
-    ]
-    expected = [
-        sklearn.metrics.accuracy_score(labels, predicted, sample_weight=weights),
-        sklearn.metrics.f1_score(labels, predicted, sample_weight=weights, zero_division=0),
-    ]
-    assert found == pytest.approx(expected)
 
 
 def test_rounding_makes_no_correlation():
@@ -120,9 +96,6 @@ def test_memory_is_bounded():
         tracemalloc.stop()
 
 
-# Tests and intervals by definition
-
-
 def test_mcnemar_is_the_binomial_test_of_discordant_pairs():
     predictions, baseline, labels = examples('accuracy', masks=20, size=40, seed=2)
     predictions[0] = baseline
@@ -156,14 +129,6 @@ def test_few_swaps_are_enumerated(metric):
     assert len(set(expected)) > 1
 
 
-@pytest.mark.parametrize('metric', METRICS)
-def test_random_rounds_are_near_the_exact_test(metric):
-    given = (metric, *examples(metric, masks=3, size=12, seed=5, changed=0.9))
-    exact = significance.randomization_test(*given, rounds=2**12)
-    drawn = significance.randomization_test(*given, rounds=999)
-    assert (np.abs(drawn - exact) <= 4 * np.sqrt(exact * (1 - exact) / 999) + 0.001).all()
-
-
 @pytest.mark.parametrize('metric', ['pearson', 'spearman'])
 def test_scale_and_offset_do_not_hide_what_a_mask_does(metric):
     predictions, baseline, labels = null('pearson', masks=3, size=50, rng=np.random.default_rng(9))
@@ -191,9 +156,6 @@ def test_undefined_p_values_count_as_tests(adjust):
     np.testing.assert_allclose(found, [expected[0], np.nan, expected[2]])
     with pytest.raises(ValueError, match='within 0 and 1'):
         adjust(np.array([0.5, 1.5]))
-
-
-# Rates of error: seeds are fixed, and the slack is three standard errors over simulations
 
 
 def null(metric, *, masks, size, rng):
@@ -297,19 +259,6 @@ def test_coverage_of_bootstrap_intervals(metric):
         )
         covered.append(low[0] <= truth <= high[0])
     assert abs(np.mean(covered) - 0.95) <= 3 * np.sqrt(0.05 * 0.95 / runs)
-
-
-@pytest.mark.parametrize('level', [0.5, 0.95])
-def test_width_of_bootstrap_intervals(level):
-    given = examples('accuracy', masks=1, size=2000, seed=22)
-    predictions, baseline, labels = given
-    error = np.std((predictions[0] == labels) * 1.0 - (baseline == labels)) / np.sqrt(2000)
-    low, high = significance.paired_bootstrap('accuracy', *given, resamples=2000, level=level)
-    expected = 2 * scipy.stats.norm.ppf((1 + level) / 2) * error
-    assert high[0] - low[0] == pytest.approx(expected, rel=0.1)
-
-
-# What is not defined, and what does not fit
 
 
 @pytest.mark.parametrize('metric', ['pearson', 'spearman'])

@@ -81,6 +81,12 @@ def with_outliers(model, dimensions, seed=0):
     return dataclasses.replace(model, params=model.params | {'layers': layers})
 
 
+def flat_table(mean):
+    """Return a table of ten examples that are all alike."""
+    mean = np.asarray(mean, float)
+    return bs.HeadTable(mean, np.zeros_like(mean), 10.0)
+
+
 def with_attention(model, change):
     """Return a model whose parameters of attention a function changes in their place."""
     attention = jax.tree.map(np.array, dict(model.params['layers']['attention']))

@@ -11,8 +11,8 @@ from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, Subject
+from bert_secrets_jax.runs.findings import extreme
+from bert_secrets_jax.runs.result import Result, Subject
 
 NAME = 'strongest link to punctuation'
 
@@ -44,16 +44,9 @@ class Punctuation(Result):
     def findings(self):
         mean = self.tables[NAME].mean
         top = divmod(int(mean.argmax()), mean.shape[1])
-        return [
-            Finding(
-                name='punctuation',
-                estimate=float(mean.max()),
-                unit='share of tokens',
-                template='{head} attends most to punctuation from {estimate:.2f} of the tokens.',
-                source='a test',
-                numbers={'head': head_name(*top)},
-            )
-        ]
+        template = '{where} attends most to punctuation from {estimate:.2f} of the tokens.'
+        about = {'unit': 'share of tokens', 'template': template, 'source': 'a test'}
+        return [extreme('punctuation', top, mean.max(), **about)]
 
 
 def punctuation(

@@ -3,7 +3,6 @@
 import dataclasses
 
 import numpy as np
-import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
@@ -22,13 +21,6 @@ def test_spearman_is_assessed_if_it_is_asked_for():
     np.testing.assert_allclose(found.found.difference, expected.difference)
 
 
-def test_a_comparison_has_no_change(model, tuned, texts, settings):
-    with pytest.raises(ValueError, match=r'cosine compares two models'):
-        bs.analyses.attention_change(
-            model, tuned, texts, statistics=['[SEP]', 'cosine'], settings=settings
-        )
-
-
 def test_a_relation_of_ones_own_needs_no_marks_of_the_notebook(model, texts, settings):
     own = [
         dataclasses.replace(each, relations={'verb-subject': each.relations['verb-subject']})
@@ -44,15 +36,6 @@ def test_a_relation_of_ones_own_needs_no_marks_of_the_notebook(model, texts, set
 def test_a_sample_of_ones_own_is_not_called_the_embedded_one(model, texts, settings):
     found = bs.analyses.frames(model, (texts, settings.annotations), draws=99, shown=1)
     assert found.subject.texts == 'the sample'
-
-
-def test_devices_do_not_change_statistics(model, texts, settings, mesh):
-    alone = bs.analyses.special_tokens(model, texts, settings=settings)
-    divided = bs.analyses.special_tokens(
-        model, texts, settings=dataclasses.replace(settings, mesh=mesh)
-    )
-    for name, table in alone.tables.items():
-        np.testing.assert_allclose(divided.tables[name].mean, table.mean, atol=1e-6, err_msg=name)
 
 
 def test_a_finetuning_that_learnt_nothing_is_told(model, tuned, texts, settings, caplog):

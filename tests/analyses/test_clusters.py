@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.clusters import (
 from bert_secrets_jax.measure.catalogue import UNIFORM
 from bert_secrets_jax.measure.divergence import SMOOTHING, head_divergences
 from bert_secrets_jax.measure.statistics import uniform_entropy
-from bert_secrets_jax.measure.tables import HeadTable
+from tests.analyses.conftest import flat_table
 from tests.conftest import forward
 
 
@@ -68,12 +68,11 @@ def test_a_corpus_is_a_mean_over_tokens(model, texts, settings):
 def tables_of(divergences, *, layers, **behaviours):
     heads = len(divergences) // layers
     shape = layers, heads
-    table = lambda mean: HeadTable(mean, np.zeros_like(mean), 10.0, None)
     means = dict.fromkeys(BEHAVIOURS, np.zeros(shape))
     means |= {'entropy (nats)': np.full(shape, 1.0), UNIFORM: np.full(shape, np.log(128))}
     means |= {name.replace('_', ' '): each for name, each in behaviours.items()}
     means[DIVERGENCE] = divergences.reshape(*shape, -1)
-    return {name: table(np.asarray(mean, float)) for name, mean in means.items()}
+    return {name: flat_table(mean) for name, mean in means.items()}
 
 
 def test_a_plane_gives_back_distances_that_lie_in_one():

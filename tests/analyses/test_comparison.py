@@ -44,19 +44,6 @@ def test_the_rank_correlation_is_that_of_scipy_with_ties_and_gaps():
     assert np.isnan(agreement(np.ones((4, 6)), other).rank)
 
 
-def test_the_interval_is_that_of_the_jackknife_over_layers():
-    one, other = world(np.random.default_rng(1), 5, 4, shared=0.6)
-    without = [
-        [np.delete(each, layer, axis=0).ravel() for each in (one, other)] for layer in range(5)
-    ]
-    z = np.arctanh([scipy.stats.spearmanr(*pair).statistic for pair in without])
-    reach = scipy.stats.t.ppf(0.975, 4) * np.sqrt(4 / 5 * ((z - z.mean()) ** 2).sum())
-    found = agreement(one, other)
-    assert np.arctanh([found.low, found.high]) == pytest.approx(
-        np.arctanh(found.rank) + np.array([-reach, reach])
-    )
-
-
 @pytest.mark.parametrize('layers', [6, 12])
 @pytest.mark.parametrize('shared', [0.0, 0.7])
 def test_the_interval_holds_the_agreement_of_heads_like_these(layers, shared):

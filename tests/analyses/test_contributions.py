@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.contributions import BY_NORMS, BY_OUTPUT, BY_WEIGHTS, KINDS, lost_in
 from bert_secrets_jax.contributions.norms import (
     MIXING,
@@ -129,20 +128,3 @@ def test_texts_without_full_stops(model):
     assert 'period or comma' not in plain.kinds and 'period or comma' not in str(plain.figures())
     assert not any('full stops and commas 0' in each.sentence for each in plain.findings())
     assert 'nan' not in str(plain) and plain.figures()['weights_and_norms'].caption
-
-
-def test_before_or_after_attention(found):
-    assert not any('LayerNorm stands before' in note for note in found.notes())
-    moved = dataclasses.replace(found.moved, norm_first=True)
-    before = dataclasses.replace(found, moved=moved)
-    assert any('LayerNorm stands before' in note for note in before.notes())
-
-
-def test_no_head_attends_to_sep():
-    found = verdicts.sep_moves_little(table(np.full((3, 4), 0.4)), table(np.full((3, 4), 0.4)))
-    assert found.verdict == verdicts.UNDECIDED
-    assert found.numbers['heads'] == 12
-    few = verdicts.sep_moves_little(
-        table(np.full((3, 4), 0.9), count=5.0), table(np.full((3, 4), 0.1), count=5.0)
-    )
-    assert few.verdict == verdicts.TOO_FEW

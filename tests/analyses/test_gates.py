@@ -149,8 +149,3 @@ def test_constant_predictions_of_a_regression_have_no_score():
     assert 'keeps 3 of 6 heads' in sentence(result, SPARSEST)
     assert 'nan' not in str(result) and 'trained together' in result.notes()[0]
     assert np.isnan(result.frames()['runs']['score_rounded_points'][1])
-
-
-def test_metrics_are_checked_before_gates_are_trained(tuned, texts):
-    with pytest.raises(ValueError, match="metric 'pearson' is not for 2 classes"):
-        bs.analyses.gates(tuned, texts, texts, metrics=('pearson',), max_length=32)

@@ -83,14 +83,8 @@ def test_without_a_loss_the_result_says_why(model, masked_lm, texts):
             assert 'gradients' not in plain.frames() and 'gradients' not in plain.figures()
 
 
-def settings_of(settings, count):
-    return dataclasses.replace(settings, annotations=settings.annotations[:count])
-
-
-def test_gradients_need_not_be_measured(masked_lm, texts, settings):
-    found = bs.analyses.look_at(
-        masked_lm, texts[:1], gradients=False, settings=settings_of(settings, 1)
-    )
+def test_gradients_need_not_be_measured(masked_lm, texts):
+    found = bs.analyses.look_at(masked_lm, texts[:1], gradients=False)
     assert found.gradients is None and 'They were not asked for.' in found.notes()[1]
     # A single text has no intervals.
     assert not re.search(r'\bnan\b', str(found))
@@ -123,13 +117,6 @@ def test_what_no_text_has_is_left_out(looked):
     assert 'period or comma' not in set(found.frames()['counts']['attention to'])
     assert 'period or comma' not in set(found.frames()['gradients']['type'])
     assert 'nan' not in str(found) and not [name for name in found.head_notes() if 'comma' in name]
-
-
-def test_heads_over_half_by_hand():
-    mean = np.array([[0.9, 0.51, 0.49, 0.1]])
-    error = np.array([[0.01, 0.05, 0.05, 0.01]])
-    found = count_over_half(HeadTable(mean, 100 * error**2, 100.0))
-    assert found.heads == ('L1-H1', 'L1-H2') and (found.low, found.high) == (1, 3)
 
 
 def test_the_number_of_heads_over_half_is_in_its_interval():

@@ -9,14 +9,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.measure.links import KINDS
-from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.report.atlas import atlas, told
+from tests.analyses.conftest import flat_table as table
 from tests.analyses.worlds import effects_of
-
-
-def table(mean):
-    mean = np.array(mean, np.float32)
-    return HeadTable(mean=mean, variance=np.zeros_like(mean), count=9.0)
 
 
 def test_half_of_the_attention_makes_a_mark():

@@ -52,14 +52,9 @@ def test_all_probes_and_baselines(result):
     assert len(weights) == 12
     assert weights.word_to_governor[5] == pytest.approx(result.weights[:, 0, 1, 1].mean())
     assert len(result.frames()['seeds']) == 3 * 5
-
-
-def test_nothing_is_learnt_from_random_trees(result):
-    """Which is said before everything else."""
-    assert set(result.unlearnt) >= {'attention', 'attention and words'} or result.unlearnt
+    # Nothing is learnt from random trees, which is said before everything else.
     first = result.findings()[0]
-    assert first.warning and 'learnt' in first.sentence
-    assert first.estimate == len(result.unlearnt)
+    assert first.warning and first.estimate == len(result.unlearnt) > 0
 
 
 def test_what_is_learnt_is_not_warned_of():

@@ -20,12 +20,7 @@ from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.catalogue import CONFIDENCE, GREATEST_AT_NEXT, GREATEST_AT_PREVIOUS
 from bert_secrets_jax.measure.tables import HeadTable
-from tests.conftest import forward
-
-
-def table(mean):
-    mean = np.asarray(mean, float)
-    return HeadTable(mean, np.zeros_like(mean), 10.0)
+from tests.analyses.conftest import flat_table as table
 
 
 def roles_of(gains=(), **means):
@@ -145,15 +140,6 @@ def test_statistics_read_the_texts(model, texts, settings):
     found = bs.analyses.roles(model, texts, settings=settings)
     assert found.tables[RAREST].count == len(texts) and found.relations == ()
     assert 'No treebank was measured' in found.notes()[-1]
-    (batch,) = bs.encode(model.tokenizer, texts[:1], max_length=32)
-    maps = np.asarray(forward(model.bert, model.params, batch.inputs).attentions)[0]
-    ids = batch.input_ids[0]
-    special = np.isin(ids, model.tokenizer.all_special_ids)
-    at = maps.argmax(axis=-1)[:, :, ~special] == np.flatnonzero(~special) - 1
-    alone = bs.analyses.roles(
-        model, texts[:1], settings=dataclasses.replace(settings, annotations=None)
-    )
-    np.testing.assert_allclose(alone.tables[GREATEST_AT_PREVIOUS].mean, at.mean(axis=-1), atol=1e-6)
 
 
 def test_results_of_another_model_are_refused(results):

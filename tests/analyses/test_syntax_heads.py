@@ -8,7 +8,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.syntax_heads import FEWEST
-from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
+from bert_secrets_jax.analyses.verdicts import HOLDS
 from bert_secrets_jax.measure.word_links import ALL, OFFSETS
 from bert_secrets_jax.paper import clark
 
@@ -137,13 +137,6 @@ def test_coreference_comes_as_annotated_texts(results):
 def test_other_texts_are_refused(model):
     with pytest.raises(ValueError, match='bs.read_treebank'):
         bs.analyses.syntax_heads(model, [], [])
-
-
-def test_with_few_texts_nothing_is_decided():
-    few = verdicts.no_head_for_all(0.5, 0.01, 19)
-    assert few.verdict == verdicts.TOO_FEW
-    two = verdicts.relations_have_heads({'det': (0.5, 0.01, 19), 'obj': (0.5, 0.01, 30)})
-    assert two.verdict == UNDECIDED and '1 have enough links' in two.evidence
 
 
 def test_on_the_numbers_of_the_paper_the_claims_hold():

@@ -35,11 +35,7 @@ def drawn(rng, *, models, examples, of_models, of_examples):
 @pytest.mark.parametrize('of_models', [0.1, 0.5])
 @pytest.mark.parametrize('models', [5, 10])
 def test_means_over_models_have_intervals_that_cover(models, of_models):
-    """A head's mean over all fine-tunings and all examples, rather too often than too seldom.
-
-    Where models hardly differ, intervals are too wide: tables do not tell how much of the error of
-    examples all models share, so that the rest of it counts twice.
-    """
+    """Rather too often than too seldom: where models hardly differ, intervals are too wide."""
     rng = np.random.default_rng(1)
     covered = []
     for _ in range(400):

@@ -27,11 +27,7 @@ def test_an_example_by_hand():
 @pytest.mark.parametrize('shared', [0.0, 0.6])
 @pytest.mark.parametrize('real', [0, 6])
 def test_how_often_a_selected_claim_has_a_wrong_verdict(shared, real):
-    """In one of twenty selected claims at most, also if all claims share their examples.
-
-    Some claims are clearly decided on every task. All others are just true or just false, so that
-    almost every verdict on them is right or wrong by chance.
-    """
+    """In one of twenty at most: of the others, almost every verdict is right by chance."""
     rng, runs, found = np.random.default_rng(0), 400, 0
     wrong = {'corrected': 0.0, 'alone': 0.0}
     names = list(np.repeat(np.arange(CLAIMS), TASKS))
@@ -83,9 +79,6 @@ def test_the_table_of_tasks():
     assert (row['verdict'], row['verdict_corrected']) == (DOES_NOT_HOLD, UNDECIDED)
     assert (row['p'], row['p_corrected']) == pytest.approx((0.04, 0.16))
     assert list(frames['claims_over_tasks']['model']) == ['tiny']
-
-
-# The mean effect of masks
 
 
 @pytest.mark.parametrize('metric', ['accuracy', 'f1', 'pearson'])

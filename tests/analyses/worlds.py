@@ -38,9 +38,6 @@ class World:
         return np.mean([self.draw(rng, margin).verdict == verdict for _ in range(draws)])
 
 
-# Builders
-
-
 def table(values) -> HeadTable:
     """Return the table of values [E, L, N]."""
     return HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), float(len(values)))
@@ -94,9 +91,6 @@ def effects_of(
         unseen=unseen,
         sample=examples,
     )
-
-
-# Worlds
 
 
 def last_layers(rng, margin):

@@ -26,6 +26,7 @@ from tests.conftest import PAIRS, rarely
 from tests.contributions.reference import random_model
 
 TEXTS = [*PAIRS, ('a dog', 'small'), ('big', 'red')]
+COMPUTE = bs.Compute(max_length=24)
 
 
 @pytest.fixture(scope='module')
@@ -35,12 +36,16 @@ def model(config, tokenizer):
 
 @pytest.fixture(scope='module')
 def scores(model):
-    return token_scores(model, TEXTS, compute=bs.Compute(max_length=24), seed=3)
+    return token_scores(model, TEXTS, compute=COMPUTE, seed=3)
 
 
 @pytest.fixture(scope='module')
-def tested(model, scores, tmp_path_factory):
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+def encoded(model):
+    return tokenize(model.tokenizer, TEXTS, max_length=24)
+
+
+@pytest.fixture(scope='module')
+def tested(model, scores, encoded, tmp_path_factory):
     folder = tmp_path_factory.mktemp('unfinished')
     return faithfulness(
         model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder)
@@ -60,8 +65,7 @@ def margin(logits, top):
     return logits[top] - np.delete(logits, top).mean()
 
 
-def test_scores_are_those_of_each_text_alone(model, scores):
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
+def test_scores_are_those_of_each_text_alone(model, scores, encoded):
     assert set(scores.scores) == set(METHODS)
     for text in (0, 3):
         ids = encoded.input_ids[text, : encoded.lengths[text]]
@@ -90,9 +94,8 @@ def test_scores_are_those_of_each_text_alone(model, scores):
     )
 
 
-def test_gradients_are_those_of_the_model(model):
+def test_gradients_are_those_of_the_model(model, encoded):
     """A bias of the embeddings moves all of them: its gradient is the sum of those of tokens."""
-    encoded = tokenize(model.tokenizer, TEXTS[:1], max_length=24)
     batch = encoded.batch(np.array([0]), 24)
 
     @jax.jit
@@ -124,21 +127,16 @@ def test_devices_share_the_examples(model, scores):
 
 
 def test_random_scores_do_not_depend_on_other_texts(model, scores):
-    again = token_scores(
-        model, TEXTS[:2], methods=['random'], compute=bs.Compute(max_length=24), seed=3
-    )
+    again = token_scores(model, TEXTS[:2], methods=['random'], compute=COMPUTE, seed=3)
     for text in range(2):
         np.testing.assert_array_equal(again.scores['random'][text], scores.scores['random'][text])
-    other = token_scores(
-        model, TEXTS[:1], methods=['random'], compute=bs.Compute(max_length=24), seed=4
-    )
+    other = token_scores(model, TEXTS[:1], methods=['random'], compute=COMPUTE, seed=4)
     assert (other.scores['random'][0] != scores.scores['random'][0]).all()
 
 
 @pytest.mark.slow
-def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
+def test_the_test_is_that_of_texts_without_tokens(model, scores, encoded, tested):
     found, _ = tested
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
     method = METHODS.index('gradient x input')
     for text in (0, 4):
         length = encoded.lengths[text]
@@ -173,16 +171,14 @@ def test_the_test_is_that_of_texts_without_tokens(model, scores, tested):
     assert np.isnan(found.signed[unsigned]).all()
 
 
-def test_what_was_computed_is_read(model, scores, tested, monkeypatch):
+def test_what_was_computed_is_read(model, scores, encoded, tested, monkeypatch):
     found, folder = tested
     monkeypatch.setattr(module.Descent, 'steps', None)
-    encoded = tokenize(model.tokenizer, TEXTS, max_length=24)
     again = faithfulness(model, encoded, scores, compute=bs.Compute(max_length=24, folder=folder))
     np.testing.assert_array_equal(again.comprehensiveness, found.comprehensiveness)
 
 
-def test_kept_tokens_move_up_and_keep_their_segment(tokenizer):
-    encoded = tokenize(tokenizer, TEXTS[:1])
+def test_kept_tokens_move_up_and_keep_their_segment(encoded):
     kept = np.ones((1, encoded.lengths[0]), bool)
     kept[0, [1, 4, 12]] = False
     found = kept_tokens(encoded, np.array([0]), kept)
@@ -217,10 +213,6 @@ def test_what_does_not_fit_is_named(model, untyped, call, message):
 def without_classifier(model):
     config = dataclasses.replace(model.config, label_names=())
     return dataclasses.replace(model, bert=bs.Bert(config))
-
-
-def test_a_regression_has_its_value():
-    np.testing.assert_array_equal(prediction_weights(jnp.ones((2, 1))), np.ones((2, 1)))
 
 
 def test_what_is_the_same_in_all_texts_is_not_told_apart():

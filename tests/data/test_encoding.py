@@ -128,14 +128,6 @@ def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
         listed(batch)
 
 
-def test_offsets_and_texts_of_a_pair_by_hand(tokenizer):
-    # [CLS] the cat ##s [SEP] dog [SEP]
-    encoded = tokenize(tokenizer, [pair('The cats', ' dog'), pair('a', 'a', index=1)])
-    assert encoded.text.tolist() == [[-1, 0, 0, 0, -1, 1, -1], [-1, 0, -1, 1, -1, -1, -1]]
-    assert encoded.offsets[0].tolist() == [[0, 0], [0, 3], [4, 7], [7, 8], [0, 0], [1, 4], [0, 0]]
-    assert encoded.offsets.dtype == np.int32 and encoded.text.dtype == np.int8
-
-
 def test_marks_follow_their_examples_into_batches(tokenizer):
     lengths = [3, 20, 1, 12, 5]
     examples = [pair('cat ' * n + 'ran', index=index) for index, n in enumerate(lengths)]
@@ -172,9 +164,6 @@ def test_marks_follow_their_examples_into_batches(tokenizer):
             zipped = batch.marks['notebook']['ran-cat'][row].tolist()
             assert zipped == [[n + 1, 1, 0]] and batch.marks['notebook']['last'][row, n + 1]
     assert sorted(seen) == list(range(5)) and any((batch.example < 0).any() for batch in batches)
-
-
-# --- tokenizers of other models -----------------------------------------------------------
 
 
 @pytest.fixture(scope='module')
@@ -267,9 +256,6 @@ def test_spaces_of_sentencepiece():
     assert np.flatnonzero(batch.marks['sep'][0]).tolist() == [5, 6, 9]
 
 
-# --- what texts may be ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     'text', ['the cat ' * 20_000, ' ' * 300_000 + 'the cat saw', 'a' * 300_000, 'cat\n' * 20_000]
 )
@@ -279,9 +265,6 @@ def test_very_long_texts_have_the_tokens_that_they_have_as_a_whole(tokenizer, mo
     whole = tokenize(tokenizer, [(text, 'a dog'), ('the', text)], max_length=16)
     np.testing.assert_array_equal(found.input_ids, whole.input_ids)
     np.testing.assert_array_equal(found.offsets, whole.offsets)
-
-
-# --- full stops and commas ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('kind', ['tokenizer', 'byte_tokenizer'])

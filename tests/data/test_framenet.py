@@ -28,9 +28,6 @@ def cut(text: str, span: Span) -> str:
     return text[span.start : span.end]
 
 
-# The embedded sample
-
-
 @pytest.fixture(scope='module')
 def sample():
     return list(zip(*framenet.framenet_sample(), strict=True))
@@ -53,9 +50,6 @@ def test_every_sentence_passes_the_filters_of_the_paper(sample):
             (at,) = positions(text, target)
             within = positions(text, element)
             assert len(within) <= 3 and min(abs(word - at) for word in within) > 2, example
-
-
-# One sentence
 
 
 def exemplar(marked: str, core=('Agent',), core_sets=()) -> Exemplar:
@@ -104,10 +98,14 @@ def test_tokens_are_those_of_the_penn_treebank():
         ('[Agent She] sat there and <sang> as if [Time all of the night] .', LONG),
         ('[Agent She] just <sang> .', NEAR),
         ('[Agent She] sat down and <sang> so [Time today] .', NEAR),
+        # The notebook takes the first token that is spelled as the target, or as an element.
+        ('He grinned , and [Agent the porter] <grinned> .', {'paper': NEAR, 'notebook': None}),
+        ('[Agent the cat] and I <saw> the dog .', {'paper': None, 'notebook': NEAR}),
     ],
 )
 def test_what_drops_a_sentence(marked, step, reading):
-    assert dropped_by(exemplar(marked, core_sets=['Agent']), reading) == step
+    expected = step[reading] if isinstance(step, dict) else step
+    assert dropped_by(exemplar(marked, core_sets=['Agent']), reading) == expected
 
 
 @pytest.mark.parametrize('reading', ['paper', 'notebook'])
@@ -115,19 +113,6 @@ def test_a_frame_element_that_is_the_target_drops_the_sentence(reading):
     sentence = exemplar('She sat down and <sang> .')
     sentence = dataclasses.replace(sentence, elements=(('Agent', sentence.targets[0]),))
     assert dropped_by(sentence, reading) == NEAR
-
-
-@pytest.mark.parametrize(
-    ('marked', 'paper', 'notebook'),
-    [
-        # The notebook takes the first token that is spelled as the target, or as an element.
-        ('He grinned , and [Agent the porter] <grinned> .', NEAR, None),
-        ('[Agent the cat] and I <saw> the dog .', None, NEAR),
-    ],
-)
-def test_near_by_spelling(marked, paper, notebook):
-    sentence = exemplar(marked, core_sets=['Agent'])
-    assert [dropped_by(sentence, each) for each in ('paper', 'notebook')] == [paper, notebook]
 
 
 def test_core_is_the_core_type_for_the_paper_and_core_sets_for_the_notebook():
@@ -139,8 +124,6 @@ def test_core_is_the_core_type_for_the_paper_and_core_sets_for_the_notebook():
     two = exemplar('[Agent The cat] sat there and <miaowed> at noon [Time today] .')
     assert framenet.linked(two) == (Span(0, 7),)
 
-
-# A tiny FrameNet
 
 UNITS = {
     7: [GOOD, GOOD.replace('cat', 'fox'), '[Agent She] <miaowed> .'],
@@ -275,8 +258,6 @@ def test_a_download_is_found(folder, monkeypatch, tmp_path_factory):
     assert len(framenet.read_framenet().examples) == 3
 
 
-# Prepared samples
-
 PREPARED = {
     'sentence': 'He was becoming agitated .',
     'target_span': [16, 24],
@@ -328,9 +309,6 @@ def test_bad_lines_are_named(line, fault, tmp_path):
     path.write_text(path.read_text() + text)
     with pytest.raises(ValueError, match=f'a.jsonl: 1 of 2 rows are bad: line 2: .*{fault}'):
         framenet.read_framenet_sample(path)
-
-
-# Real data
 
 
 def test_the_papers_473_sentences():

@@ -11,59 +11,39 @@ from bert_secrets_jax.data.tasks import GLUE, Example
 from tests.conftest import REAL_DATA
 
 REAL = REAL_DATA / 'glue'
-# For each task a file, the header of the original one, the form of its rows, and two examples with
-# the label as it is written.
+# For each task a file, the header of the original one, the form of its rows, and two labels as they
+# are read, with their spelling in the file.
 LAYOUTS = {
     'mrpc': (
         'MRPC/dev.tsv',
         '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String',
         '{label}\t11\t12\t{a}\t{b}',
-        [
-            ('The bridge opened on Monday.', '"On Monday the bridge opened.', 1, '1'),
-            ('Shares fell.', 'The weather was "mixed".', 0, '0'),
-        ],
+        {1: '1', 0: '0'},
     ),
     'sts-b': (
         'STS-B/dev.tsv',
         'index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore',
         '0\tg\tf\t2012\t1\tnone\tnone\t{a}\t{b}\t{label}',
-        [
-            ('A boy runs.', 'A child is running.', 3.8, '3.800'),
-            ('A boy runs.', 'Oil is dear.', 0.0, '0.000'),
-        ],
+        {3.8: '3.800', 0.0: '0.000'},
     ),
-    'sst-2': (
-        'SST-2/dev.tsv',
-        'sentence\tlabel',
-        '{a}\t{label}',
-        [('a bright , quick film ', None, 1, '1'), ('it never ends ', None, 0, '0')],
-    ),
+    'sst-2': ('SST-2/dev.tsv', 'sentence\tlabel', '{a}\t{label}', {1: '1', 0: '0'}),
     'qqp': (
         'QQP/dev.tsv',
         'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate',
         '5\t1\t2\t{a}\t{b}\t{label}',
-        [
-            ('How do I knit?', 'How can I learn to knit?', 1, '1'),
-            ('What is rust?', 'Is Rust fast?', 0, '0'),
-        ],
+        {1: '1', 0: '0'},
     ),
     'rte': (
         'RTE/dev.tsv',
         'index\tsentence1\tsentence2\tlabel',
         '0\t{a}\t{b}\t{label}',
-        [
-            ('The old mill burned down.', 'A mill burned.', 0, 'entailment'),
-            ('The mayor met the press.', 'The mayor resigned.', 1, 'not_entailment'),
-        ],
+        {0: 'entailment', 1: 'not_entailment'},
     ),
     'qnli': (
         'QNLI/dev.tsv',
         'index\tquestion\tsentence\tlabel',
         '0\t{a}\t{b}\t{label}',
-        [
-            ('Who built it?', 'It was built by monks.', 0, 'entailment'),
-            ('Who built it?', 'It stands on a hill.', 1, 'not_entailment'),
-        ],
+        {0: 'entailment', 1: 'not_entailment'},
     ),
     'mnli': (
         'MNLI/dev_matched.tsv',
@@ -71,36 +51,32 @@ LAYOUTS = {
         '\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3'
         '\tlabel4\tlabel5\tgold_label',
         '0' + '\t-' * 7 + '\t{a}\t{b}' + '\t-' * 5 + '\t{label}',
-        [
-            ('He sold it.', 'It was his.', 1, 'neutral'),
-            ('He sold it.', 'He kept it.', 2, 'contradiction'),
-        ],
+        {1: 'neutral', 2: 'contradiction'},
     ),
     # Without a header.
-    'cola': (
-        'CoLA/dev.tsv',
-        None,
-        'gj04\t{label}\t*\t{a}',
-        [('The ship sank slowly.', None, 1, '1'), ('She slept the "bed.', None, 0, '0')],
-    ),
+    'cola': ('CoLA/dev.tsv', None, 'gj04\t{label}\t*\t{a}', {1: '1', 0: '0'}),
     'wnli': (
         'WNLI/dev.tsv',
         'index\tsentence1\tsentence2\tlabel',
         '0\t{a}\t{b}\t{label}',
-        [
-            ('The jug fell off as it was round.', 'The jug was round.', 1, '1'),
-            ('The jug fell off as it was round.', 'The shelf was round.', 0, '0'),
-        ],
+        {1: '1', 0: '0'},
     ),
 }
+PAIRS = [('The bridge opened on Monday.', '"On Monday it opened.'), ('It fell ', 'It "rose".')]
 
 
 def write_task(folder, name):
     """Write the file of a task, and return its examples."""
-    file, header, form, rows = LAYOUTS[name]
-    lines = [form.format(a=a, b=b, label=label) for a, b, _, label in rows]
-    write(folder / file, '\n'.join([*([header] if header else []), *lines, '']))
-    return [Example(*row[:3], f'{name}/dev/{number}') for number, row in enumerate(rows)]
+    file, header, form, labels = LAYOUTS[name]
+    rows = [
+        form.format(a=a, b=b, label=written)
+        for (a, b), written in zip(PAIRS, labels.values(), strict=True)
+    ]
+    write(folder / file, '\n'.join([*([header] if header else []), *rows, '']))
+    return [
+        Example(a, b if '{b}' in form else None, label, f'{name}/dev/{number}')
+        for number, ((a, b), label) in enumerate(zip(PAIRS, labels, strict=True))
+    ]
 
 
 def write(path, text):
@@ -115,12 +91,6 @@ def write_mrpc(glue_dir, split, count, start=0):
     ]
     header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n'
     write(glue_dir / f'MRPC/{split}.tsv', header + ''.join(rows))
-
-
-@pytest.mark.parametrize('name', GLUE)
-def test_reads_the_layout_of_every_task(tmp_path, name):
-    examples = write_task(tmp_path, name)
-    assert glue.read_glue(tmp_path, GLUE[name]) == examples
 
 
 def test_reads_train_and_a_lower_case_folder(tmp_path):
@@ -150,8 +120,9 @@ def test_what_is_not_there_is_named_with_a_mend(tmp_path):
 
 
 @pytest.mark.parametrize('name', GLUE)
-def test_tensorflow_datasets_round_trip_of_every_task(tmp_path, name):
+def test_files_of_every_task_and_the_same_from_tensorflow_datasets(tmp_path, name):
     examples = write_task(tmp_path, name)
+    assert glue.read_glue(tmp_path, GLUE[name]) == examples
     glue.prepare_tfds(tmp_path, GLUE[name], data_dir=tmp_path)
     assert glue.read_tfds(GLUE[name], data_dir=tmp_path) == examples
 

@@ -4,9 +4,8 @@ import gzip
 import json
 import lzma
 import threading
-import tracemalloc
+import weakref
 
-import jax
 import numpy as np
 import pytest
 from absl import logging
@@ -42,9 +41,6 @@ def sentences(count, *, seed=0, longest=9):
 
 def read(path, **options):
     return [example.text_a for example in bs.stream_texts(path, **options)]
-
-
-# --- texts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,9 +173,6 @@ def test_bad_rows_can_be_left_out_and_are_told(tmp_path, monkeypatch):
         bs.stream_texts(path, text_a='s', bad_rows='skip')
 
 
-# --- batches --------------------------------------------------------------------------------
-
-
 def rows_of(batches):
     """Return the wordpieces, segments and numbers of words of each example, by its number."""
     found = {}
@@ -286,19 +279,8 @@ def test_a_stream_that_is_left_ends_its_thread(tokenizer, monkeypatch):
     assert 2 <= taken <= 2 * (streams._WAITING + 3)
 
 
-# --- measures -------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope='module')
-def corpora(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('corpora')
-    return {
-        count: text_file(folder / f'{count}.txt', sentences(count)) for count in (1_000, 10_000)
-    }
-
-
-def test_results_are_those_of_a_list(pretrained, corpora):
-    texts = bs.stream_texts(corpora[1_000])
+def test_results_are_those_of_a_list(pretrained, tmp_path):
+    texts = bs.stream_texts(text_file(tmp_path / 'x.txt', sentences(1_000)))
     batches = bs.stream_batches(pretrained.tokenizer, texts, max_length=32)
     streamed = bs.collect(pretrained, batches, STATISTICS, keep_values=True)
     whole = bs.encode(pretrained.tokenizer, list(texts), max_length=32)
@@ -312,33 +294,22 @@ def test_results_are_those_of_a_list(pretrained, corpora):
     assert changed.count == 1_000 and not changed.mean.any()
 
 
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_corpus(pretrained, corpora):
-    """Ten times the texts at the same peak, but for what a thread of its own does in time."""
-    passed = 0
+def test_nothing_of_a_corpus_is_kept(pretrained, tmp_path, monkeypatch):
+    """Neither texts nor batches, but for those that are made ahead."""
+    monkeypatch.setattr(streams, '_TEXTS', 8)
+    seen, most = {'texts': [], 'batches': []}, {'texts': 0, 'batches': 0}
 
-    def watched(batches):
-        nonlocal passed
-        for batch in batches:
-            passed += sum(array.nbytes for array in jax.tree.leaves(batch))
-            yield batch
+    def watched(kind, given):
+        for each in given:
+            seen[kind].append(weakref.ref(each))
+            alive = sum(other() is not None for other in seen[kind])
+            most[kind] = max(most[kind], alive)
+            yield each
 
-    def peak(count):
-        texts = bs.stream_texts(corpora[count])
-        batches = bs.stream_batches(pretrained.tokenizer, texts, max_length=32)
-        tracemalloc.reset_peak()
-        before, _ = tracemalloc.get_traced_memory()
-        table = bs.collect(pretrained, watched(batches), ['[SEP]'])['[SEP]']
-        assert table.count == count
-        return tracemalloc.get_traced_memory()[1] - before
-
-    tracemalloc.start()
-    try:
-        peak(1_000)  # It compiles.
-        few = peak(1_000)
-        passed = 0
-        many = peak(10_000)
-    finally:
-        tracemalloc.stop()
-    # The batches together are far more than both: a stream that kept them would show.
-    assert passed > 2**21 and many < 1.5 * few
+    texts = watched('texts', bs.stream_texts(text_file(tmp_path / 'x.txt', sentences(1_000))))
+    batches = bs.stream_batches(
+        pretrained.tokenizer, texts, max_length=16, buckets=(), tokens_per_batch=64
+    )
+    table = bs.collect(pretrained, watched('batches', batches), ['[SEP]'])['[SEP]']
+    assert table.count == len(seen['texts']) == 1_000 and len(seen['batches']) == 250
+    assert most['texts'] < 100 and most['batches'] < 10

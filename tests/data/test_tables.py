@@ -170,8 +170,6 @@ def test_bad_json(tmp_path):
         '{"s": ["nested"], "y": 0}': "'s' is not a text",
         '{"s": null, "y": 0}': "no 's'",
         '{"s": "Half a smile \\ud83d", "y": 0}': 'surrogates not allowed',
-        '{"s": "a", "s": "b"}': "the key 's' occurs twice",
-        '{"s": ' + '[' * 5000: 'nested more than 100 deep',
         '{"s": ' + '9' * 5000 + '}': 'digits',
     }
     good, *bad = lines

@@ -15,7 +15,6 @@ import pytest
 from absl import flags, logging
 from ml_collections import config_flags
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.sections import FILES, SECTIONS
@@ -88,13 +87,6 @@ def error_line(result) -> str:
     *log, line = result.stderr.strip().splitlines()
     assert all(re.match(r'[IW]\d{4} ', before) for before in log), result.stderr
     return line
-
-
-@pytest.fixture(scope='session')
-def checkpoint(tmp_path_factory, bert, params, tokenizer):
-    directory = tmp_path_factory.mktemp('checkpoint')
-    bs.save_pretrained(bs.Pretrained(bert, params, tokenizer), directory)
-    return directory
 
 
 def settings(checkpoint, glue_dir, workdir, config='configs/paper.py:mrpc'):

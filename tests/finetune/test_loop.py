@@ -130,11 +130,6 @@ def test_how_it_is_computed_does_not_matter(model, data, reference, changes, dev
         )
 
 
-def test_seeds_give_different_models(model, data, reference):
-    first, second = (logits(model, each, data) for each in reference[1].values())
-    assert np.abs(first - second).max() > 1e-2
-
-
 def test_devices_that_divide_nothing_are_named(model, data, tmp_path):
     mesh = jax.sharding.Mesh(jax.devices()[:3], ('data',))
     with pytest.raises(ValueError, match='Neither 1 seeds nor micro-batches of 4 split over 3'):
@@ -241,12 +236,6 @@ def test_settings_out_of_range_are_named(settings, message):
         FinetuneConfig(**settings)
 
 
-def test_in_memory_it_is_the_same(model, data, reference):
-    history, params = run(model, data, None, BOTH)
-    assert history == reference[0]
-    jax.tree.map(np.testing.assert_array_equal, params, reference[1])
-
-
 class Killed(Exception):
     """An error that stands for a kill."""
 
@@ -272,10 +261,7 @@ def test_killed_and_resumed_it_is_the_same_to_the_bit(
 def test_a_checkpoint_is_written_when_the_last_one_is_old(
     model, data, tmp_path, monkeypatch, took, expected
 ):
-    """Two minutes after the last, whatever made that one, or 20 times what writing that took.
-
-    A checkpoint of 15 seconds is written after 300 seconds, or at the end of an epoch.
-    """
+    """Two minutes after the last one, or 20 times what that took, or at the end of an epoch."""
     now, written = [0.0], []
     monkeypatch.setattr(loop.time, 'monotonic', lambda: now[0])
     take, write = steps.Steps.take, Checkpoints.save

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.finetune import answers, losses, metrics, tags, train
+from bert_secrets_jax.finetune import answers, losses, metrics, tags
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
 from tests.conftest import WORDS, as_torch, forward, rarely
@@ -53,9 +53,6 @@ def asked(count, seed=0):
 
 CLASSES = [bs.Tagged(('cat', 'sat'), ('NOUN', 'VERB'), f'{n}') for n in range(4)]
 LATE = [bs.Question('dog', 'cat ' * 40 + 'mat', (('mat', 160),), 'late')]
-
-
-# Losses
 
 
 def test_the_loss_of_tags_is_pytorchs():
@@ -106,9 +103,6 @@ def test_gradients_do_not_depend_on_micro_batches(pretrained, kind):
     )  # fmt: skip
     # Dropout is drawn by example and position, and does not change with the batch either.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), one, other)
-
-
-# Scores
 
 
 def conll(true, predicted):
@@ -215,16 +209,13 @@ def test_few_texts_that_are_alike_prove_little():
     assert metrics.p_above_zero(values) == pytest.approx(expected)
 
 
-# All together
-
-
 @pytest.fixture(scope='module')
 def learnt(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp('tags')
     return bs.finetune(pretrained, tagged(64), tagged(24, 1), seeds=2, folder=folder, **SETTINGS)
 
 
-def test_tags_are_learnt(learnt, tmp_path):
+def test_tags_are_learnt(learnt):
     assert learnt.head == TOKENS and learnt.metrics == ('span_f1', 'word_accuracy')
     assert learnt.label_names == ('O', 'B-PET', 'I-PET')
     assert learnt.learnt and min(row['span_f1'] for row in learnt.scores) > 0.9
@@ -300,11 +291,6 @@ def test_what_does_not_fit_is_named(pretrained, change, message, untyped):
     given = {'train': tagged(8), 'dev': tagged(4, 1)} | change
     with pytest.raises((ValueError, TypeError), match=message):
         bs.finetune(pretrained, **given)
-
-
-def test_tags_that_are_no_spans_have_other_metrics():
-    _, _, names, metrics = train.check_examples(CLASSES, CLASSES, TOKENS, None, None)
-    assert names == ('NOUN', 'VERB') and metrics == ('word_accuracy', 'f1_macro')
 
 
 def test_a_masked_lm_can_be_finetuned_in_a_folder(pretrained, tmp_path):

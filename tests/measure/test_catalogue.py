@@ -189,8 +189,6 @@ def test_further_statistics_in_the_same_pass(pretrained, annotated):
     assert list(tables) == ['[SEP]', key]
     alone = collect(pretrained, batches, ['[CLS]'])['[CLS]']
     np.testing.assert_array_equal(tables[key].mean, alone.mean)
-    with pytest.raises(ValueError, match="have the name '.SEP.'"):
-        measure(pretrained, batches, [named('[SEP]')], also={'[SEP]': statistics.to_cls})
 
 
 def test_what_changes(pretrained, annotated):

@@ -194,17 +194,8 @@ def test_a_reduction_sees_every_example_once(pretrained, tokenizer, examples):
 
 
 def test_memory_does_not_grow_with_the_corpus(pretrained, tokenizer, examples):
-    """Each statistic carries three [L, N] arrays from batch to batch. A streamed run of many
-    batches leaves no more arrays alive than a short one."""
+    """A streamed run of many batches leaves no more arrays alive than a short one."""
     (batch,) = encode_all(tokenizer, examples[:2], buckets=())
-    reduced = (False,) * len(STATISTICS)
-    work = stream.Work((pretrained.bert,), tuple(STATISTICS.items()), reduced, 'uniform')
-    first = jax.eval_shape(lambda: stream.step(work, (pretrained.params,), batch, None)[0])
-    both = jax.eval_shape(stream.merged, first, first)
-    shapes = jax.tree.map(lambda leaf: leaf.shape, both)
-    assert shapes == jax.tree.map(lambda leaf: leaf.shape, first)
-    assert sum(leaf.size for leaf in jax.tree.leaves(first)) == 4 * (12 + 12 + 1)
-
     alive = []
 
     def from_corpus(count):

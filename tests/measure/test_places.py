@@ -175,8 +175,6 @@ def test_the_seed_decides():
         (np.array([[(1, 2, 0)]] * 2), {}, r'\[2, 1, 3\] are not .* of the 3 examples'),
         (np.array([[(1, 6, 0)]] * 3), {}, 'example 1 is to a special token or padding'),
         (np.array([[(1, 9, 0)]] * 3), {}, 'example 0 is to a special token or padding'),
-        (np.array([[(1, 2, 0)]] * 3), {'kind': 'near'}, "positions, classes, not 'near'"),
-        (np.array([[(1, 2, 0)]] * 3), {'kind': 'classes'}, 'no word classes'),
     ],
 )
 def test_bad_input_is_named(links, kwargs, message, untyped):

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.measure import relevance as module
 from bert_secrets_jax.measure.relevance import PUBLISHED, Rule, head_relevance, linear
-from tests.conftest import PAIRS, RELATIVES, random_params, relative
-from tests.contributions.reference import ACTS, Reference, Summands
+from tests.conftest import PAIRS, RELATIVES, relative
+from tests.contributions.reference import ACTS, Reference, Summands, random_model
 
 
 def distributed(contributions, relevance, rule):
@@ -162,15 +161,6 @@ class Walk(Reference):
 
 def bias(layer):
     return layer.get('bias', 0)
-
-
-def random_model(config, tokenizer, *, scale=0.2):
-    bert = bs.Bert(config)
-    params = random_params(bert)
-    params = jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf * (scale / 0.2) if path[-1].key == 'kernel' else leaf, params
-    )
-    return bs.Pretrained(bert, params, tokenizer)
 
 
 @pytest.fixture(scope='module', params=RELATIVES)

@@ -113,12 +113,3 @@ def test_a_model_of_the_hub_is_refused_before_its_weights_are_downloaded(tmp_pat
     with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor'):
         from_pretrained('someone/bert')
     assert asked[1:] == [[], ['model.safetensors'], ['pytorch_model.bin']]
-
-
-@pytest.mark.network
-@pytest.mark.skipif('HF_HUB_OFFLINE' in os.environ, reason='the hub is switched off')
-def test_bert_base_from_the_hub():
-    from bert_secrets_jax.model.weights import from_pretrained
-
-    model = from_pretrained('bert-base-uncased')
-    assert model.config.num_heads == 144 and 'pooler' in model.params

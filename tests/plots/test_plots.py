@@ -9,11 +9,6 @@ import pytest
 from bert_secrets_jax import names, plots
 
 
-def test_heads_count_from_one():
-    assert names.head_name(0, 1) == 'L1-H2'
-    assert names.head_name(6, 5) == 'L7-H6'
-
-
 def test_head_grids_draw_the_values_with_layers_down():
     grid = np.arange(6.0).reshape(2, 3)
     figure = plots.head_grids({'a': grid, 'b': grid / 2}, label='share')
@@ -82,7 +77,7 @@ def test_effects_stand_on_a_scale_around_zero():
     )
     axis = figure.axes[0]
     assert axis.images[0].get_clim() == (-4, 4)
-    filled, opened = axis.collections
+    opened, filled = axis.collections
     assert filled.get_offsets().tolist() == [[1, 0]]
     assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
     nothing = plots.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]

@@ -5,7 +5,6 @@ import pytest
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import api, comparing, conversation, report, sections
 from bert_secrets_jax.programs.study import Study
-from tests.experiments.conftest import checkpoint  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +16,7 @@ def quiet(monkeypatch):
 
 
 @pytest.fixture
-def study(checkpoint, glue_dir, tmp_path):  # noqa: F811
+def study(checkpoint, glue_dir, tmp_path):
     config = paper.get_config('mrpc')
     config.model.name, config.data.glue_dir = str(checkpoint), str(glue_dir)
     config.encoding.max_length = 24

@@ -53,7 +53,3 @@ def test_prices_that_are_none_are_named(study, text):
     study.config.gates.coefficients = text
     with pytest.raises(ValueError, match=r'^gates\.coefficients=.* must be different numbers with'):
         ranges.check(study.config)
-
-
-def test_prices_are_numbers_with_commas():
-    assert ranges.numbers_in('0, 1e-3,0.5 ,2') == (0, 0.001, 0.5, 2)

@@ -60,26 +60,17 @@ def test_all_that_is_wrong_is_named_at_once():
 
 
 @pytest.mark.parametrize(
-    ('group', 'name', 'value', 'message'),
+    ('name', 'value', 'message'),
     [
-        ('train', 'micro_batch', 5, r'train\.micro_batch=5 must divide train\.batch_size=32'),
-        *(
-            (
-                'importance',
-                'permutations',
-                wrong,
-                rf'^importance\.permutations={wrong} must be even',
-            )
-            for wrong in (1, 2, 3, 21)
-        ),
+        ('train.micro_batch', 5, r'train\.micro_batch=5 must divide train\.batch_size=32'),
+        ('importance.permutations', 2, r'^importance\.permutations=2 must be even'),
+        ('importance.permutations', 21, r'^importance\.permutations=21 must be even'),
     ],
 )
-def test_numbers_that_do_not_fit_are_named(group, name, value, message):
+def test_numbers_that_do_not_fit_are_named(name, value, message):
     """That is told before models are fine-tuned."""
     config = base.get_config()
-    config.importance.permutations = 4
-    ranges.check(config)
-    config[group][name] = value
+    assign(config, name, value)
     with pytest.raises(ValueError, match=message):
         ranges.check(config)
 

@@ -21,7 +21,7 @@ def test_all_lengths_are_compiled_before_a_sentence_comes(model):
     assert token_maps._all_kinds._cache_size() == compiled
 
 
-def test_a_tokenizer_that_reads_no_letters_is_no_error(model, caplog):
+def test_a_tokenizer_that_reads_no_letters_is_no_error(model):
     tokenizer = bs.regex_tokenizer(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C'], 'C')
     serving.prepare(dataclasses.replace(model, tokenizer=tokenizer), 24)
 

@@ -8,7 +8,6 @@ from bert_secrets_jax.pruning.curves import (
     Curve,
     curve_of,
     fleiss_kappa,
-    lead_over_random,
     over_steps,
     sparsest,
 )
@@ -84,15 +83,6 @@ def test_means_over_steps_are_of_those_that_remove_heads():
     """With few heads, even a second step may remove none."""
     draws = np.array([[[0.0, 0.0, -1.0, -3.0]], [[0.0, 0.0, -2.0, -4.0]]])
     np.testing.assert_allclose(over_steps(curve(draws), np.array([6, 6, 5, 4])), [-2.5])
-
-
-@pytest.mark.parametrize('seeds', [1, 2])
-def test_the_lead_is_that_of_the_scores(seeds):
-    labels = np.ones(10, int)
-    found = lead_over_random(
-        'accuracy', np.ones((seeds, 2, 10), int), np.zeros((seeds, 3, 2, 10), int), labels
-    )
-    assert found[0] == 1
 
 
 def plain_kappa(votes):

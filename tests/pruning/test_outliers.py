@@ -27,6 +27,7 @@ from tests.conftest import forward, random_params, relative
 from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
+COMPUTE = bs.Compute(max_length=24)
 AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet')
 
 
@@ -101,7 +102,7 @@ def test_in_noise_there_are_no_outliers(layers, heavy):
 
 
 def test_what_chance_is_expected_to_do():
-    """As counted over all combinations of layers, and as shuffled layers do."""
+    """As counted over all combinations of layers."""
     rng = np.random.default_rng(2)
     stands_out = rng.random((4, 40)) < np.array([0.02, 0.1, 0.2, 0.3])[:, None]
     shares = stands_out.mean(axis=1)
@@ -116,11 +117,6 @@ def test_what_chance_is_expected_to_do():
     at_least, by_chance = least_layers(stands_out)
     assert by_chance == pytest.approx(expected[at_least])
     assert by_chance <= 0.05 < expected[at_least - 1] and at_least > 2
-    shuffled = [
-        (np.sum([rng.permutation(row) for row in stands_out], axis=0) >= 2).sum()
-        for _ in range(2000)
-    ]
-    assert np.mean(shuffled) == pytest.approx(expected[2], rel=0.05)
 
 
 def test_where_layers_are_too_few():
@@ -132,14 +128,9 @@ def test_where_layers_are_too_few():
 
 
 def test_equal_parameters_do_not_stand_out(bert, params):
-    """As they are before training: scales of 1 and biases of 0, or both of some other number."""
+    """As they are before training: scales of 1 and biases of 0."""
     found = find_outliers(bs.Pretrained(bert, params, None))
     assert not found.dimensions.size and not found.layers.any()
-    model = drawn(np.random.default_rng(0), 4, 100)
-    model.params['layers']['output_norm'].update(
-        scale=np.full((4, 100), 0.1, np.float32), bias=np.zeros((4, 100))
-    )
-    assert not find_outliers(model).layers.any()
 
 
 def test_shared_layers_count_once(model_of):
@@ -210,13 +201,11 @@ def test_losses_of_all_sets(model_of, model_type):
     model = model_of(model_type, head='masked_lm', label_names=(), add_pooler=False)
     masking = bs.Masking(share=0.3, seed=1)
     sets = [[], [3, 11], [7]]
-    losses, hidden = losses_without(
-        model, TEXTS, sets, masking=masking, compute=bs.Compute(max_length=24)
-    )
+    losses, hidden = losses_without(model, TEXTS, sets, masking=masking, compute=COMPUTE)
     for dimensions, found in zip(sets, losses, strict=True):
         expected = bs.masked_lm_losses(
             without_dimensions(model, dimensions), TEXTS, np.ones((1, 3, 4)), masking=masking,
-            compute=bs.Compute(max_length=24),
+            compute=COMPUTE,
         )  # fmt: skip
         np.testing.assert_allclose(found, expected.losses[0], rtol=2e-5)
         np.testing.assert_array_equal(hidden, expected.hidden)

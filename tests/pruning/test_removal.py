@@ -55,9 +55,6 @@ def of_type(request, config, tokenizer_of):
     return bs.Pretrained(bert, params, tokenizer_of(request.param)), inputs
 
 
-# --- what a cut model computes ------------------------------------------------------------
-
-
 @pytest.mark.parametrize('mask', [RAGGED, SHARED], ids=['ragged', 'shared'])
 def test_it_computes_what_the_masked_model_does(of_type, mask):
     model, inputs = of_type
@@ -85,9 +82,6 @@ def test_layers_apart_are_the_same_model(of_type):
     np.testing.assert_allclose(run(apart, inputs).logits, run(model, inputs).logits, atol=2e-6)
     assert_equal(bs.restore_heads(apart).params, model.params)
     assert 'pruned' not in str(write_config(apart.config)) and 'removed' not in repr(apart)
-
-
-# --- more heads, fewer heads --------------------------------------------------------------
 
 
 def test_more_heads_can_be_removed(of_type):
@@ -150,9 +144,6 @@ def test_contacts_are_those_without_the_heads(config):
     # Under a mask they are read from the maps of masked heads as well.
     masked = run(model, inputs, head_mask=RAGGED, baseline='zero').contacts
     assert np.abs(masked - found).max() > 1e-4
-
-
-# --- files --------------------------------------------------------------------------------
 
 
 def tensors_of(directory, ending):
@@ -298,9 +289,6 @@ def test_the_manual_has_the_same_lines():
     assert len(lines) > 10 and all(f'       {line}\n' in manual for line in lines)
 
 
-# --- use ----------------------------------------------------------------------------------
-
-
 def test_other_heads_stand_on_it(pretrained, config):
     cut = bs.remove_heads(pretrained, RAGGED)
     fresh = bs.with_classifier(cut, ('a', 'b'))
@@ -314,9 +302,6 @@ def test_other_heads_stand_on_it(pretrained, config):
     for other in (masked_lm, bs.remove_heads(masked_lm, RAGGED[:, ::-1])):
         with pytest.raises(ValueError, match='does not fit'):
             bs.with_masked_lm(cut, other)
-
-
-# --- what is refused ----------------------------------------------------------------------
 
 
 ASKED = {

@@ -723,7 +723,9 @@ def test_wide_screens_and_those_without_scripts_have_everything_open(visit, tmp_
 def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others, theme, width):
     axe = pytest.importorskip('axe_playwright_python')
     script = (pathlib.Path(axe.__file__).parent / 'axe.min.js').read_text('utf-8')
-    page = written(tmp_path, [*parts, others[1], MAPS])
+    scores = {'signed': np.array([-1.0, 0.1, 1.0]), 'shares': np.array([0.0, 0.5, 1.0])}
+    scored = Part('maps', Shown(maps={'it': [dataclasses.replace(UNIFORM, scores=scores)]}))
+    page = written(tmp_path, [*parts, others[1], scored])
     tab = visit(page, color_scheme=theme, bypass_csp=True, viewport={'width': width, 'height': 800})
     tab.evaluate(script)
 
@@ -742,8 +744,15 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others
     unfold(tab)
     for each in tab.locator('.bs-grids summary').all():
         each.click()
+    for method in scores:
+        tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
+        look()
     tab.click('.bs-atlas a[href="#L1-H1"]')
     look()
+    paper = tab.locator('.bs-explorer').evaluate(
+        'element => getComputedStyle(element).backgroundColor.match(/\\d+/g).map(Number)'
+    )
+    assert (min(paper[:3]) > 200) == (theme == 'light')
 
 
 @pytest.mark.parametrize(('theme', 'colour'), [('light', 255), ('dark', 0x16)])

@@ -254,15 +254,6 @@ def test_a_large_page_is_told(tmp_path, caplog):
         assert caplog.text.count('has 15 MB: fewer example sentences make it smaller') == told
 
 
-def test_a_sentence_is_made_of_its_fields():
-    found = Finding(
-        name='x', estimate=0.5, unit='points', source='here', low=0.25, high=0.75, sample=3,
-        template='{estimate:.1f} {unit} ({low} to {high}) in {sample} {sample_of}, {more}.',
-        numbers={'more': 'more'},
-    )  # fmt: skip
-    assert found.sentence == '0.5 points (0.25 to 0.75) in 3 examples, more.'
-
-
 def test_tables_are_sorted_by_click_and_by_key(visit, report):
     tab = visit(report)
     tab.evaluate('for (const part of document.querySelectorAll("details")) part.open = true')

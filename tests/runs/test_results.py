@@ -5,7 +5,6 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import checksums, sealed, write_csv, write_json
-from bert_secrets_jax.measure.tables import write_heads
 from bert_secrets_jax.runs import results
 
 
@@ -16,7 +15,8 @@ def table(seed: int) -> bs.HeadTable:
 
 def test_frames_of_a_run(tmp_path):
     (tmp_path / 'config.json').write_text('{}')
-    write_heads(tmp_path / 'special_tokens_heads.csv', {'a': table(0), 'b': table(1)})
+    frame = bs.to_frame({'a': table(0), 'b': table(1)})
+    frame.to_csv(tmp_path / 'special_tokens_heads.csv', index=False)
     write_csv(tmp_path / 'findings' / 'special_tokens.csv', ('finding',), [('one',)])
     read = bs.read_results(str(tmp_path))
     assert set(read) == {'special_tokens_heads', 'findings/special_tokens'}
@@ -28,7 +28,8 @@ def test_frames_of_a_run(tmp_path):
 
 def test_frames_of_several_tasks_are_one(tmp_path):
     for seed, task in enumerate(('mrpc', 'rte')):
-        write_heads(tmp_path / task / 'heads.csv', {'a': table(seed)})
+        (tmp_path / task).mkdir()
+        bs.to_frame({'a': table(seed)}).to_csv(tmp_path / task / 'heads.csv', index=False)
         (tmp_path / task / 'config.json').write_text('{}')
     write_csv(tmp_path / 'rte' / 'finetune' / 'curve.csv', ('step',), [(1,)])
     write_csv(tmp_path / 'tasks.csv', ('task', 'score'), [('mrpc', 0.5), ('rte', 0.25)])

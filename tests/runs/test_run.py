@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 
-from bert_secrets_jax.files import write_atomically
 from bert_secrets_jax.runs.run import NotKept, Run
 
 
@@ -176,11 +175,3 @@ def test_two_processes_compute_it_once(tmp_path):
     assert [process.exitcode for process in processes] == [0, 0]
     assert len(calls.read_text().splitlines()) == 1
     assert not list((tmp_path / 'run').rglob('*.partial'))
-
-
-def test_a_write_that_fails_leaves_the_former_file(tmp_path):
-    path = tmp_path / 'folder' / 'table.csv'
-    write_atomically(path, b'before')
-    with pytest.raises(TypeError):
-        write_atomically(path, 'not bytes')
-    assert path.read_bytes() == b'before' and [path] == list(path.parent.iterdir())

@@ -15,25 +15,8 @@ from bert_secrets_jax.ablation.effects import Effects as Effects
 from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
 from bert_secrets_jax.analyses.populations import THESE_MODELS
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST,
-    LEVEL,
-    REACH,
-    ROUNDING,
-    TOO_FEW,
-    UNDECIDED,
-    Claim,
-    Contrasts,
-    Verdict,
-    all_above,
-    at_least,
-    capped,
-    decisive,
-    not_below,
-    over_runs,
-    sampled,
-    verdict_of,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
@@ -94,8 +77,8 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """
     difference, high = effects.difference, _interval(effects)[1]
     gains = np.where(difference > 0, effects.corrected, 1.0)
-    helps = gains <= LEVEL
-    too_high = np.asarray(not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high))
+    helps = gains <= verdict.LEVEL
+    too_high = np.asarray(verdict.not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high))
     shown = helps if helps.any() else ~np.isnan(difference)
     best = int(np.argmax(np.where(shown, difference, -np.inf)))
     part = 'layer' if claim == LAYER_HELPS else 'head'
@@ -108,7 +91,7 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
         words += ', and no interval goes beyond {reach:+z.2f} points'
     return _on_mask(
         claim,
-        (float(np.nanmin(gains)), capped(too_high.max())),
+        (float(np.nanmin(gains)), verdict.capped(too_high.max())),
         effects,
         best,
         widest=int(np.argmax(high)),
@@ -126,20 +109,19 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     does not. It is of the head that is shown to be needed, or else of the one whose interval
     reaches lowest. Where even the interval of a head that changes nothing reaches the threshold,
     the claim could not come out as holding, and what is not shown to be needed is not decidable.
-
-    Args:
-      effects: The effect of each head.
-      heads: The indices of the heads, chosen without looking at their effects.
+    The indices of the heads are chosen without looking at their effects.
     """
     heads = list(heads)
     low, high = (end[heads] for end in _interval(effects))
     difference = np.nan_to_num(effects.difference[heads])
-    needed = len(heads) * np.asarray(not_below(-PRACTICAL_GAIN, difference, high))
-    idle = np.asarray(not_below(PRACTICAL_GAIN, -difference, -low))
-    shown = needed <= LEVEL if (needed <= LEVEL).any() else np.full(len(heads), True)
+    needed = len(heads) * np.asarray(verdict.not_below(-PRACTICAL_GAIN, difference, high))
+    idle = np.asarray(verdict.not_below(PRACTICAL_GAIN, -difference, -low))
+    shown = needed <= verdict.LEVEL
+    shown = shown | ~shown.any()
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
-    p_values, threshold = (capped(idle.max()), capped(needed.min())), -100 * PRACTICAL_GAIN
-    return _on_mask(FRAME_HEADS, p_values, effects, head, widest=head, threshold=threshold)
+    p_values = verdict.capped(idle.max()), verdict.capped(needed.min())
+    how = {'widest': head, 'threshold': -100 * PRACTICAL_GAIN}
+    return _on_mask(FRAME_HEADS, p_values, effects, head, **how)
 
 
 def _on_mask(
@@ -153,11 +135,7 @@ def _on_mask(
     words: str = '',
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
-    """Return the verdict that the effect of one mask decides.
-
-    The widest is the mask whose interval reaches farthest, and the threshold is in points. Words
-    and numbers are those of a first sentence.
-    """
+    """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
     # It is unknown where the effect is undefined.
     estimate = float(100 * effects.difference[index])
     low, high = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
@@ -176,7 +154,7 @@ def _on_mask(
         'p_value': effects.p_value[index],
         'corrected': effects.corrected[index],
     }
-    return verdict_of(
+    return verdict.verdict_of(
         claim,
         p_values,
         words + left_open,
@@ -184,7 +162,7 @@ def _on_mask(
         what=f'score without {effects.names[index]} minus the score of the intact model',
         unit='points',
         threshold=threshold,
-        otherwise=TOO_FEW if effects.unseen >= PRACTICAL_GAIN else UNDECIDED,
+        otherwise=verdict.TOO_FEW if effects.unseen >= PRACTICAL_GAIN else verdict.UNDECIDED,
         numbers=shown | dict(numbers) | values,
         sample=effects.sample,
         sample_of=effects.sample_of,
@@ -194,8 +172,8 @@ def _on_mask(
 
 def on_average(runs: Sequence[MeanEffect]) -> Contrasts:
     """Return the effect of losing a random head in points, over fine-tunings on the same texts."""
-    return over_runs(
-        [(100 * run.difference, 100 * run.error + ROUNDING) for run in runs],
+    return verdict.over_runs(
+        [(100 * run.difference, 100 * run.error + verdict.ROUNDING) for run in runs],
         float(runs[0].examples),
     )
 
@@ -205,10 +183,6 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
 
     The estimate is the difference from the intact model, on average over heads, in points. It is
     above the threshold 0 if the claim holds, and below if it does not.
-
-    Args:
-      average: The mean effect of disabling a head, or one for each fine-tuning.
-      heads: The number of heads.
     """
     runs = [average] if isinstance(average, MeanEffect) else average
     found, changed = on_average(runs), min(run.changed for run in runs)
@@ -217,12 +191,12 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
         words = 'The score is undefined without any of the {heads} heads.'
     else:
         interval = found.interval(0)
-        words = decisive(interval, spec='+z.2f')
-        if changed >= FEWEST:
-            p_values = all_above(found)
+        words = verdict.decisive(interval, spec='+z.2f')
+        if changed >= verdict.FEWEST:
+            p_values = verdict.all_above(found)
         else:
             words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
-    return verdict_of(
+    return verdict.verdict_of(
         RANDOM_HEAD_HELPS,
         p_values,
         words,
@@ -230,8 +204,8 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
         what='score without a head minus the score of the intact model, mean over heads',
         unit='points',
         threshold=0.0,
-        numbers={'heads': heads, 'changed': changed, 'needed': FEWEST},
-        **sampled(found),
+        numbers={'heads': heads, 'changed': changed, 'needed': verdict.FEWEST},
+        **verdict.sampled(found),
     )
 
 
@@ -247,9 +221,6 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     The estimate is the loss by one of the two heads minus the loss by another head, in points. It
     is above the threshold 0 for all such pairs in both tasks if the claim holds; of all pairs it is
     the one that is least in favour of the claim.
-
-    Args:
-      effects: The effect of each head on the two tasks by their names. Both have the same heads.
 
     Raises:
       ValueError: There are not two tasks, or their heads differ.
@@ -276,21 +247,24 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     pairs = t[:, chosen][:, :, others]
     p_if_false = 2 * p_lead[:, chosen][:, :, others].max()
     p_if_true = min(
-        max(at_least(p_lead[here, head], len(names) - 2), at_least(p_lead[there, :, head], 2))
+        max(
+            verdict.at_least(p_lead[here, head], len(names) - 2),
+            verdict.at_least(p_lead[there, :, head], 2),
+        )
         for here, there in ((0, 1), (1, 0))
         for head in range(len(names))
     )
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
-    estimate, half = lead[task, one, other], REACH * bound[task, one, other]
+    estimate, half = lead[task, one, other], verdict.REACH * bound[task, one, other]
     numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     tops = np.argsort(-losses, kind='stable')[:, :2]
     for place, (name, (first, second)) in enumerate(zip(tasks, tops, strict=True), start=1):
         numbers[f'task_{place}'] = name
         numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
-    return verdict_of(
+    return verdict.verdict_of(
         SAME_HEADS,
-        (capped(p_if_false), capped(2 * len(names) * p_if_true)),
+        (verdict.capped(p_if_false), verdict.capped(2 * len(names) * p_if_true)),
         '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
         '{shared} of them are shared. On {task}, {one} costs {estimate:+z.2f} points '
         '({low:+z.2f} to {high:+z.2f}) more than {other}.',
@@ -319,14 +293,13 @@ def _error(effects: Effects) -> np.ndarray:
     low, high = _interval(effects)
     difference = np.nan_to_num(effects.difference)
     longer = np.maximum(difference - low, high - difference)
-    return np.maximum(longer, 1e-12) / REACH
+    return np.maximum(longer, 1e-12) / verdict.REACH
 
 
 def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
-    """Return the sentence on how many examples it would take, and its fields.
+    """Return the sentence on how many examples would tell PRACTICAL_GAIN, and its fields.
 
-    With so many, the interval of a mask without effect reaches PRACTICAL_GAIN to either side. Its
-    part from the examples shrinks with the root of their number, and `unseen` with their number.
+    An interval from the examples shrinks with the root of their number, `unseen` with the number.
     """
     if np.isinf(effects.unseen):
         words = ' An interval of a correlation takes {enough} examples or more.'
@@ -334,8 +307,8 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
     error = _error(effects)[index]
     if effects.unseen < PRACTICAL_GAIN or not np.isfinite(error):
         return '', {}
-    spread = max(REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
-    rare = effects.unseen * (effects.sample + REACH**2)
+    spread = max(verdict.REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
+    rare = effects.unseen * (effects.sample + verdict.REACH**2)
     root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
     return (
         ' So few examples leave {unseen:.2f} points open; for {practical:g}, it takes about '

@@ -11,18 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    Claim,
-    Runs,
-    Verdict,
-    as_runs,
-    by_layer,
-    combined,
-    nothing_to_test,
-    over_runs,
-    verdict_on,
-)
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Runs, Verdict
 
 # A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
 # bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
@@ -51,17 +42,13 @@ CLS_THEN_SEP = Claim(
 def last_layers_change_most(similarity: Runs) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
-    The estimate is the similarity of another layer minus that of one of the last two, above the
-    threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
-
-    Args:
-      similarity: The cosine similarity of the maps before and after fine-tuning
-        (`statistics.cosine`): a table, or one for each fine-tuned model.
+    The estimate is the similarity (`statistics.cosine`) of another layer minus that of one of the
+    last two, above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
     """
-    runs = as_runs(similarity)
+    runs = verdict.as_runs(similarity)
     count, layers = runs[0].count, len(runs[0].mean)
     if layers < 3:
-        return nothing_to_test(
+        return verdict.nothing_to_test(
             LAST_LAYERS,
             'The model has {layers:layer|layers} and no others to compare the last two with.',
             count,
@@ -70,10 +57,12 @@ def last_layers_change_most(similarity: Runs) -> Verdict:
     unit = np.eye(layers)
     last, other = unit[-2:], unit[:-2]
     weights = (other[None] - last[:, None]).reshape(-1, layers)
-    pairs = [combined(weights, *by_layer(run)) for run in runs]
-    found = over_runs([(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count)
+    pairs = [verdict.combined(weights, *verdict.by_layer(run)) for run in runs]
+    found = verdict.over_runs(
+        [(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count
+    )
     which, against = layers - 2 + found.least // (layers - 2), found.least % (layers - 2)
-    return verdict_on(
+    return verdict.verdict_on(
         LAST_LAYERS,
         found,
         what=f'similarity of layer {against + 1} minus that of layer {which + 1}',
@@ -98,26 +87,22 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     With an odd number of layers the middle one is in neither half. The estimate is the loss of
     [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half. All three are
     above the threshold PRACTICAL_TREND if the claim holds.
-
-    Args:
-      cls: The attention to [CLS] (`statistics.to_cls`): a table, or one for each fine-tuned model.
-      sep: The attention to [SEP] (`statistics.to_sep`), likewise.
     """
-    runs = list(zip(as_runs(cls), as_runs(sep), strict=True))
+    runs = list(zip(verdict.as_runs(cls), verdict.as_runs(sep), strict=True))
     count, layers = runs[0][0].count, len(runs[0][0].mean)
     half = layers // 2
     if not half:
-        return nothing_to_test(CLS_THEN_SEP, 'The model has a single layer.', count)
+        return verdict.nothing_to_test(CLS_THEN_SEP, 'The model has a single layer.', count)
     early, late = np.zeros(layers), np.zeros(layers)
     early[:half], late[-half:] = 1 / half, 1 / half
     # Weights of the layers of [CLS], then of those of [SEP].
     none = np.zeros(layers)
     weights = np.block([[early - late, none], [none, late - early], [-late, late]])
-    tables = [np.concatenate([by_layer(each) for each in run], axis=1) for run in runs]
-    parts = [combined(weights, *table) for table in tables]
-    found = over_runs([(value - PRACTICAL_TREND, bound) for value, bound in parts], count)
+    tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
+    parts = [verdict.combined(weights, *table) for table in tables]
+    found = verdict.over_runs([(value - PRACTICAL_TREND, bound) for value, bound in parts], count)
     names = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
-    return verdict_on(
+    return verdict.verdict_on(
         CLS_THEN_SEP,
         found,
         what=names[found.least],

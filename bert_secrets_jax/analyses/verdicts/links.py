@@ -6,16 +6,8 @@ import numpy as np
 
 from bert_secrets_jax.analyses.links import PLACES
 from bert_secrets_jax.analyses.populations import THIS_MODEL
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    Claim,
-    Contrasts,
-    Verdict,
-    capped,
-    contrasts,
-    decisive,
-    error_of,
-    verdict_of,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
 from bert_secrets_jax.names import head_name
@@ -75,7 +67,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         for null, part in zip(nulls.values(), parts, strict=True)
     ]
     p_of_less = np.nan_to_num(np.max(p_of_less, axis=0), nan=1.0)
-    p_values = capped(p_of_less.min()), capped(p_of_more.max())
+    p_values = verdict.capped(p_of_less.min()), verdict.capped(p_of_more.max())
     known = np.where(np.isnan(means), np.inf, means)
     beyond = known.min(axis=0)
     order = np.where(real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
@@ -83,10 +75,10 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     nearest = int(np.argmin(known[(slice(None), *best)]))
     kind = list(nulls)[nearest]
     interval = parts[nearest].interval(best, offset=PRACTICAL_SHARE)
-    template = decisive(interval)
+    template = verdict.decisive(interval)
     if not np.isfinite(beyond[best]):
         template = 'The links have no places to be compared with.'
-    return verdict_of(
+    return verdict.verdict_of(
         FRAMES,
         p_values,
         template,
@@ -104,10 +96,6 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     elsewhere, or at the same positions of other inputs, whichever is less. It is below the
     threshold PRACTICAL_SHARE in each direction if the claim holds, and of the direction that is
     least in favour of it. The interval is of this head alone, although it is chosen.
-
-    Args:
-      claim: One of the two claims.
-      tests: The attention along the links compared with places, by direction.
     """
     rows = []
     for direction, test in tests.items():
@@ -128,13 +116,13 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
-    p_values = capped(np.max(p_holds)), capped(np.fmin.reduce(p_fails) * heads)
+    p_values = verdict.capped(np.max(p_holds)), verdict.capped(np.fmin.reduce(p_fails) * heads)
     least = _least_in_favour(intervals)
     interval = intervals[least]
-    template = decisive(interval, 'less')
+    template = verdict.decisive(interval, 'less')
     if np.isnan(interval[0]):
         template = 'The links have no places to be compared with.'
-    return verdict_of(
+    return verdict.verdict_of(
         claim,
         p_values,
         template,
@@ -147,7 +135,9 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
 
 def _beyond(excess: HeadTable) -> Contrasts:
     """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
-    return contrasts([excess.mean - PRACTICAL_SHARE], [error_of(excess)], excess.count)
+    return verdict.contrasts(
+        [excess.mean - PRACTICAL_SHARE], [verdict.error_of(excess)], excess.count
+    )
 
 
 def _least_in_favour(intervals: Sequence[tuple[float, float, float]]) -> int:

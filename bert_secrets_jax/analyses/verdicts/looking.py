@@ -8,20 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    Claim,
-    Runs,
-    Verdict,
-    as_runs,
-    between,
-    by_layer,
-    error_of,
-    layers_named,
-    nothing_to_test,
-    over_runs,
-    undecided,
-    verdict_on,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Runs, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 
 MOSTLY_SEP = 0.5
@@ -98,25 +86,22 @@ def sep_looks_at_sep(sep: Runs) -> Verdict:
 def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
     """Test BROAD_CLS: the entropy of [CLS] in the last layer is at least BROADLY of the even one.
 
-    The estimate is the entropy minus BROADLY times that of even attention, above 0 if it holds.
-
-    Args:
-      entropy: The entropy of the attention of [CLS]: a table, or one for each fine-tuned model.
-      uniform: That of even attention on the same texts (`statistics.uniform_entropy`), likewise.
+    The estimate is the entropy minus BROADLY times that of even attention on the same texts
+    (`statistics.uniform_entropy`), above 0 if it holds.
     """
-    pairs = list(zip(as_runs(entropy), as_runs(uniform), strict=True))
+    pairs = list(zip(verdict.as_runs(entropy), verdict.as_runs(uniform), strict=True))
     per_run = [
         (
             of_cls.mean[-1].mean(dtype=np.float64) - BROADLY * even.mean[-1, 0],
-            error_of(of_cls)[-1].mean() + BROADLY * error_of(even)[-1, 0],
+            verdict.error_of(of_cls)[-1].mean() + BROADLY * verdict.error_of(even)[-1, 0],
         )
         for of_cls, even in pairs
     ]
-    found = over_runs(per_run, pairs[0][0].count)
+    found = verdict.over_runs(per_run, pairs[0][0].count)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
-    return verdict_on(
+    return verdict.verdict_on(
         BROAD_CLS,
         found,
         'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
@@ -124,7 +109,7 @@ def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
         what='entropy less the claimed share of that of even attention',
         unit='nats',
         threshold=0.0,
-        otherwise=undecided(found),
+        otherwise=verdict.undecided(found),
         numbers={'share': of_cls / even, 'claimed': BROADLY},
     )
 
@@ -134,29 +119,27 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
 
     The estimate is the gradient at other tokens minus that at [SEP], as a share of the former, in
     the layer least in favour of the claim. It is above 0 in every layer if the claim holds.
-
-    Args:
-      gradients: The mean of |d loss / d attention| at '[SEP]' and at 'other tokens'
-        (`measure.gradients`).
-      loss: The name of the loss.
+    Tables are of |d loss / d attention| at '[SEP]' and at 'other tokens' (`measure.gradients`).
     """
     sep, others = gradients['[SEP]'], gradients['other tokens']
     where = layers_between(5, 12, len(sep.mean))
     (at_sep, sep_error), (elsewhere, error) = (
         [each[where] for each in _relative(table, others)] for table in (sep, others)
     )
-    found = over_runs([(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count))
+    found = verdict.over_runs(
+        [(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count)
+    )
     layer = where.start + found.least
     interval = found.interval(found.least)
-    return verdict_on(
+    return verdict.verdict_on(
         SEP_NO_OP,
         found,
-        f'In layer {{layer}}, the {{what}} is {{estimate:z.3f}}{between(interval)} of that at '
-        'other tokens; more than {threshold:g} is claimed.',
+        f'In layer {{layer}}, the {{what}} is {{estimate:z.3f}}{verdict.between(interval)} of that '
+        'at other tokens; more than {threshold:g} is claimed.',
         what='gradient at other tokens less that at [SEP]',
         unit=f'share of the gradient of {loss} at other tokens',
         threshold=0.0,
-        otherwise=undecided(found),
+        otherwise=verdict.undecided(found),
         numbers={'layer': layer + 1},
     )
 
@@ -166,33 +149,30 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
 
     The mean is over the heads whose attention to [SEP] is above MOSTLY_SEP. Its error is at most
     the mean of their errors, whatever the dependence between heads.
-
-    Args:
-      weights: The attention to all [SEP] together (`statistics.to_all_sep`).
-      norms: The same statistic of norms as shares of their rows (`contributions.norms`).
+    Tables are of all [SEP] together (`statistics.to_all_sep`), and norms are shares of their rows.
     """
     heads = weights.mean > MOSTLY_SEP
     if not heads.any():
-        return nothing_to_test(
+        return verdict.nothing_to_test(
             SEP_MOVES_LITTLE,
             'None of {heads} heads gives [SEP] more than half of its attention.',
             weights.count,
             heads=heads.size,
         )
-    mean, error = norms.mean[heads].mean(dtype='float64'), error_of(norms)[heads].mean()
-    found = over_runs([(MOSTLY_SEP - mean, error)], norms.count)
+    mean, error = norms.mean[heads].mean(dtype='float64'), verdict.error_of(norms)[heads].mean()
+    found = verdict.over_runs([(MOSTLY_SEP - mean, error)], norms.count)
     _, low, high = found.interval(0)
     interval = (mean, MOSTLY_SEP - high, MOSTLY_SEP - low)
-    return verdict_on(
+    return verdict.verdict_on(
         SEP_MOVES_LITTLE,
         found,
-        f'The {{what}} is {{estimate:z.3f}}{between(interval)} in the {{sinks:head|heads}} that '
-        'give it more than half; less than {threshold:g} is claimed.',
+        f'The {{what}} is {{estimate:z.3f}}{verdict.between(interval)} in the {{sinks:head|heads}} '
+        'that give it more than half; less than {threshold:g} is claimed.',
         interval,
         what='share of norms that comes from [SEP]',
         unit='share of norms',
         threshold=MOSTLY_SEP,
-        otherwise=undecided(found),
+        otherwise=verdict.undecided(found),
         numbers={'sinks': heads.sum()},
     )
 
@@ -208,19 +188,19 @@ def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
 
 def _above(claim: Claim, tables: Runs, threshold: float, what: str) -> Verdict:
     """Test that a mean over layers 6 to 10 of 12 is above a threshold."""
-    runs = as_runs(tables)
+    runs = verdict.as_runs(tables)
     where = layers_between(6, 10, len(runs[0].mean))
-    parts = [[each[where].mean() for each in by_layer(run)] for run in runs]
-    found = over_runs([(mean - threshold, error) for mean, error in parts], runs[0].count)
+    parts = [[each[where].mean() for each in verdict.by_layer(run)] for run in runs]
+    found = verdict.over_runs([(mean - threshold, error) for mean, error in parts], runs[0].count)
     interval = found.interval(0, offset=threshold)
-    return verdict_on(
+    return verdict.verdict_on(
         claim,
         found,
-        f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{between(interval)}; more than '
-        '{threshold:g} is claimed.',
+        f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{verdict.between(interval)}; more '
+        'than {threshold:g} is claimed.',
         what=what,
         unit='share of attention',
         threshold=threshold,
-        otherwise=undecided(found),
-        numbers={'layers': layers_named(where.start + 1, where.stop)},
+        otherwise=verdict.undecided(found),
+        numbers={'layers': verdict.layers_named(where.start + 1, where.stop)},
     )

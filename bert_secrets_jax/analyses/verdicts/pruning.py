@@ -8,17 +8,9 @@ Shapes: R draws of random orders or dimensions.
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THIS_MODEL
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    Claim,
-    Verdict,
-    all_above,
-    between,
-    contrast_of,
-    not_measured,
-    undecided,
-    verdict_of,
-)
+from bert_secrets_jax.analyses.populations import population
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 
 # The share of heads that can go on MNLI, the least of the published ones.
@@ -60,18 +52,18 @@ def heads_can_go(
 
     The change has the ends of its 95 % interval. Several runs (fine-tunings) are a sample.
     """
-    found = contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
+    found = verdict.contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
     interval = tuple(100 * np.array(found.interval(0, offset=-NOTICEABLE)))
-    return verdict_of(
+    return verdict.verdict_of(
         HEADS_CAN_GO,
-        all_above(found),
+        verdict.all_above(found),
         'With {kept} of {heads} heads left, the score changes by {estimate:+z.2f} points'
-        f'{between(interval, "+z.2f")}; a loss of {{noticeable:.0f}} is allowed.',
+        f'{verdict.between(interval, "+z.2f")}; a loss of {{noticeable:.0f}} is allowed.',
         interval,
         what='change of the score',
         unit='points',
         threshold=-100 * NOTICEABLE,
-        population=_population(runs),
+        population=population(runs),
         sample=examples,
         numbers={'kept': kept, 'heads': heads, 'noticeable': 100 * NOTICEABLE},
     )
@@ -95,28 +87,28 @@ def order_tells(
     Args:
       lead: The score in this order less that in the random ones, on average over steps, and the
         ends of its 95 % interval.
-      ordered: The change of the score in this order, on average over steps.
-      random: [R] The same of each random order.
-      runs, examples: The samples: fine-tunings if there are several, and examples.
+      ordered, random: The change of the score in this order, and in each random one [R], likewise.
     """
     draws = len(random)
     if draws < FEWEST_DRAWS:
-        return not_measured(ORDER_TELLS, f'pruning in at least {FEWEST_DRAWS} random orders')
-    found = contrast_of(lead, runs=runs, examples=examples, random=random)
-    p_if_false, p_if_true = all_above(found)
+        return verdict.not_measured(
+            ORDER_TELLS, f'pruning in at least {FEWEST_DRAWS} random orders'
+        )
+    found = verdict.contrast_of(lead, runs=runs, examples=examples, random=random)
+    p_if_false, p_if_true = verdict.all_above(found)
     rank = rank_p(ordered, random)
     interval = tuple(100 * np.array(found.interval(0)))
-    return verdict_of(
+    return verdict.verdict_of(
         ORDER_TELLS,
         # An unknown p-value (NaN) stays unknown.
         (np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
-        f'The score is {{estimate:+z.2f}} points{between(interval, "+z.2f")} above that in random '
-        'orders, of which {as_well} of {draws} do as well.',
+        f'The score is {{estimate:+z.2f}} points{verdict.between(interval, "+z.2f")} above that '
+        'in random orders, of which {as_well} of {draws} do as well.',
         interval,
         what='score in this order minus that in random ones',
         unit='points',
         threshold=0.0,
-        population=_population(runs),
+        population=population(runs),
         sample=examples,
         numbers={'draws': draws, 'as_well': int((random >= ordered).sum())},
     )
@@ -142,17 +134,16 @@ def outliers_are_needed(
       random: [R] The change without each of at least two sets of random dimensions.
       beyond: The loss without the outliers less the mean of the losses without random sets, and the
         ends of its 95 % interval over texts, by Student's t.
-      outliers, texts: Their numbers.
     """
-    found = contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
-    p_if_false, p_if_true = all_above(found)
+    found = verdict.contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
+    p_if_false, p_if_true = verdict.all_above(found)
     p_value = rank_p(together, random)
     interval = found.interval(0, offset=LOSS_OF_OUTLIERS)
-    return verdict_of(
+    return verdict.verdict_of(
         OUTLIERS_NEEDED,
         (np.maximum(p_if_false, p_value), p_if_true),
         f'Without the {{outliers:outlier|outliers}}, the loss changes by {{estimate:+z.3f}} nats'
-        f'{between(interval, "+z.3f")} more than without random dimensions; more than '
+        f'{verdict.between(interval, "+z.3f")} more than without random dimensions; more than '
         '{threshold:g} is claimed, and {as_much} of {draws} draws do as much.',
         interval,
         what='loss without the outliers minus that without random dimensions',
@@ -160,15 +151,10 @@ def outliers_are_needed(
         threshold=LOSS_OF_OUTLIERS,
         population=found.population,
         sample=texts,
-        otherwise=undecided(found),
+        otherwise=verdict.undecided(found),
         numbers={
             'outliers': outliers,
             'draws': len(random),
             'as_much': int((random >= together).sum()),
         },
     )
-
-
-def _population(runs: int) -> str:
-    """Return for whom an interval over so many fine-tunings is, as the curves have it."""
-    return THIS_MODEL if runs == 1 else ANY_FINETUNING

@@ -52,12 +52,7 @@ def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
-    """Test the claims that are about several tasks at once, for each model, by its name.
-
-    Args:
-      tasks: The results of the analyses on each task, by its name. Results of several models are
-        told apart by the model in their `subject`.
-    """
+    """Test the claims about several tasks at once, for each model that results name as subject."""
     models: dict[str, dict[str, list[Result]]] = {}
     for result in (each for results in tasks.values() for each in results):
         subject = getattr(result, 'subject', None)
@@ -113,11 +108,7 @@ def _sets(
 
 
 def _effects(results: Sequence[Result], name: str) -> verdicts.Effects | None:
-    """Return the effects of a set of masks for tests of claims; None if they are not measured.
-
-    They are those over fine-tunings where there are enough of them for any to be significant, and
-    those on one model otherwise.
-    """
+    """Return the effects over fine-tunings if enough for any to be significant, or on one model."""
     several = _sets(results, AblationOverSeeds).get(name)
     if several and (seeds := several.found.seeds) and seeds.least_p <= verdicts.LEVEL:
         return dataclasses.replace(several.found, sample_of='runs')

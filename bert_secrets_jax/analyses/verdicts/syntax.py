@@ -9,22 +9,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES, THIS_MODEL
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST,
-    FEWEST_RUNS,
-    ROUNDING,
-    Claim,
-    Contrasts,
-    Verdict,
-    at_least,
-    between,
-    contrasts,
-    decisive,
-    nothing_to_test,
-    undecided,
-    verdict_of,
-    verdict_on,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.probes.evaluation import scores
 
 # Much more often than an offset, and hardly more often: percentage points.
@@ -82,10 +68,10 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
         best offset, on other texts than both were chosen on; its standard error over texts; and the
         number of texts with such links. Relations in fewer than FEWEST texts do not count.
     """
-    known = {name: gain for name, gain in gains.items() if gain[2] >= FEWEST}
+    known = {name: gain for name, gain in gains.items() if gain[2] >= verdict.FEWEST}
     sample = float(max((texts for _, _, texts in gains.values()), default=0))
     if len(known) < 2:
-        return nothing_to_test(
+        return verdict.nothing_to_test(
             RELATION_HEADS,
             'Of the relations that the paper lists, {known} have enough links in these texts.',
             sample,
@@ -96,11 +82,11 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
     interval, reached = found.interval(hinge, offset=PRACTICAL_LEAD), (found.difference >= 0).sum()
-    return verdict_of(
+    return verdict.verdict_of(
         RELATION_HEADS,
-        (at_least(found.above, half), at_least(found.below, len(known) - half + 1)),
+        (verdict.at_least(found.above, half), verdict.at_least(found.below, len(known) - half + 1)),
         '{reached} of {known} relations have such a head; half of them, if that of {decisive} is '
-        f'one: {{estimate:z.3f}}{between(interval)} above the offset.',
+        f'one: {{estimate:z.3f}}{verdict.between(interval)} above the offset.',
         interval,
         what='what the head of the decisive relation finds more than the offset',
         sample=sample,
@@ -113,16 +99,16 @@ def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
     """Test NO_HEAD_FOR_ALL on the links of all relations together."""
     found = _leads((gain, error, texts))
     interval = found.interval(0, offset=PRACTICAL_LEAD)
-    return verdict_of(
+    return verdict.verdict_of(
         NO_HEAD_FOR_ALL,
         (found.below[0], found.above[0]),
-        f'Of all links, the best head finds {{estimate:z.3f}}{between(interval)} more than the '
-        'best offset; less than {threshold:g} is claimed.',
+        f'Of all links, the best head finds {{estimate:z.3f}}{verdict.between(interval)} more than '
+        'the best offset; less than {threshold:g} is claimed.',
         interval,
         what='what the best head finds more than the offset, of all relations',
         sample=texts,
         **_OF_LINKS,
-        otherwise=undecided(found),
+        otherwise=verdict.undecided(found),
     )
 
 
@@ -144,8 +130,8 @@ def uas_contrasts(
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
-    found, bounds = 100 * value - threshold, 100 * (error + ROUNDING)
-    return contrasts(list(found[:, None]), list(bounds[:, None]), float(len(words)))
+    found, bounds = 100 * value - threshold, 100 * (error + verdict.ROUNDING)
+    return verdict.contrasts(list(found[:, None]), list(bounds[:, None]), float(len(words)))
 
 
 def probe_leads(
@@ -156,19 +142,16 @@ def probe_leads(
 ) -> Verdict:
     """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
 
-    The estimate is the difference of the two scores, above the threshold if the claim holds.
-
-    Args:
-      words: The number of words of each sentence that count.
-      right, other: The number of those whose head each probe of the claim finds.
+    The estimate is the difference of the two scores, above the threshold if the claim holds. The
+    arguments are those of `uas_contrasts`.
     """
     threshold = _THRESHOLDS[claim]
     found = uas_contrasts(words, right, other, threshold=threshold)
-    several = found.runs >= FEWEST_RUNS
-    return verdict_on(
+    several = found.runs >= verdict.FEWEST_RUNS
+    return verdict.verdict_on(
         claim,
         found,
-        decisive(found.interval(0), spec='+z.1f'),
+        verdict.decisive(found.interval(0), spec='+z.1f'),
         what='UAS of the first probe minus that of the second',
         unit='points',
         threshold=threshold,

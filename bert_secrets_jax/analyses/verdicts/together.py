@@ -17,15 +17,12 @@ def corrected(claims: Iterable[Hashable], p_values: Iterable[float]) -> np.ndarr
 
     This bounds the expected mean, over the selected claims, of whether any verdict on the claim is
     wrong. It is proved for independent claims; `tests/analyses` simulates claims that share
-    examples. Either verdict may come out, so p-values are doubled first. Holm's steps would gain
-    nothing that is proved: of "holds" and "does not hold" one is wrong in every test.
+    examples. Either verdict may come out, so p-values are doubled first.
 
     The columns `claim` and `p` of `bs.read_results(folder)['claims']` may be the arguments, to
     correct claims of several runs.
 
-    Args:
-      claims: The claim of each test.
-      p_values: The smaller p-value of each test (`Verdict.p`). NaN stays NaN and is no test.
+    P-values are the smaller ones of tests (`Verdict.p`); NaN stays NaN and is no test.
     """
     claims, p_values = list(claims), np.array(list(p_values), np.float64)
     known = np.flatnonzero(~np.isnan(p_values))

@@ -5,31 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST,
-    Claim,
-    Contrasts,
-    Runs,
-    Verdict,
-    all_above,
-    as_runs,
-    at_least,
-    between,
-    capped,
-    contrasts,
-    decisive,
-    error_of,
-    margin,
-    not_below,
-    nothing_to_test,
-    numbered,
-    over_runs,
-    sampled,
-    verdict_of,
-    verdict_on,
-    whole,
-    whole_model,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Runs, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
 
@@ -89,14 +66,13 @@ def vertical_patterns_are_special(
     alone.
 
     Args:
-      vertical: The share of each head's maps that are vertical [L, N], or one for each fine-tuned
-        model, of which the mean decides.
-      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`), likewise.
+      vertical: The share of each head's maps that are vertical [L, N], or one for each model.
+      special: The attention to [CLS] and all [SEP] together (`statistics.to_special`).
 
     Raises:
       ValueError: The two have different numbers of layers or heads.
     """
-    runs = as_runs(special)
+    runs = verdict.as_runs(special)
     shares = [np.asarray(each) for each in ([vertical] if np.ndim(vertical) == 2 else vertical)]
     for share, table in zip(shares, runs, strict=True):
         if share.shape != table.mean.shape:
@@ -106,23 +82,25 @@ def vertical_patterns_are_special(
             )
     heads, count = np.mean(shares, axis=0, dtype=np.float64) > HALF, runs[0].count
     if not heads.any():
-        return nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
-    found = over_runs([(run.mean[heads] - HALF, error_of(run)[heads]) for run in runs], count)
+        return verdict.nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
+    found = verdict.over_runs(
+        [(run.mean[heads] - HALF, verdict.error_of(run)[heads]) for run in runs], count
+    )
     needed = math.ceil(NEARLY_ALL * len(found.difference))
     others = len(found.difference) - needed + 1
-    p_values = at_least(found.above, needed), at_least(found.below, others)
-    if count < FEWEST:
+    p_values = verdict.at_least(found.above, needed), verdict.at_least(found.below, others)
+    if count < verdict.FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
     deciding = int(order[needed - 1])
     interval = found.interval(deciding, offset=HALF)
     head = head_name(*np.argwhere(heads)[deciding])
-    return verdict_of(
+    return verdict.verdict_of(
         VERTICAL,
         p_values,
         '{above} of {vertical_heads} mostly vertical heads give these two more than half, where '
         '{needed} {needed:|is|are} claimed; {head} decides with '
-        f'{{estimate:.3f}}{between(interval)}.',
+        f'{{estimate:.3f}}{verdict.between(interval)}.',
         interval,
         what=f'attention of {head} to [CLS] and all [SEP]',
         unit='share of attention',
@@ -133,7 +111,7 @@ def vertical_patterns_are_special(
             'needed': needed,
             'head': head,
         },
-        **sampled(found),
+        **verdict.sampled(found),
     )
 
 
@@ -147,19 +125,15 @@ def features_are_negligible(
     The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, of the
     feature that is least in favour of the claim. Its interval is Fieller's, and agrees with the
     test of a single model. Features in fewer than 20 examples are left out if any other remains.
-
-    Args:
-      cls, sep: The attention to [CLS] and to [SEP]: a table, or one for each fine-tuned model.
-      features: The attention to each linguistic feature by its name (`statistics.attention_to`), at
-        least one; a table each, or one for each model.
+    At least one is needed, by its name (`statistics.attention_to`).
     """
-    features = {name: as_runs(tables) for name, tables in features.items()}
+    features = {name: verdict.as_runs(tables) for name, tables in features.items()}
     features, rare, numbers = _frequent(features)
-    wholes = _sums(as_runs(cls), as_runs(sep))
-    parts = np.array([[whole_model(table) for table in runs] for runs in features.values()])
+    wholes = _sums(verdict.as_runs(cls), verdict.as_runs(sep))
+    parts = np.array([[verdict.whole_model(table) for table in runs] for runs in features.values()])
     parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
     count = min(runs[0].count for runs in features.values())
-    found = over_runs(
+    found = verdict.over_runs(
         [
             (NEGLIGIBLE * special - means, NEGLIGIBLE * error + errors)
             for (special, error), (means, errors) in zip(wholes, parts, strict=True)
@@ -167,14 +141,14 @@ def features_are_negligible(
         count,
     )
     least = found.least
-    part = over_runs([(means[least], errors[least]) for means, errors in parts], count)
-    special = over_runs(wholes, count)
+    part = verdict.over_runs([(means[least], errors[least]) for means, errors in parts], count)
+    special = verdict.over_runs(wholes, count)
     interval = _ratio(part, special)
     feature = list(features)[least]
-    return verdict_on(
+    return verdict.verdict_on(
         FEATURES,
         found,
-        f'The {{what}} is {{estimate:.2f}}{between(interval, "z.2f")}; less than '
+        f'The {{what}} is {{estimate:.2f}}{verdict.between(interval, "z.2f")}; less than '
         f'{{threshold:g}} is claimed.{rare}',
         interval,
         what=f'attention to {feature} divided by that to [CLS] and [SEP]',
@@ -192,35 +166,34 @@ def few_are_heterogeneous(
     """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
 
     Args:
-      classes: The shares of the maps of each head in these classes, by the names of the classes; a
-        table each, or one for each fine-tuned model.
+      classes: The shares of the maps of each head in these classes, by the names of the classes.
       corrected: The share of both and its 95 % interval, corrected for what the classifier mistakes
         (`Patterns.correct`), which decides; None takes the share as it is.
     """
-    tables = [as_runs(each) for each in classes.values()]
+    tables = [verdict.as_runs(each) for each in classes.values()]
     per_run = [(MOST - share, error) for share, error in _sums(*tables)]
-    found = over_runs(per_run, tables[0][0].count)
+    found = verdict.over_runs(per_run, tables[0][0].count)
     estimate, low, high = found.interval(0, offset=-MOST)
     as_found = -estimate, -high, -low
     interval = as_found if corrected is None else corrected
-    p_values = all_above(found)
+    p_values = verdict.all_above(found)
     if corrected is not None and not np.isnan(p_values).any():
         share, low, high = corrected
         p_values = (
-            capped(float(not_below(MOST, share, high))),
-            capped(float(not_below(-MOST, -share, -low))),
+            verdict.capped(float(verdict.not_below(MOST, share, high))),
+            verdict.capped(float(verdict.not_below(-MOST, -share, -low))),
         )
     parts = ' and '.join(classes)
     what = f'share of maps that are {parts}'
-    return verdict_of(
+    return verdict.verdict_of(
         FEW_HETEROGENEOUS,
         p_values,
-        decisive(interval, 'less'),
+        verdict.decisive(interval, 'less'),
         interval,
         what=what if corrected is None else f'corrected {what}',
         unit='share of maps',
         threshold=MOST,
-        **sampled(found),
+        **verdict.sampled(found),
     )
 
 
@@ -230,27 +203,26 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
     The estimate is the attention to [SEP] minus that to another type of token, above 0 for every
     type if the claim holds; it is of the type least in favour of the claim. Types in fewer than 20
     examples are left out if at least two remain.
-
-    Args:
-      from_cls: The attention of [CLS] to each type of token by its name (`statistics.cls_to`):
-        '[SEP]' and at least one other; a table each, or one for each fine-tuned model.
+    Types go by their names (`statistics.cls_to`): '[SEP]' and at least one other.
     """
-    from_cls = {name: as_runs(tables) for name, tables in from_cls.items()}
+    from_cls = {name: verdict.as_runs(tables) for name, tables in from_cls.items()}
     from_cls, rare, numbers = _frequent(from_cls, at_least_kept=2)
     means = {name: [run.mean[-1].mean() for run in runs] for name, runs in from_cls.items()}
-    errors = {name: [error_of(run)[-1].mean() for run in runs] for name, runs in from_cls.items()}
+    errors = {
+        name: [verdict.error_of(run)[-1].mean() for run in runs] for name, runs in from_cls.items()
+    }
     others = [name for name in from_cls if name != '[SEP]']
     count = min(runs[0].count for runs in from_cls.values())
-    found = contrasts(
+    found = verdict.contrasts(
         list(np.transpose([np.subtract(means['[SEP]'], means[name]) for name in others])),
         list(np.transpose([np.add(errors['[SEP]'], errors[name]) for name in others])),
         count,
     )
     interval = found.interval(found.least)
-    return verdict_on(
+    return verdict.verdict_on(
         LAST_CLS,
         found,
-        decisive(interval) + rare,
+        verdict.decisive(interval) + rare,
         what=f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
         unit='share of attention',
         threshold=0.0,
@@ -261,20 +233,20 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
 def _sums(*tables: list[HeadTable]) -> list[tuple[float, float]]:
     """Return for each run the sum of the means of some tables, and a bound of its error."""
     runs = zip(*tables, strict=True)
-    return [tuple(np.sum([whole_model(table) for table in run], axis=0)) for run in runs]
+    return [tuple(np.sum([verdict.whole_model(table) for table in run], axis=0)) for run in runs]
 
 
 def _frequent(
     tables: Mapping[str, list[HeadTable]], *, at_least_kept: int = 1
 ) -> tuple[Mapping[str, list[HeadTable]], str, dict[str, object]]:
     """Return the tables of what is frequent enough, and a sentence on the rest."""
-    kept = {name: runs for name, runs in tables.items() if runs[0].count >= FEWEST}
+    kept = {name: runs for name, runs in tables.items() if runs[0].count >= verdict.FEWEST}
     if len(kept) < at_least_kept:
         return tables, '', {}
     pieces, numbers = [], {}
     for index, name in enumerate((name for name in tables if name not in kept), start=1):
-        values = {'rare': name, 'rare_count': whole(tables[name][0].count)}
-        piece, values = numbered('{rare} ({rare_count})', index, values)
+        values = {'rare': name, 'rare_count': verdict.whole(tables[name][0].count)}
+        piece, values = verdict.numbered('{rare} ({rare_count})', index, values)
         pieces.append(piece)
         numbers |= values
     return kept, f' Left out as too rare: {", ".join(pieces)}.' if pieces else '', numbers
@@ -285,7 +257,7 @@ def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
 
     He tests part - ratio * whole against 0, here with the bound of that difference's error.
     """
-    reach = margin(min(part.freedom[0], total_of.freedom[0]))
+    reach = verdict.margin(min(part.freedom[0], total_of.freedom[0]))
     (value,), (error,) = part.difference, part.error
     (total,), (total_error,) = total_of.difference, total_of.error
     least, most = value - reach * error, value + reach * error

@@ -10,17 +10,8 @@ import scipy.stats
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS
-from bert_secrets_jax.analyses.verdicts.verdict import (
-    FEWEST_RUNS,
-    ROUNDING,
-    Claim,
-    Contrasts,
-    Verdict,
-    capped,
-    contrasts,
-    margin,
-    verdict_of,
-)
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 
 PRETRAINING = Claim(
     'Fine-tuning from pre-trained weights scores higher than fine-tuning from random ones.',
@@ -71,31 +62,28 @@ def published_gain(task: str) -> float | None:
 def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> Verdict:
     """Test PRETRAINING on the scores of runs (Welch's test): seeds are the sample here.
 
-    The estimate is the difference of the mean scores, which is above 0 if the claim holds.
-
-    Args:
-      pretrained: The score of each run from pre-trained weights, between 0 and 1.
-      random: The score of each run from random weights.
+    The estimate is the difference of the mean scores, which is above 0 if the claim holds. Scores
+    of runs from either start are between 0 and 1.
     """
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = np.array([len(scores) for scores in groups])
     difference = 100 * (groups[0].mean() - groups[1].mean())
     words = 'Pre-trained weights score {estimate:+z.1f} points'
     numbers = {'pretrained_runs': counts[0], 'random_runs': counts[1]}
-    if min(counts) < FEWEST_RUNS:
+    if min(counts) < verdict.FEWEST_RUNS:
         p_values, interval = (math.nan, math.nan), (difference, np.nan, np.nan)
         words += (
             ' above random ones; a test needs {needed} runs of each, not {pretrained_runs} and '
             '{random_runs}.'
         )
-        numbers['needed'] = FEWEST_RUNS
+        numbers['needed'] = verdict.FEWEST_RUNS
     else:
         # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-        variances = 100**2 * (variances + ROUNDING**2)
+        variances = 100**2 * (variances + verdict.ROUNDING**2)
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-        p, half = scipy.stats.t.sf(difference / error, freedom), margin(freedom) * error
+        p, half = scipy.stats.t.sf(difference / error, freedom), verdict.margin(freedom) * error
         p_values = float(p), float(1 - p)
         interval = difference, difference - half, difference + half
         words += (
@@ -103,7 +91,7 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
             '{pretrained_runs:run|runs} against {random_runs}.'
         )
         numbers['p_value'] = 2 * min(p_values)
-    return verdict_of(
+    return verdict.verdict_of(
         PRETRAINING,
         p_values,
         words,
@@ -111,7 +99,7 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         what='mean score from pre-trained weights minus that from random weights',
         unit='points',
         threshold=0.0,
-        population=THESE_MODELS if min(counts) < FEWEST_RUNS else ANY_FINETUNING,
+        population=THESE_MODELS if min(counts) < verdict.FEWEST_RUNS else ANY_FINETUNING,
         sample=int(counts.sum()),
         sample_of='runs',
         numbers=numbers,
@@ -125,9 +113,6 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     is within the threshold on either side (two one-sided tests, Schuirmann 1987). Tasks are taken
     as given; the error is that of the examples of each task and, from FEWEST_RUNS runs on, that of
     the seeds.
-
-    Args:
-      gains: The scores of each task by its name, at least one.
     """
     found, tasks = [_points(gain) for gain in gains.values()], len(gains)
     runs = min(len(gain.after) for gain in gains.values())
@@ -140,12 +125,12 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     reach = np.array([threshold + difference, threshold - difference]) / error
     too_low, too_high = scipy.stats.t.sf(reach, freedom)
     low, high = scipy.stats.t.sf(-reach, freedom)
-    half = margin(freedom) * error
+    half = verdict.margin(freedom) * error
     interval = float(difference), float(difference - half), float(difference + half)
-    return verdict_of(
+    return verdict.verdict_of(
         FINETUNING_GAINS,
         # Both must be refuted for it to hold; either one refutes it, and two are tried.
-        (max(too_low, too_high), capped(2 * min(low, high))),
+        (max(too_low, too_high), verdict.capped(2 * min(low, high))),
         'Fine-tuning gains {ours:+z.1f} points on average over {sample:task|tasks}, '
         '{estimate:+z.1f} ({low:+z.1f} to {high:+z.1f}) more than in the paper; {threshold:.1f} '
         'either way is allowed.',
@@ -153,7 +138,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
         what="average gain minus the paper's",
         unit='points',
         threshold=threshold,
-        population=ANY_FINETUNING if runs >= FEWEST_RUNS else THESE_MODELS,
+        population=ANY_FINETUNING if runs >= verdict.FEWEST_RUNS else THESE_MODELS,
         sample=tasks,
         sample_of='tasks',
         numbers={'ours': ours},
@@ -166,9 +151,9 @@ def _points(gain: Gain) -> Contrasts:
     # The variances of correlations of normal variables, or of accuracies.
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
     # Both scores are of the same examples: their errors add up at worst.
-    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + ROUNDING).sum(axis=0)
+    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + verdict.ROUNDING).sum(axis=0)
     gains = 100 * (scores[1] - scores[0])[:, None]
-    return contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
+    return verdict.contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
 
 
 @functools.cache

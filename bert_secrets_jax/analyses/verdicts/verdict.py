@@ -281,11 +281,8 @@ def verdict_of(
 ) -> Verdict:
     """Return a verdict of Python's own numbers.
 
-    Args:
-      p_values: The p-values if the claim is false, and if it is true.
-      interval: The estimate and the ends of its interval.
-      otherwise: The verdict where neither p-value decides.
-      **fields: Other fields of the verdict.
+    P-values are those if the claim is false, and if it is true. An interval begins with the
+    estimate. `otherwise` is the verdict where neither p-value decides.
     """
     p_if_false, p_if_true = map(float, p_values)
     estimate, low, high = map(float, interval)
@@ -320,10 +317,8 @@ def verdict_on(
 
     Args:
       template: The sentence with names of fields; without one, it is that of `decisive`.
-      interval: The estimate and the ends of its interval; None takes the part that is least in
-        favour of the claim, to which the threshold is added again.
+      interval: None takes the part that is least in favour of the claim, plus the threshold.
       threshold: The number that was subtracted from the estimate.
-      **fields: Other arguments of `verdict_of`, such as `what` and `unit`.
     """
     interval = interval or found.interval(found.least, offset=threshold)
     return verdict_of(
