@@ -86,13 +86,7 @@ class Case:
         """Our side, with a fresh classifier of two classes."""
         return bs.from_pretrained(self.directory)
 
-    def theirs(
-        self,
-        attention: str = 'eager',
-        *,
-        classifier: bool = False,
-        train: bool = False,
-    ):
+    def theirs(self, attention: str = 'eager', *, classifier: bool = False, train: bool = False):
         """Return PyTorch's model, on the kind of device that JAX has.
 
         Args:

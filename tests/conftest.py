@@ -23,8 +23,7 @@ os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
 # an unknown flag ends the process.
 if importlib.metadata.version('jaxlib').startswith('0.10.'):
     os.environ.setdefault(
-        'XLA_FLAGS',
-        '--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1',
+        'XLA_FLAGS', '--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1'
     )
 # Workers, and programs that tests start, only read what one process has compiled.
 _COMPILED = None

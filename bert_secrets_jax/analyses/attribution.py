@@ -307,7 +307,7 @@ def _draw_curves(result: Attribution):
         grey=RANDOM,
     ).captioned(
         f'Mean {result._fall} without the tokens that each method scores highest '
-        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).',
+        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).'
     )
 
 
@@ -319,7 +319,7 @@ def _draw_methods(result: Attribution):
         filled[title] = np.isin(methods, (found.best, *found.tied))
     return plots.interval_panels(methods, points, filled=filled).captioned(
         'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
-        'that cannot be told apart from it.',
+        'that cannot be told apart from it.'
     )
 
 

@@ -321,9 +321,7 @@ class Comparison(Result):
 
 
 def comparison(
-    runs: Mapping[str, Sequence[Result]],
-    *,
-    missing: Mapping[str, Sequence[str]] | None = None,
+    runs: Mapping[str, Sequence[Result]], *, missing: Mapping[str, Sequence[str]] | None = None
 ) -> Comparison:
     """Put the results of several models, or on several tasks, side by side.
 
@@ -366,10 +364,7 @@ def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
 
 
 def _agreements(
-    one: str,
-    grids: Mapping[str, np.ndarray],
-    other: str,
-    others: Mapping[str, np.ndarray],
+    one: str, grids: Mapping[str, np.ndarray], other: str, others: Mapping[str, np.ndarray]
 ) -> Iterator[GridAgreement]:
     """Yield the agreement of two runs in each statistic, but for those equal to the last digit.
 

@@ -463,9 +463,7 @@ def _draw_mixing(result: Contributions):
 def _draw_outputs(result: Contributions):
     title, outputs = 'output of each head', result.moved.outputs.mean
     return plots.head_grids(
-        {title: outputs},
-        label=f'norm, {_OF_LAYER}',
-        marked={title: result.inactive[BY_OUTPUT]},
+        {title: outputs}, label=f'norm, {_OF_LAYER}', marked={title: result.inactive[BY_OUTPUT]}
     ).captioned(
         'Norm of what each head puts out, divided by the mean of its layer; red circles are heads '
         f'below {NEXT_TO_NOTHING:g} of it.',

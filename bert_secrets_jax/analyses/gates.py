@@ -413,7 +413,7 @@ def _draw_scores(result: Gates):
         label=f'{TITLES[metric]}, x 100',
     ).captioned(
         f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
-        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.',
+        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
     )
 
 

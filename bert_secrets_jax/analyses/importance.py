@@ -268,7 +268,7 @@ def _draw_ranks(result: Importance):
     ).captioned(
         f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
         f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
-        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.',
+        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
     )
 
 

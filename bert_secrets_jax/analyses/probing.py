@@ -391,7 +391,7 @@ def _draw_scores(result: Probing):
         label='UAS (% of words, without punctuation)',
     ).captioned(
         'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
-        f'({SOURCE}).',
+        f'({SOURCE}).'
     )
 
 

@@ -37,11 +37,7 @@ from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, section 4.2'
-ORDERS: Mapping[str, str] = {
-    **TITLES,
-    ANEW: 'gradient, measured anew',
-    RANDOM: 'at random',
-}
+ORDERS: Mapping[str, str] = {**TITLES, ANEW: 'gradient, measured anew', RANDOM: 'at random'}
 # A model is as good as the full one if its score is at most so much lower.
 TOLERANCE = 0.01
 # Random orders: with one less than 19, none would be so rare that its rank is significant.

@@ -78,7 +78,7 @@ class Relations(Result):
             return ['No text has such a relation.']
         return [
             'A noun-pronoun link joins a pronoun with every noun before it, for spaCy resolves no '
-            'coreference.',
+            'coreference.'
         ]
 
     def head_notes(self):

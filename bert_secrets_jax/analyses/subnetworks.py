@@ -330,5 +330,5 @@ def _draw(result: Subnetworks):
     return plots.points_by_row(rows, points, label=f'{TITLES[result.metric]} (points)').captioned(
         f'{TITLES[result.metric]} of subnetworks of {result.kept.mean():.0f} of '
         f'{result.masks[GOOD][0].size} heads'
-        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.'),
+        + ('.' if len(result.seeds) == 1 else '; lines are 95 % intervals over seeds.')
     )

@@ -570,7 +570,7 @@ def _draw_relations(result: SyntaxHeads):
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     return plots.points_by_row(labels, points, label='share of links that are found').captioned(
         'How often the best head of each relation finds the other word (95 % intervals), in the '
-        f'order of its lead over the offset{of_others}.',
+        f'order of its lead over the offset{of_others}.'
     )
 
 

@@ -64,9 +64,7 @@ class Figure(matplotlib.figure.Figure):
     source: Source | Mapping[str | tuple[str, str], Source] | None = None
 
     def captioned(
-        self,
-        caption: str,
-        source: Source | Mapping[str | tuple[str, str], Source] | None = None,
+        self, caption: str, source: Source | Mapping[str | tuple[str, str], Source] | None = None
     ) -> 'Figure':
         """Set the caption and the source, as in the attributes, and return the figure."""
         self.caption, self.source = caption, source

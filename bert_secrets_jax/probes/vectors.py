@@ -66,10 +66,7 @@ class Vectors:
 
 
 def read_vectors(
-    path: str | os.PathLike[str],
-    words: Iterable[str] | None = None,
-    *,
-    bad_rows: str = 'error',
+    path: str | os.PathLike[str], words: Iterable[str] | None = None, *, bad_rows: str = 'error'
 ) -> Vectors:
     """Read word vectors: lines of a word and its numbers, with spaces between them.
 

@@ -74,10 +74,7 @@ PAIR = ('The teacher thanked Anna.', 'She smiled and her friend left.')
             'subject: There who; object: teacher; negation: never',
         ),
         # A negation that is not on the list is found by its dependency.
-        (
-            "It doesn't help, but she may.",
-            "subject: It she; negation: n't; negation_substring:",
-        ),
+        ("It doesn't help, but she may.", "subject: It she; negation: n't; negation_substring:"),
         (
             PAIR,
             'noun: teacher Anna friend*; verb: thanked smiled* left*; pronoun: She* her*; '

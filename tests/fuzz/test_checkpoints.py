@@ -20,15 +20,7 @@ from bert_secrets_jax.model import weights
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config_json import write_config
 from tests.conftest import WORDS
-from tests.fuzz.broken import (
-    MARKER,
-    Format,
-    integer,
-    number,
-    plain_json,
-    require,
-    visible,
-)
+from tests.fuzz.broken import MARKER, Format, integer, number, plain_json, require, visible
 from tests.fuzz.damage import (
     FLOATS,
     broken,

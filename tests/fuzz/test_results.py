@@ -17,15 +17,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import files
 from bert_secrets_jax.finetune.outcome import Finetuned
 from bert_secrets_jax.runs.run import Run
-from tests.fuzz.broken import (
-    Format,
-    integer,
-    logged,
-    number,
-    plain_json,
-    require,
-    sample,
-)
+from tests.fuzz.broken import Format, integer, logged, number, plain_json, require, sample
 from tests.fuzz.damage import (
     any_file,
     broken,

@@ -72,9 +72,7 @@ def test_equals_numpy_over_single_examples(config, pretrained, params, tokenizer
         if length >= 8:
             measured['some'].append(maps[:, :, 0, 0])
     tables = collect(
-        pretrained,
-        encode_all(tokenizer, examples),
-        STATISTICS | {'some': first_of_four},
+        pretrained, encode_all(tokenizer, examples), STATISTICS | {'some': first_of_four}
     )
     assert 0 < len(measured['some']) < len(examples)
     for name, values in measured.items():

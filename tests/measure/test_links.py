@@ -25,11 +25,7 @@ from tests.conftest import forward as forward_of
 FILLER = (0, 0, -1)
 # Example 0 has two links, the first of them of two pairs; example 1 has one, example 2 none.
 LINKS = np.array(
-    [
-        [(3, 1, 0), (3, 2, 0), (1, 2, 1)],
-        [(4, 2, 0), FILLER, FILLER],
-        [FILLER, FILLER, FILLER],
-    ],
+    [[(3, 1, 0), (3, 2, 0), (1, 2, 1)], [(4, 2, 0), FILLER, FILLER], [FILLER, FILLER, FILLER]],
     np.int32,
 )
 

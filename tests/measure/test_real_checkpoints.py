@@ -24,10 +24,7 @@ def plain_pytorch(directory, examples):
     """One sentence pair at a time, no padding, formulas written out: means [L, N] by statistic."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     model = transformers.BertModel.from_pretrained(
-        directory,
-        attn_implementation='eager',
-        dtype=torch.float32,
-        add_pooling_layer=False,
+        directory, attn_implementation='eager', dtype=torch.float32, add_pooling_layer=False
     ).eval()
     totals = dict.fromkeys(STATISTICS, 0)
     for example in examples:

@@ -11,13 +11,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.bert import Bert, init_params
-from bert_secrets_jax.model.config import (
-    ANSWER,
-    MASKED_LM,
-    QUESTIONS,
-    SEQUENCES,
-    TOKENS,
-)
+from bert_secrets_jax.model.config import ANSWER, MASKED_LM, QUESTIONS, SEQUENCES, TOKENS
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
 from tests.conftest import as_torch, forward, random_inputs, random_params, relative

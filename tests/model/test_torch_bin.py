@@ -367,11 +367,7 @@ def test_storages_of_the_older_format(tmp_path):
         (good, {'0': (4, data)}, "['a']"),
         # Longer than said is no harm: the rest of the file is not looked at.
         (good, {'0': (4, data + b'more')}, "['a']"),
-        (
-            good[:-1] + attributes + b'b.',
-            {'1': (2**24, bytes(2**26)), '0': (4, data)},
-            "['a']",
-        ),
+        (good[:-1] + attributes + b'b.', {'1': (2**24, bytes(2**26)), '0': (4, data)}, "['a']"),
         *((good, {'0': (n, data)}, 'has another size') for n in (2**62, 5, 3, 0, -(2**63))),
         (good, {'0': (4, data[:-1])}, 'has another size'),
         (good, {}, 'is not in it'),

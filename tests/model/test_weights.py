@@ -346,11 +346,7 @@ IMPOSSIBLE = [
     ('bert', {'head': TOKENS, 'label_names': ()}, 'needs label_names'),
     ('bert', {'head': QUESTIONS}, r"has label_names=\('start', 'end'\)"),
     ('bert', {'head': TOKENS, 'multi_label': True}, 'multi_label=True needs'),
-    (
-        'bert',
-        {'hidden_dropout_prob': 1.5},
-        'hidden_dropout_prob=1.5 must be a number from 0 to',
-    ),
+    ('bert', {'hidden_dropout_prob': 1.5}, 'hidden_dropout_prob=1.5 must be a number from 0 to'),
     ('bert', {'layer_norm_eps': math.nan}, 'layer_norm_eps=nan'),
 ]
 

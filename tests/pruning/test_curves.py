@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.finetune.metrics import METRICS
-from bert_secrets_jax.pruning.curves import (
-    Curve,
-    curve_of,
-    fleiss_kappa,
-    over_steps,
-    sparsest,
-)
+from bert_secrets_jax.pruning.curves import Curve, curve_of, fleiss_kappa, over_steps, sparsest
 
 
 def answers(rng, labels, right):

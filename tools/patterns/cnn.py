@@ -82,9 +82,7 @@ class PatternCNN(nn.Module):
     ) -> Float[Array, 'B C']:
         """Return the logits of the five classes."""
         convolve = functools.partial(
-            nn.Conv,
-            kernel_init=nn.initializers.he_normal(),
-            precision=jax.lax.Precision.HIGHEST,
+            nn.Conv, kernel_init=nn.initializers.he_normal(), precision=jax.lax.Precision.HIGHEST
         )
         hidden = images
         for widths in ((16, 16), (32, 32), (64, 64)):

@@ -16,13 +16,7 @@ import optax
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, standardised
-from bert_secrets_jax.patterns.fit import (
-    MapSample,
-    class_weights,
-    f1_of,
-    fit_features,
-    temperature,
-)
+from bert_secrets_jax.patterns.fit import MapSample, class_weights, f1_of, fit_features, temperature
 from tools.patterns.cnn import SIDE, PatternCNN, image
 from tools.patterns.sample import origins
 

@@ -39,11 +39,7 @@ NOUN_PRONOUN = Claim(
 )
 
 
-_OF_LINKS = {
-    'unit': 'share of attention',
-    'threshold': PRACTICAL_SHARE,
-    'population': THIS_MODEL,
-}
+_OF_LINKS = {'unit': 'share of attention', 'threshold': PRACTICAL_SHARE, 'population': THIS_MODEL}
 
 
 def heads_follow_links(test: LinkTest) -> Verdict:

@@ -115,11 +115,7 @@ def vertical_patterns_are_special(
     )
 
 
-def features_are_negligible(
-    cls: Runs,
-    sep: Runs,
-    features: Mapping[str, Runs],
-) -> Verdict:
+def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) -> Verdict:
     """Test FEATURES: each type of word gets less than NEGLIGIBLE of [CLS] and [SEP] together.
 
     The estimate is the attention to a feature divided by that to [CLS] and [SEP] together, of the
@@ -159,9 +155,7 @@ def features_are_negligible(
 
 
 def few_are_heterogeneous(
-    classes: Mapping[str, Runs],
-    *,
-    corrected: tuple[float, float, float] | None = None,
+    classes: Mapping[str, Runs], *, corrected: tuple[float, float, float] | None = None
 ) -> Verdict:
     """Test FEW_HETEROGENEOUS: the share of block and heterogeneous maps together is below MOST.
 

@@ -10,19 +10,8 @@ import sklearn.metrics
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.patterns.classes import CLASSES
-from bert_secrets_jax.patterns.classifier import (
-    judge,
-    load_classifier,
-    standardised,
-)
-from bert_secrets_jax.patterns.fit import (
-    MapSample,
-    confusion,
-    features_of,
-    fit,
-    predict,
-    unlike,
-)
+from bert_secrets_jax.patterns.classifier import judge, load_classifier, standardised
+from bert_secrets_jax.patterns.fit import MapSample, confusion, features_of, fit, predict, unlike
 from tools.patterns import rivals
 from tools.patterns.sample import (
     ANNOTATED,
@@ -132,8 +121,7 @@ def test_scores_are_those_of_scikit_learn():
     np.testing.assert_allclose(found.accuracy, (labels == predicted).mean())
     np.testing.assert_allclose(found.f1[:4], f1(labels, predicted, average=None))
     np.testing.assert_array_equal(
-        confusion(labels, predicted)[:4, :4],
-        sklearn.metrics.confusion_matrix(labels, predicted),
+        confusion(labels, predicted)[:4, :4], sklearn.metrics.confusion_matrix(labels, predicted)
     )
     # The class that never occurs is not 0.
     assert np.isnan(found.f1[4])
