@@ -160,7 +160,7 @@ class Finetuning(Result):
             published = [getattr(theirs, name) for _, _, name in columns.values()]
             rows.append(('paper: BERT-base', *map(shown, published)))
         return framed(
-            ('', *columns),
+            ('model', *columns),
             rows,
             f'{self.titles} x 100 (mean ± standard deviation over seeds; '
             f'{self.subject.as_in("Table 1")}).',

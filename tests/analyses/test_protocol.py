@@ -30,6 +30,7 @@ def test_frames_are_tidy(results, name):
     assert frames or name == 'example_maps'
     for title, frame in frames.items():
         assert len(frame) and len(set(frame.columns)) == len(frame.columns), title
+        assert all(frame.columns), title
         for column, most in (('layer', 3), ('head', 4)):
             if column in frame and frame[column].dtype.kind in 'iu':
                 assert frame[column].min() == 1 and frame[column].max() == most, title

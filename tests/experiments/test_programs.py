@@ -61,7 +61,7 @@ def test_results_are_files(finished):
     assert 'Section 22 of 22: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'on 20 examples of MRPC dev' in page and 'of the paper are digitised' in page
-    assert '87.9 / 82.3' in page and 'fine-tuned on 20 examples of MRPC train' in page
+    assert '87.9 / 82.3' in page and 'Fine-tuned on 20 examples from pre-trained' in page
     assert 'Still to come' not in page
     # Nothing that others want to say at the same place.
     assert 'PyTorch' not in result.stderr and 'Warning' not in result.stderr
