@@ -55,7 +55,7 @@ def weighted_scores(
 
 
 def resampled_differences(
-    metric, predictions, baseline, labels, *, resamples: int, seed: int
+    metric, predictions, baseline, labels, *, resamples: int = 2000, seed: int = 0
 ) -> Float[np.ndarray, 'R M']:
     """Return the differences [R, M] in resamples of the examples, which all masks share."""
     check(metric, predictions, labels, baseline)
