@@ -27,7 +27,7 @@ def _in_each_layer(
 ) -> Callable[..., Float[Array, 'B L T S']]:
     """Apply a method to all layers, with rows that sum to 1 and nothing from padding."""
 
-    def of_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
+    def in_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
         def rows(of_params, attended):
             found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
             total = found.sum(axis=-1, keepdims=True)
@@ -37,7 +37,8 @@ def _in_each_layer(
 
         return each_layer(rows, bert, params, output)
 
-    return of_model
+    in_model.__name__, in_model.__doc__ = of_layer.__name__, of_layer.__doc__
+    return in_model
 
 
 @_in_each_layer
