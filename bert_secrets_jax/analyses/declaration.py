@@ -15,6 +15,7 @@ class Declaration:
     Attributes:
       analysis: The function, after which the section is named. It takes `settings` and `subject`.
       title: The question of the section, in a line.
+      group: The group of the report that it belongs to, a name of `programs.titles.GROUPS`.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
         'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
@@ -28,6 +29,7 @@ class Declaration:
 
     analysis: Callable[..., Result]
     title: str
+    group: str = 'What heads do'
     inputs: tuple[str, ...] = ('pretrained', 'texts')
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     statistics: tuple[Described, ...] = ()
