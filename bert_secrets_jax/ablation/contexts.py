@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.layers import Setting, close_intact, embed, open_intact, total
+from bert_secrets_jax.ablation.layers import Static, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
@@ -39,7 +39,7 @@ def mean_contexts(
       ValueError: There are no examples, or a batch cannot be split over the devices.
     """
     check_whole(pretrained)
-    setting = Setting(pretrained.config, 'mean')
+    setting = Static(pretrained.config, 'mean')
     params, devices, place = on_devices(pretrained.params, mesh)
     layers = layers_of(params)
     sums, tokens = np.zeros(()), 0
@@ -59,7 +59,7 @@ def mean_contexts(
 
 
 def intact_contexts(
-    setting: Setting, embeddings: Any, layers: Sequence[Any], batch: Batch
+    setting: Static, embeddings: Any, layers: Sequence[Any], batch: Batch
 ) -> Iterator[Any]:
     """Yield the outputs [B, T, N, H] of the heads, layer by layer, each when it is asked."""
     hidden, scopes = embed(setting, embeddings, batch)

@@ -36,7 +36,7 @@ from bert_secrets_jax.model.parts import applied, matmul_precision
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
+class Static:
     """The static argument of the compiled functions of this module.
 
     Attributes:
@@ -53,7 +53,7 @@ _piece = functools.partial(jax.jit, static_argnums=0)
 
 
 @_piece
-def embed(setting: Setting, params, batch):
+def embed(setting: Static, params, batch):
     """Return the hidden states [B, T, D] that enter the first layer, and the scopes of layers."""
     embeddings = Embeddings(setting.config)
     return embeddings.apply(
@@ -67,7 +67,7 @@ def embed(setting: Setting, params, batch):
 
 
 @_piece
-def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=None):
+def run_layer(setting: Static, params, hidden, scope, head_mask, replacement=None):
     """Return the output [Z, T, D] of a layer under its mask [Z, N]; None keeps all heads."""
     scope = _scope_per_row(scope, len(hidden))
     context, value = _contexts(setting, params, hidden, scope)
@@ -78,7 +78,7 @@ def run_layer(setting: Setting, params, hidden, scope, head_mask, replacement=No
 
 
 @_piece
-def open_layer(setting: Setting, params, hidden, scope, replacement=None):
+def open_layer(setting: Static, params, hidden, scope, replacement=None):
     """Return the residual stream after intact attention, and what disabling each head changes."""
     context, value = _contexts(setting, params, hidden, scope)
     baseline = _baseline(setting, value, scope, replacement)
@@ -92,7 +92,7 @@ def open_layer(setting: Setting, params, hidden, scope, replacement=None):
 
 
 @_piece
-def close_layer(setting: Setting, params, residual, changes, heads, amounts):
+def close_layer(setting: Static, params, residual, changes, heads, amounts):
     """Return the output [B * M, T, D] of an opened layer under M masks.
 
     Each mask changes `heads` [M, J] by `amounts`, 1 minus itself; 0 fills up masks of fewer heads.
@@ -111,19 +111,19 @@ def close_layer(setting: Setting, params, residual, changes, heads, amounts):
 
 
 @_piece
-def leave_layer(setting: Setting, params, residual):
+def leave_layer(setting: Static, params, residual):
     """Return the output [B, T, D] of an opened layer in which no head is disabled."""
     return _rest(setting, params, residual)
 
 
 @_piece
-def open_intact(setting: Setting, params, hidden, scope):
+def open_intact(setting: Static, params, hidden, scope):
     """Return the contexts [B, T, N, H] of the heads of a layer."""
     return _contexts(setting, params, hidden, scope)[0]
 
 
 @_piece
-def close_intact(setting: Setting, params, hidden, context):
+def close_intact(setting: Static, params, hidden, context):
     """Return the output [B, T, D] of a layer from the contexts of its heads."""
     return _rest(setting, params, hidden + _output(setting, params, context))
 
@@ -147,7 +147,7 @@ def lend(context, tokens):
 
 
 @_piece
-def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, replacement=None):
+def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, replacement=None):
     """Return the logits [Z, M, C] under M masks [Z, M, N] of the last layer.
 
     The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys,
@@ -189,14 +189,14 @@ def last_layer(setting: Setting, params, classifier, hidden, scope, head_masks, 
 
 
 @_piece
-def read_all(setting: Setting, classifier, hidden, attention_mask):
+def read_all(setting: Static, classifier, hidden, attention_mask):
     """Return the logits of a head that reads all tokens: [Z, C], or of each token [Z, T, C]."""
     attention_mask = _per_row(attention_mask, len(hidden))
     return Head(setting.config).apply({'params': classifier}, hidden, attention_mask).logits
 
 
 @_piece
-def read_words(setting: Setting, classifier, embedding, hidden, places, words):
+def read_words(setting: Static, classifier, embedding, hidden, places, words):
     """Return the sum [Z, 1] of the log-probabilities of hidden wordpieces [B, K]; -1 is none."""
     places, words = (_per_row(array, len(hidden)) for array in (places, words))
     asked = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
@@ -207,7 +207,7 @@ def read_words(setting: Setting, classifier, embedding, hidden, places, words):
     return jnp.where(words >= 0, likely, 0).sum(axis=-1, keepdims=True)
 
 
-def _maps_of_first(setting: Setting, params, read, scope):
+def _maps_of_first(setting: Static, params, read, scope):
     """Return the maps [Z, N, S] of [CLS], without computing any key."""
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(setting.config))
     query = _project(setting, params, 'query', read[:, 0])
@@ -218,7 +218,7 @@ def _maps_of_first(setting: Setting, params, read, scope):
     return attention.masked_softmax(scores[:, :, None], scope)[:, :, 0]
 
 
-def _kernel(setting: Setting, params, name: str):
+def _kernel(setting: Static, params, name: str):
     return params['attention'][name]['kernel'].astype(setting.config.array_dtype)
 
 
@@ -231,7 +231,7 @@ def _scope_per_row(scope: LayerScope, rows: int) -> LayerScope:
     return dataclasses.replace(scope, visible=_per_row(scope.visible, rows))
 
 
-def _contexts(setting: Setting, params, hidden, scope):
+def _contexts(setting: Static, params, hidden, scope):
     """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape."""
     precision = matmul_precision(setting.config)
     read = _attention_input(setting, params, hidden, scope)
@@ -240,7 +240,7 @@ def _contexts(setting: Setting, params, hidden, scope):
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value
 
 
-def _baseline(setting: Setting, value, scope, replacement):
+def _baseline(setting: Static, value, scope, replacement):
     """Return the contexts of disabled heads, [Z, 1, N, H] or [Z, T, N, H]."""
     if replacement is not None:
         return _per_row(replacement, len(value)).astype(value.dtype)
@@ -251,19 +251,19 @@ def _baseline(setting: Setting, value, scope, replacement):
     return jnp.einsum('ZTS,ZSNH->ZTNH', uniform, value, precision=precision)
 
 
-def _attention_input(setting: Setting, params, hidden, scope):
+def _attention_input(setting: Static, params, hidden, scope):
     return applied(AttentionInput(setting.config), params, hidden, scope.normed)
 
 
-def _project(setting: Setting, params, name: str, hidden):
+def _project(setting: Static, params, name: str, hidden):
     """Return the queries, the keys or the values [..., N, H]."""
     return applied(project(setting.config), params['attention'][name], hidden)
 
 
-def _output(setting: Setting, params, context):
+def _output(setting: Static, params, context):
     """Return what the contexts [..., N, H] add to the residual stream."""
     return applied(project_back(setting.config), params['attention']['output'], context)
 
 
-def _rest(setting: Setting, params, residual):
+def _rest(setting: Static, params, residual):
     return applied(RestOfLayer(setting.config), params, residual)

@@ -28,7 +28,7 @@ from bert_secrets_jax.ablation.contexts import (
 )
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.layers import (
-    Setting,
+    Static,
     close_layer,
     embed,
     last_layer,
@@ -241,7 +241,7 @@ class Descent:
         baseline needs.
     """
 
-    setting: Setting
+    setting: Static
     embeddings: Any
     layers: Sequence[Any]
     classifier: Any
@@ -280,7 +280,7 @@ class Descent:
         spread = NamedSharding(mesh, PartitionSpec((DATA, MASKS))) if mesh and groups > 1 else None
         distinct, which = np.unique(masks, axis=0, return_inverse=True)
         return cls(
-            setting=Setting(config, baseline, spread),
+            setting=Static(config, baseline, spread),
             embeddings=params['embeddings'],
             layers=layers_of(params),
             classifier={

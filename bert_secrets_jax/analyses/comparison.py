@@ -21,14 +21,14 @@ from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first
-from bert_secrets_jax.pruning.agreement import Agreement, jackknifed
+from bert_secrets_jax.pruning.agreement import RankAgreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
 
 if TYPE_CHECKING:
     import pandas
 
-_NONE = Agreement(np.nan, np.nan, np.nan)
+_NONE = RankAgreement(np.nan, np.nan, np.nan)
 # So many statistics are drawn: those that agree most, and those that agree least.
 _DRAWN = 16
 _PANELS = 6
@@ -56,8 +56,8 @@ class GridAgreement:
     other: str
     statistic: str
     heads: int
-    overall: Agreement
-    within: Agreement
+    overall: RankAgreement
+    within: RankAgreement
     profile: float
 
 
@@ -397,7 +397,7 @@ def _agreements(
             yield GridAgreement(one, other, statistic, heads, overall, within, profile)
 
 
-def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> Agreement:
+def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) -> RankAgreement:
     """Return the rank correlation of two grids of heads, with an interval over layers.
 
     The interval is that of the jackknife over layers, since heads of one layer may be alike. A head

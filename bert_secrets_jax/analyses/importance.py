@@ -29,7 +29,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
-from bert_secrets_jax.pruning.agreement import Agreement, rank_agreement, reliability
+from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement, reliability
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -86,7 +86,7 @@ class Importance(Result):
     scores: scoring.HeadScores
     effects: Removed
     same_examples: bool
-    agreement: Mapping[str, Agreement]
+    agreement: Mapping[str, RankAgreement]
     reliability: float
 
     def frames(self):

@@ -25,7 +25,7 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b')
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers:
+class QuestionAnswers:
     """The answers to questions at their wordpieces."""
 
     questions: Sequence[Question]
@@ -91,7 +91,7 @@ class Answers:
         )
 
 
-def answers_of(encoded: Encoded, questions: Sequence[Question], split: str) -> Answers:
+def answers_of(encoded: Encoded, questions: Sequence[Question], split: str) -> QuestionAnswers:
     """Return the answers to questions that were tokenised in the same order."""
     places = answer_places(encoded, questions)
     lost = int((places == NONE).any(axis=1).sum())
@@ -106,7 +106,7 @@ def answers_of(encoded: Encoded, questions: Sequence[Question], split: str) -> A
             'and they cannot be answered. Texts are not divided into windows.',
             split, lost, len(questions),
         )  # fmt: skip
-    return Answers(questions, encoded, places)
+    return QuestionAnswers(questions, encoded, places)
 
 
 def exact_match(answer: str, right: str) -> float:

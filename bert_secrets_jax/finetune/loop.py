@@ -43,7 +43,7 @@ class NonFiniteLossError(FloatingPointError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
+class TrainingCurve:
     """The rows that a training notes as it goes on, and its checkpoints, also at the end of stages.
 
     `rows` makes those of the steps since the last rows, with their losses; `evaluate` those of the
@@ -69,7 +69,7 @@ def train(
     what: str,
     size: Callable[[Any], int],
     unit: str = 'examples',
-    curve: Curve | None = None,
+    curve: TrainingCurve | None = None,
     folder: pathlib.Path | None = None,
 ) -> tuple[TrainState, Record]:
     """Take one step after the other. A call after an interruption goes on, with the same result.
@@ -78,7 +78,7 @@ def train(
     the next state and an array of losses. Returned are the last state, and the rows together with
     the losses that have none: all, without a curve. Without a folder nothing is written.
     """
-    curve = curve or Curve()
+    curve = curve or TrainingCurve()
     opened = contextlib.nullcontext(Memory()) if folder is None else Checkpoints(folder)
     with opened as checkpoints:
         state, record = checkpoints.restore_latest(state)
@@ -120,7 +120,7 @@ def is_due(saved_at: float, took: float) -> bool:
     return jax.process_count() == 1 and time.monotonic() - saved_at >= old
 
 
-def _plain(pending: Sequence[tuple[int, Any]], curve: Curve) -> list[tuple[int, Any]]:
+def _plain(pending: Sequence[tuple[int, Any]], curve: TrainingCurve) -> list[tuple[int, Any]]:
     """Return steps and losses as plain numbers; refuse losses that are not finite."""
     found = []
     for step, losses in pending:

@@ -198,9 +198,9 @@ class Steps:
     def train(
         self, params: Any, folder: pathlib.Path | None, *, what: str, stage: int, **noted: Callable
     ) -> tuple[TrainState, loop.Record]:
-        """Take all steps from parameters with a leading axis G of runs, with a `loop.Curve`."""
+        """Take all steps of parameters with a leading axis G (runs), in a `loop.TrainingCurve`."""
         config, total = self.config, self.per_epoch * self.config.epochs
-        curve = loop.Curve(
+        curve = loop.TrainingCurve(
             rows_after=range(0, total, config.log_every),
             checkpoint_every=config.checkpoint_every,
             stage=stage,

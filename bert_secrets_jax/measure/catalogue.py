@@ -37,7 +37,7 @@ GREATEST_AT_NEXT = 'greatest at next token'
 
 
 @dataclasses.dataclass(frozen=True)
-class Family:
+class StatisticFamily:
     """Statistics that differ in one argument, so that several of them can be compiled as one.
 
     From a tuple of F arguments, and the options of all, `make` makes one with a value [L, N, F].
@@ -84,7 +84,7 @@ class Described:
     features: tuple[str, ...] | None = ()
     relations: tuple[str, ...] = ()
     classifier: Any = dataclasses.field(default=None, repr=False)
-    family: Family | None = dataclasses.field(default=None, repr=False)
+    family: StatisticFamily | None = dataclasses.field(default=None, repr=False)
     argument: Hashable = dataclasses.field(default=None, repr=False)
 
     def __call__(self, *maps_and_marks):
@@ -153,14 +153,20 @@ def _looked_up(marks: tuple) -> Statistic:
     return statistics.attention_to(found, reading='notebook', among=counted)
 
 
-_TO_FEATURES = Family(statistics.attention_to)
-_TO_FEATURES_OF_NOTEBOOK = Family(_looked_up)
-_FROM_CLS = Family(statistics.cls_to)
-_FROM_CLS_OF_NOTEBOOK = Family(statistics.cls_to, (('reading', 'notebook'),))
+_TO_FEATURES = StatisticFamily(statistics.attention_to)
+_TO_FEATURES_OF_NOTEBOOK = StatisticFamily(_looked_up)
+_FROM_CLS = StatisticFamily(statistics.cls_to)
+_FROM_CLS_OF_NOTEBOOK = StatisticFamily(statistics.cls_to, (('reading', 'notebook'),))
 
 
 def _share(
-    name: str, title: str, family: Family, argument: Hashable, *, reading: Reading, **more: Any
+    name: str,
+    title: str,
+    family: StatisticFamily,
+    argument: Hashable,
+    *,
+    reading: Reading,
+    **more: Any,
 ) -> Described:
     """Return the share of attention that a member of a family measures, named by its reading."""
     if reading == 'notebook':
@@ -281,7 +287,7 @@ def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Describ
     options = {'reverse': reverse}
     if reading != 'paper':
         options |= {'reading': reading, 'among': 'token'}
-    family = Family(statistics.attention_of_links, tuple(options.items()))
+    family = StatisticFamily(statistics.attention_of_links, tuple(options.items()))
     return _share(
         title,
         f'attention from {title}',
@@ -505,12 +511,12 @@ def _compared(described: Described, make: Callable[..., Comparison]) -> Describe
         described,
         function=make(described.function),
         pairwise=True,
-        family=family and Family(_stacked_for_both, (('make', make), ('family', family))),
+        family=family and StatisticFamily(_stacked_for_both, (('make', make), ('family', family))),
     )
 
 
 def _stacked_for_both(
-    arguments: tuple[Hashable, ...], *, make: Callable[..., Comparison], family: Family
+    arguments: tuple[Hashable, ...], *, make: Callable[..., Comparison], family: StatisticFamily
 ) -> Comparison:
     return make(family.stacked(arguments))
 

@@ -40,7 +40,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
 
 @runtime_checkable
-class Steps(Protocol):
+class BackwardSteps(Protocol):
     """The backward pass of each step; the forward pass is always that of the model."""
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
@@ -140,7 +140,7 @@ def relevances(rule: Rule):
 
 
 def walk_back(
-    steps: Steps,
+    steps: BackwardSteps,
     bert: Bert,
     params: Mapping[str, Any],
     output: BertOutput,
@@ -180,7 +180,7 @@ def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput)
 
 def through_layer(
     config: BertConfig,
-    steps: Steps,
+    steps: BackwardSteps,
     relevance: Float[Array, 'B T D'],
     params: Mapping[str, Any],
     hidden: Float[Array, 'B T D'],
@@ -201,7 +201,7 @@ def through_layer(
     return of_residual + of_values, of_contexts
 
 
-def contexts_of(config: BertConfig, steps: Steps, params, hidden, *, maps, normed):
+def contexts_of(config: BertConfig, steps: BackwardSteps, params, hidden, *, maps, normed):
     """Return the outputs [B, T, N, H] of the heads of a layer; arguments as in `through_layer`."""
     read = hidden
     if config.family.norm_first:
@@ -210,7 +210,7 @@ def contexts_of(config: BertConfig, steps: Steps, params, hidden, *, maps, norme
     return steps.linear('BSNH,BNTS->BTNH', values, maps)
 
 
-def after_attention(config: BertConfig, steps: Steps, params, hidden, contexts):
+def after_attention(config: BertConfig, steps: BackwardSteps, params, hidden, contexts):
     """Return the output [B, T, D] of a layer; arguments as in `through_layer`."""
     attended = _dense(steps, '...NH,NHD->...D', params['attention']['output'], contexts)
     residual = _sum(steps, hidden, attended)
@@ -222,7 +222,7 @@ def after_attention(config: BertConfig, steps: Steps, params, hidden, contexts):
     return _norm(config, steps, params['output_norm'], fed)
 
 
-def classified(config: BertConfig, steps: Steps, params, hidden, attention_mask):
+def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attention_mask):
     """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D]."""
     family, tokens = config.family, hidden
     if family.norm_first:
@@ -248,7 +248,7 @@ def _shares(attention_mask) -> Float[Array, 'B T']:
     return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
 
 
-def _feed_forward(config: BertConfig, steps: Steps, params, hidden):
+def _feed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
     if config.family.gated:
         both = _dense(steps, '...D,DGF->...GF', params['intermediate'], hidden)
         # Which of the two decides is a gate, as maps are: it lets the other through, more or less.
@@ -259,7 +259,7 @@ def _feed_forward(config: BertConfig, steps: Steps, params, hidden):
     return _dense(steps, '...F,FD->...D', params['output'], wide)
 
 
-def _norm(config: BertConfig, steps: Steps, params, x):
+def _norm(config: BertConfig, steps: BackwardSteps, params, x):
     width = x.shape[-1]
     deviation = jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
     centre_and_scale = (jnp.eye(width) - 1 / width) * params['scale'][None]
@@ -267,16 +267,16 @@ def _norm(config: BertConfig, steps: Steps, params, x):
     return _dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
 
 
-def _dense(steps: Steps, equation: str, params, x):
+def _dense(steps: BackwardSteps, equation: str, params, x):
     y = steps.linear(equation, x, params['kernel'])
     return y + jnp.broadcast_to(params['bias'], y.shape) if 'bias' in params else y
 
 
-def _sum(steps: Steps, *summands):
+def _sum(steps: BackwardSteps, *summands):
     return steps.linear('P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
 
 
-def _activated(steps: Steps, activation: str, x):
+def _activated(steps: BackwardSteps, activation: str, x):
     """Return the activation of x, as x times a slope: 0 at 0, like all activations."""
     slope = ACTIVATIONS[activation](x) / jnp.where(x == 0, 1, x)
     return steps.scaled(x, slope)

@@ -28,7 +28,7 @@ import safetensors.numpy
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
-from bert_secrets_jax.measure.catalogue import Described, Family
+from bert_secrets_jax.measure.catalogue import Described, StatisticFamily
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.features import NUMBER, features
@@ -288,7 +288,7 @@ def pattern_comparisons(classifier: Classifier) -> list[Described]:
 def _described(
     classifier: Classifier, make: Callable, titles: Mapping[str, str], *, pairwise: bool
 ) -> list[Described]:
-    family = Family(functools.partial(make, classifier))
+    family = StatisticFamily(functools.partial(make, classifier))
     return [
         Described(
             name=f'pattern: {part}',

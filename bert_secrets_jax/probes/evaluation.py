@@ -19,7 +19,7 @@ from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes import sentences
 from bert_secrets_jax.probes.forms import Form
-from bert_secrets_jax.probes.sentences import Asked, Words, maps_of
+from bert_secrets_jax.probes.sentences import Asked, SentenceWords, maps_of
 from bert_secrets_jax.probes.train import Probes, checked_forms, sizes_of
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.progress import progress
@@ -109,7 +109,7 @@ def _heads(
     reading: str,
     params: dict[str, Any],
     maps: Float[Array, 'B M T T'],
-    words: Words,
+    words: SentenceWords,
     table: Float[Array, 'U V'],
 ) -> dict[str, Int32[Array, 'R B W']]:
     """Return the candidate with the greatest score for each word."""

@@ -32,7 +32,7 @@ PUNCTUATION = 'PUNCT'
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Words:
+class SentenceWords:
     """The words of the sentences of a batch.
 
     Attributes:
@@ -51,11 +51,11 @@ class Words:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class SentenceBatch:
     """A batch of sentences."""
 
     batch: Batch
-    words: Words
+    words: SentenceWords
     # Whether the head of a word counts in evaluation: among the candidates, and no punctuation.
     counted: Bool[np.ndarray, 'B W']
 
@@ -85,7 +85,7 @@ def prepare(
     tokens_per_batch: int,
     vectors: Vectors | None = None,
     batch_multiple: int = 1,
-) -> list[Part]:
+) -> list[SentenceBatch]:
     """Tokenise sentences and group them into batches by length."""
     check_whole(pretrained)
     if not all(isinstance(parse, Parse) for parse in parses):
@@ -104,7 +104,7 @@ def prepare(
     return [_part(batch, parses, vectors) for batch in batches]
 
 
-def asked(parts: Sequence[Part], parses: Sequence[Parse]) -> Asked:
+def asked(parts: Sequence[SentenceBatch], parses: Sequence[Parse]) -> Asked:
     """Count the words of all batches, and of the sentences they were made from."""
     words = sum(len(parse.words) for parse in parses)
     present = sum(int(part.words.count.sum()) for part in parts)
@@ -113,7 +113,7 @@ def asked(parts: Sequence[Part], parses: Sequence[Parse]) -> Asked:
     return Asked(words, words - present, present - headed, headed - counted)
 
 
-def _part(batch: Batch, parses: Sequence[Parse], vectors: Vectors | None) -> Part:
+def _part(batch: Batch, parses: Sequence[Parse], vectors: Vectors | None) -> SentenceBatch:
     rows, length = batch.input_ids.shape
     width = length - 2
     pieces = np.full((rows, length), -1, np.int32)
@@ -138,17 +138,17 @@ def _part(batch: Batch, parses: Sequence[Parse], vectors: Vectors | None) -> Par
             in_table[row, : len(kept)] = vectors.rows([parse.forms[word] for word in kept])
         spoken = np.array([parse.classes[word] != PUNCTUATION for word in kept], bool)
         counted[row, : len(kept)] = spoken & (heads[row, : len(kept)] >= 0)
-    return Part(batch, Words(pieces, heads, in_table, count), counted)
+    return SentenceBatch(batch, SentenceWords(pieces, heads, in_table, count), counted)
 
 
-def right_branching(part: Part) -> Int32[np.ndarray, 'B W']:
+def right_branching(part: SentenceBatch) -> Int32[np.ndarray, 'B W']:
     """Return the candidate that is the word after each word; -1 for the last one."""
     place = np.arange(part.words.heads.shape[1])
     return np.where(place + 1 < part.words.count[:, None], place + 2, -1).astype(np.int32)
 
 
 def maps_of(
-    pretrained: Pretrained, parts: Sequence[Part], *, cache_mb: float | int = 0
+    pretrained: Pretrained, parts: Sequence[SentenceBatch], *, cache_mb: float | int = 0
 ) -> Callable[[int], Float[Array | np.ndarray, 'B M T T']]:
     """Return a function of the number of a batch that returns the maps of its sentences.
 
@@ -178,7 +178,7 @@ def table_of(vectors: Vectors | None) -> Float[Array, 'U V']:
 
 
 def sentence_of(
-    maps: Float[Array, 'M T T'], words: Words, table: Float[Array, 'U V'], *, reading: str
+    maps: Float[Array, 'M T T'], words: SentenceWords, table: Float[Array, 'U V'], *, reading: str
 ) -> Sentence:
     """Return all that probes read of one sentence."""
     vectors = table[words.rows]

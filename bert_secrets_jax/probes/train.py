@@ -30,7 +30,7 @@ from bert_secrets_jax.finetune.loop import TrainState
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes import sentences
 from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
-from bert_secrets_jax.probes.sentences import Asked, Words, asked, maps_of, prepare
+from bert_secrets_jax.probes.sentences import Asked, SentenceWords, asked, maps_of, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -200,7 +200,7 @@ def _digest(pretrained, forms, parts, table, passes, config: ProbeConfig) -> str
     return fingerprint(*model, inputs, np.asarray(table), passes, settings)
 
 
-def _curve(forms: Sequence[Form], parts, passes, points, config: ProbeConfig) -> loop.Curve:
+def _curve(forms: Sequence[Form], parts, passes, points, config: ProbeConfig) -> loop.TrainingCurve:
     """Return the rows of the curves: the mean loss per word of each probe and seed."""
     runs = list(itertools.product(forms, listed_seeds(config.seeds)))
 
@@ -220,7 +220,7 @@ def _curve(forms: Sequence[Form], parts, passes, points, config: ProbeConfig) ->
             f'learning_rate={config.learning_rate}: take a lower one.'
         )
 
-    return loop.Curve(
+    return loop.TrainingCurve(
         rows=rows,
         fault=fault,
         rows_after=set((points + 1).tolist()),
@@ -237,7 +237,7 @@ def _learn(
     reading: str,
     state: TrainState,
     maps: Float[Array, 'B M T T'],
-    words: Words,
+    words: SentenceWords,
     table: Float[Array, 'U V'],
 ) -> tuple[TrainState, Float[Array, 'forms R']]:
     """Learn from the sentences of a batch in their order; return the summed losses, too."""

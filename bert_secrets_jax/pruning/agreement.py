@@ -18,7 +18,7 @@ _HALVES = 50
 
 
 @dataclasses.dataclass(frozen=True)
-class Agreement:
+class RankAgreement:
     """Spearman's rank correlation with its 95 % interval; NaN where there is none."""
 
     rank: float
@@ -32,7 +32,7 @@ def rank_agreement(
     *,
     paired: bool,
     score: Callable[[np.ndarray], np.ndarray] = lambda means: means,
-) -> Agreement:
+) -> RankAgreement:
     """Return the rank correlation of two rankings, with an interval over both samples.
 
     It is that of the jackknife over groups of parts. Where effects are small against their errors,
@@ -53,9 +53,9 @@ def rank_agreement(
     return jackknifed(spearman(one, other), samples)
 
 
-def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> Agreement:
+def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> RankAgreement:
     """Return a rank correlation with its interval, from those without each group of each sample."""
-    return Agreement(estimate, *jackknife_interval(estimate, samples))
+    return RankAgreement(estimate, *jackknife_interval(estimate, samples))
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:

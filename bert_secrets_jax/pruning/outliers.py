@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from bert_secrets_jax.ablation.contexts import check_split, on_devices
-from bert_secrets_jax.ablation.layers import Setting, read_words
+from bert_secrets_jax.ablation.layers import Static, read_words
 from bert_secrets_jax.ablation.masked_lm import check_masked_lm, losses_of_texts
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief
@@ -302,7 +302,7 @@ def _answer(bert: Bert, params, batch: Batch, kept):
         encoder = without_head(Pretrained(bert, changed, None))
         states = encoder.bert.apply({'params': encoder.params}, **batch.inputs).hidden_states
         # Scores of all wordpieces are computed for the hidden ones alone.
-        words, setting = changed['embeddings']['word']['embedding'], Setting(config, 'uniform')
+        words, setting = (changed['embeddings']['word']['embedding'], Static(config, 'uniform'))
         return read_words(setting, changed, words, states[:, -1], batch.places, batch.words)
 
     return jax.vmap(without)(jnp.asarray(kept))
