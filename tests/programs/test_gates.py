@@ -18,8 +18,8 @@ def small(small):
 
 
 @pytest.mark.slow
-def test_gates_are_trained_once(small, monkeypatch):
-    """Other metrics score the same models; another price is another training."""
+def test_gates_are_trained_once_for_each_model_and_price(small, monkeypatch):
+    """Metrics choose the best epoch, so that others mean another model; so does another price."""
     trained, train = [], studies.train_gates
 
     def counted(*arguments, **settings):
@@ -37,7 +37,7 @@ def test_gates_are_trained_once(small, monkeypatch):
         small.config.data.metrics, small.config.gates.coefficients = metrics, prices
         found = SECTIONS['gates'].answer(Study(small.config, small.folder), {})
         assert found.metric == metric
-    assert trained == [(0.01, 0.1), (0.1,)]
+    assert trained == [(0.01, 0.1), (0.01, 0.1), (0.1,)]
 
 
 def test_they_are_no_part_of_a_report_unless_they_are_asked_for(small):
