@@ -9,6 +9,7 @@ import runpy
 import shlex
 
 import jax
+import numpy as np
 import pytest
 import yaml
 from flax.traverse_util import flatten_dict
@@ -25,6 +26,9 @@ DOCUMENTS = [*PAGES, ROOT / 'CONTRIBUTING.md', ROOT / 'tools' / 'patterns' / 'gu
 HOW_TOS = sorted((DOCS / 'how_to').glob('*.md'))
 # The most words of prose: of README, and of each document in a folder.
 CEILINGS = {'README.md': 500, 'how_to': 260, 'explanation': 900}
+CELLS = json.loads((DOCS / 'tutorials' / 'first_notebook.ipynb').read_text('utf-8'))['cells']
+# The tasks of the notebook that draw.
+PICTURES = (2, 4, 5, 7, 8)
 name_of = lambda path: path.stem if path.parent.name in CEILINGS else path.name
 
 
@@ -35,13 +39,11 @@ def blocks_of(path, language='python'):
 
 def prose_of(text):
     """Return the paragraphs, items and headings of a document, without code and tables."""
-    text = re.sub(
-        r'^ *```.*?^ *```$|<!--.*?-->|^\|.*$|^    +[^\s\d*-].*$', '', text, flags=re.M | re.S
-    )
-    text = re.sub(r'!?\[([^]]*)\]\([^)]*\)', r'\1', re.sub(r'`[^`]*`', 'Code', text)).replace(
-        '*', ''
-    )
-    return [' '.join(each.split()) for each in re.split(r'\n\s*\n|\n(?=\s*(?:[-#]|\d+\.) )', text)]
+    text = re.sub(r'^ *```.*?^ *```$|<!--.*?-->', '', text, flags=re.M | re.S)
+    text = re.sub(r'^\|.*$|^    +[^\s\d*-].*$', '', text, flags=re.M)
+    text = re.sub(r'!?\[([^]]*)\]\([^)]*\)', r'\1', re.sub(r'`[^`]*`', 'Code', text))
+    pieces = re.split(r'\n\s*\n|\n(?=\s*(?:[-#]|\d+\.) )', text.replace('*', ''))
+    return [' '.join(each.split()) for each in pieces if each.strip()]
 
 
 @pytest.mark.parametrize('path', PAGES, ids=name_of)
@@ -57,8 +59,8 @@ def test_sentences_and_documents_are_short(path):
 
 
 def test_prose_is_told_from_code():
-    text = 'One `a b`. Two\nthree.\n\n- Four [five](six)\n- Seven\n\n    x\n\n```sh\nx\n```\n| x |'
-    assert [*filter(None, prose_of(text))] == ['One Code. Two three.', '- Four five', '- Seven']
+    text = 'One `a`. Two\nthree.\n\n- Four [five](six)\n- Six\n\n    x\n\n```sh\nx\n```\n|x|\n\nTen'
+    assert prose_of(text) == ['One Code. Two three.', '- Four five', '- Six', 'Ten']
 
 
 def test_the_version_is_the_same_everywhere():
@@ -144,8 +146,7 @@ def test_commands_are_understood(path, tmp_path, monkeypatch):
 
 def test_arguments_in_the_documents_exist():
     """Keyword arguments of calls of `bs.`, which a name that exists would not show to be wrong."""
-    notebook = json.loads((DOCS / 'tutorials' / 'first_notebook.ipynb').read_text('utf-8'))
-    cells = [''.join(cell['source']) for cell in notebook['cells'] if cell['cell_type'] == 'code']
+    cells = [''.join(cell['source']) for cell in CELLS if cell['cell_type'] == 'code']
     for block in [*cells, *(block for path in DOCUMENTS for block in blocks_of(path))]:
         for node in ast.walk(ast.parse(block)):
             # A method of what a call returned is no name of the library: `bs.encode(...).copy()`.
@@ -191,3 +192,83 @@ def test_how_tos_run(path, model, masked_lm, tmp_path, monkeypatch, untyped):
     with jax.numpy_rank_promotion('allow'):
         for block in blocks_of(path):
             exec(compile(block, path.name, 'exec'), names)
+
+
+def tasks_of(cells):
+    """Return the kinds of outputs of the cells of code, by the number of their task."""
+    tasks, number = {}, 0
+    for cell in cells:
+        if heading := re.match(r'## (\d+)\. ', ''.join(cell['source'])):
+            tasks[number := int(heading[1])] = set()
+        for output in cell.get('outputs', []):
+            assert output['output_type'] != 'error'
+            tasks[number] |= output.get('data', {}).keys()
+    return tasks
+
+
+def test_the_notebook_is_short_and_shows_pictures():
+    shown = tasks_of(CELLS)
+    assert list(shown) == list(range(1, 10))
+    assert all('image/png' in shown[task] for task in PICTURES)
+    for cell in CELLS:
+        lines = [line for line in ''.join(cell['source']).splitlines() if line.strip()]
+        if cell['cell_type'] == 'code':
+            assert len(lines) <= 5 and max(map(len, lines)) <= 120, lines
+            assert not any(
+                re.match(r'from |import (?!bert_secrets_jax as bs)', each) for each in lines
+            )
+        for output in cell.get('outputs', []):
+            data = output.get('data', {})
+            # In Base64, 60 kB.
+            assert len(''.join(data.get('image/png', ''))) <= 80_000
+            assert '<script' not in ''.join(data.get('text/html', ''))
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path):
+    pytest.importorskip('nbclient')
+    notebook = runpy.run_path(str(DOCS / 'notebook.py'))['executed'](str(tmp_path))
+    shown = tasks_of(notebook.cells)
+    assert all('image/png' in shown[task] for task in PICTURES)
+    # The explorer, and frames.
+    assert all('text/html' in shown[task] for task in (2, 3, 8))
+    assert {path.name for path in tmp_path.iterdir()} >= {'ablated.npz', 'my_model'}
+
+
+@pytest.mark.slow
+def test_the_example_runs(optimized, capsys):
+    (block,), names = blocks_of(ROOT / 'README.md'), {}
+    exec(compile(block, 'README.md', 'exec'), names)
+    assert names['tables']['[SEP]'].mean.shape == (6, 12)
+    batch, layers, heads, *_ = names['output'].attentions.shape
+    assert (layers, heads) == (6, 12)
+    said = capsys.readouterr().out
+    assert f'({batch}, 6, 12, ' in said and 'entropy (nats)' in said
+    assert 'Attention to [SEP] is greatest in layer' in said
+
+
+MISTAKES = [
+    (lambda model, maps: bs.sweep(model, bs.encode(model.tokenizer, ['cat']), np.ones((1, 2, 1))),
+     r'masks must be \[masks, layers, heads\] = \[M, 3, 4\]'),
+    (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
+    (lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),
+     r'Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),
+    (lambda model, maps: bs.analyses.ablation(model.bert, [bs.Example('The cat', label=0)]),
+     'Bert is not a model: give what `bs.from_pretrained` or `bs.finetune` returns.'),
+    (lambda model, maps: bs.analyses.ablation(model, [bs.Example('The cat')]),
+     'text/0 has no label: labelled texts are needed.'),
+    (lambda model, maps: bs.analyses.claims(maps),
+     'TokenMaps is not a result: give what functions of `bs.analyses` return.'),
+    (lambda model, maps: bs.Explorer([maps]), 'An explorer takes maps by the name of their mod'),
+    (lambda model, maps: bs.Explorer({'it': maps}), 'An explorer takes a list of maps for each'),
+    (lambda model, maps: bs.to_bertviz([maps]), 'bertviz shows one example'),
+    (lambda model, maps: bs.plots.head_maps({'L1-H1': maps.attentions}, maps.tokens),
+     r"The map 'L1-H1' must be \[T, T\] of 2 tokens, got \[1, 1, 2, 2\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('wrong', 'message'), MISTAKES)
+def test_mistakes_in_python_are_named(pretrained, untyped, wrong, message):
+    maps = bs.TokenMaps(['a', 'b'], np.full((1, 1, 2, 2), 0.5))
+    with pytest.raises((TypeError, ValueError), match=f'^{message}'):
+        wrong(pretrained, maps)
