@@ -244,7 +244,7 @@ def test_the_example_runs(optimized, capsys):
     assert (layers, heads) == (6, 12)
     said = capsys.readouterr().out
     assert f'({batch}, 6, 12, ' in said and 'entropy (nats)' in said
-    assert 'Attention to [SEP] is greatest in layer' in said
+    assert bs.analyses.SpecialTokens.title in said
 
 
 MISTAKES = [
