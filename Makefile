@@ -4,7 +4,8 @@
 # make test-all the same, and tests marked slow: before a release or a finished issue
 # make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
 #               their own tests need
-# make docs     writes pages of all public names from their docstrings: build/docs/index.html
+# make docs     builds the site of the documents, with links checked: build/docs/index.html
+#               (its search needs a server: python -m http.server -d build/docs)
 # make format   formats and lints
 # make types    checks the types of the package, but for its command line
 #
@@ -51,7 +52,8 @@ models: $(VENV)/.test
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/glossary.py
-	$(BIN)/pdoc --docformat google --output-directory build/docs bert_secrets_jax
+	$(BIN)/python docs/reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

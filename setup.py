@@ -27,12 +27,12 @@ EXTRAS = {
         'pytest-xdist>=3.6',
         'hypothesis>=6',
         'beartype>=0.18',
-        # They run docs/tutorial.ipynb.
+        # They run docs/tutorials/first_notebook.ipynb.
         'ipykernel>=6',
         'nbclient>=0.10',
     ],
-    # Pages of all public names, from their docstrings (make docs).
-    'docs': ['pdoc>=15'],
+    # The site of the documents (make docs).
+    'docs': ['mkdocs>=1.6,<2', 'mkdocs-material>=9.6', 'mkdocstrings[python]>=1'],
     # It brings its own Node (make types).
     'types': ['basedpyright>=1.40'],
     'notebook': ['ipykernel>=6', 'nbclient>=0.10'],

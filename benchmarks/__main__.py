@@ -8,7 +8,8 @@
 Each way does the same work, which is checked, and all ways take turns. What was measured is written
 as soon as it is there, to a file named by device and date, in which a later run of the same day
 replaces only what it measures again. Memory and the time to the first result are those of a process
-of its own for each way (Linux). `python -m benchmarks.table` writes the table of docs/trust.md.
+of its own for each way (Linux). `python -m benchmarks.table` writes the table of
+docs/reference/speed.md.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """How much work `collect` and `sweep` are, by formulas, on one CPU or on a pod of TPUs.
 
-    python -m benchmarks.cost --write   # the tables of docs/scaling.md
+    python -m benchmarks.cost --write   # the tables of docs/reference/speed.md
 
 A program is a sum of parts. A part takes as long as its matrix products at the greatest speed of
 the chip, or as long as it takes to move what it reads and writes, whichever is longer. Nothing is
@@ -32,9 +32,9 @@ from benchmarks.programs import MODELS, model_config
 from benchmarks.table import RESULTS as MEASURED
 from benchmarks.table import between, markdown, median_seconds, newest, share_of_peak
 
-_WRITE = flags.DEFINE_bool('write', False, 'Write the tables into docs/scaling.md.')
+_WRITE = flags.DEFINE_bool('write', False, 'Write the tables into docs/reference/speed.md.')
 
-PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'scaling.md'
+PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'reference' / 'speed.md'
 COMPILED = MEASURED / 'compiled'
 EXAMPLES = 1_000_000
 
@@ -204,7 +204,7 @@ TABLES = {
 
 
 def page(former: str) -> str:
-    """Return the page of docs/scaling.md with the tables of today."""
+    """Return the page of docs/reference/speed.md with the tables of today."""
     for name, make in TABLES.items():
         begin = f'<!-- python -m benchmarks.cost --write: {name} -->'
         former = between(former, begin, f'<!-- end of {name} -->', f'\n{make()}\n')

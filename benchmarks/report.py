@@ -7,7 +7,7 @@
 Each case is one command in a fresh process, with a fresh folder and no compiled programs. 'again'
 repeats the quickstart in its folder. Beside the seconds stands the rate of a float32 product of
 1024 x 1024 in the same minute, so that different machines compare. What was measured is written to
-`benchmarks/results/report/`, and the table of docs/trust.md with it.
+`benchmarks/results/report/`, and the table of docs/reference/speed.md with it.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Results as tables: as text while they come, and as the table of docs/trust.md.
+"""Results as tables: as text while they come, and as the table of docs/reference/speed.md.
 
     python -m benchmarks.table
 
@@ -19,7 +19,7 @@ from bert_secrets_jax.files import read_json, read_text, write_json, write_text
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / 'benchmarks' / 'results'
-DOCUMENT = ROOT / 'docs' / 'trust.md'
+DOCUMENT = ROOT / 'docs' / 'reference' / 'speed.md'
 BEGIN, END = '<!-- python -m benchmarks.table -->', '<!-- end of the table -->'
 
 

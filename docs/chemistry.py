@@ -1,4 +1,4 @@
-"""The behaviour of heads in two chemistry BERTs: the numbers and figures of docs/chemistry.md.
+"""The behaviour of heads in two chemistry BERTs: the numbers of docs/results.md, and figures.
 
     make models && .venv/bin/pip install rdkit
     .venv/bin/python docs/chemistry.py --reactions=golden_subset.smi --workdir=results/chemistry

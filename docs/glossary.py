@@ -1,4 +1,4 @@
-"""Writes the table of statistics in docs/glossary.md from the catalogue, where the facts stand.
+"""Writes the table of statistics in docs/reference/glossary.md from the catalogue.
 
 python docs/glossary.py
 """
@@ -8,15 +8,15 @@ import pathlib
 
 from bert_secrets_jax.measure.catalogue import CATALOGUE, Described
 
-PAGE = pathlib.Path(__file__).with_suffix('.md')
+PAGE = pathlib.Path(__file__).parent / 'reference' / 'glossary.md'
 BEGIN = '<!-- The table is made by docs/glossary.py: change the catalogue, not the table. -->\n'
 END = '<!-- The end of the table. -->\n'
 
 
 def table() -> str:
-    """Return the table of all statistics in Markdown."""
-    head = '| name | what it measures | unit | range | stands out | source |\n' + 6 * '|---' + '|\n'
-    return head + ''.join(map(_row, CATALOGUE.values()))
+    """Return the table of all statistics in the paper's reading, in Markdown."""
+    head = '| name | what it measures | values | source |\n' + 4 * '|---' + '|\n'
+    return head + ''.join(_row(each) for each in CATALOGUE.values() if each.reading == 'paper')
 
 
 def page(former: str) -> str:
@@ -31,16 +31,13 @@ def page(former: str) -> str:
 
 
 def _row(statistic: Described) -> str:
-    stands_out = 'small' if statistic.least_first else 'large'
-    cells = (
-        f'`{statistic.name}`',
-        statistic.title,
-        statistic.unit,
-        _range(*statistic.limits),
-        stands_out,
-        statistic.source,
-    )
-    return f'| {" | ".join(cells)} |\n'
+    values = _range(*statistic.limits)
+    if not statistic.unit.startswith('share'):
+        values += f', {statistic.unit}'
+    if statistic.least_first:
+        values += ' (small)'
+    source = statistic.source.replace(' et al. 2019, section', '')
+    return f'| `{statistic.name}` | {statistic.title} | {values} | {source} |\n'
 
 
 def _range(least: float, greatest: float) -> str:

@@ -1,18 +1,66 @@
-"""Statements that the documents make twice are the same in both places."""
+"""Documents are short, lead somewhere, and show code and commands that run."""
 
 import ast
-import inspect
+import gzip
+import itertools
+import json
 import re
 import runpy
+import shlex
 
+import jax
+import numpy as np
+import pytest
 import yaml
 from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.measure.catalogue import CATALOGUE
-from bert_secrets_jax.programs.sections import SECTIONS
-from tests.conftest import ROOT
+from bert_secrets_jax.programs import cli, conversation, launch
+from tests.conftest import PAIRS, ROOT, parameters_of
+from tests.words import count_words, longest_sentence
+
+DOCS = ROOT / 'docs'
+PAGES = [ROOT / 'README.md', *sorted(DOCS.rglob('*.md'))]
+DOCUMENTS = [*PAGES, ROOT / 'CONTRIBUTING.md', ROOT / 'tools' / 'patterns' / 'guideline.md']
+HOW_TOS = sorted((DOCS / 'how_to').glob('*.md'))
+# The most words of prose: of README, and of each document in a folder.
+CEILINGS = {'README.md': 500, 'how_to': 260, 'explanation': 900}
+CELLS = json.loads((DOCS / 'tutorials' / 'first_notebook.ipynb').read_text('utf-8'))['cells']
+# The tasks of the notebook that draw.
+PICTURES = (2, 4, 5, 7, 8)
+name_of = lambda path: path.stem if path.parent.name in CEILINGS else path.name
+
+
+def blocks_of(path, language='python'):
+    """Return the blocks of code of a document."""
+    return re.findall(rf'^ *```{language}\n(.*?)^ *```$', path.read_text('utf-8'), re.M | re.S)
+
+
+def prose_of(text):
+    """Return the paragraphs, items and headings of a document, without code and tables."""
+    text = re.sub(r'^ *```.*?^ *```$|<!--.*?-->', '', text, flags=re.M | re.S)
+    text = re.sub(r'^\|.*$|^    +[^\s\d*-].*$', '', text, flags=re.M)
+    text = re.sub(r'!?\[([^]]*)\]\([^)]*\)', r'\1', re.sub(r'`[^`]*`', 'Code', text))
+    pieces = re.split(r'\n\s*\n|\n(?=\s*(?:[-#]|\d+\.) )', text.replace('*', ''))
+    return [' '.join(each.split()) for each in pieces if each.strip()]
+
+
+@pytest.mark.parametrize('path', PAGES, ids=name_of)
+def test_sentences_and_documents_are_short(path):
+    paragraphs = prose_of(path.read_text('utf-8'))
+    for paragraph in paragraphs:
+        assert longest_sentence(paragraph) <= 25, paragraph
+    ceiling = CEILINGS.get(path.name) or CEILINGS.get(path.parent.name, 3000)
+    assert sum(map(count_words, paragraphs)) <= ceiling
+    if path.name == 'README.md':
+        lines = path.read_text('utf-8').splitlines()
+        assert len(lines) <= 80 and any(line.startswith('    pip') for line in lines[:15])
+
+
+def test_prose_is_told_from_code():
+    text = 'One `a`. Two\nthree.\n\n- Four [five](six)\n- Six\n\n    x\n\n```sh\nx\n```\n|x|\n\nTen'
+    assert prose_of(text) == ['One Code. Two three.', '- Four five', '- Six', 'Ten']
 
 
 def test_the_version_is_the_same_everywhere():
@@ -24,29 +72,203 @@ def test_the_version_is_the_same_everywhere():
     assert releases[0] == f'{version} - {citation["date-released"]}'
 
 
-def test_the_glossary_has_the_statistics_of_the_catalogue():
-    glossary = runpy.run_path(str(ROOT / 'docs' / 'glossary.py'))
+def test_generated_tables_are_of_today():
+    glossary = runpy.run_path(str(DOCS / 'glossary.py'))
     text = glossary['PAGE'].read_text('utf-8')
-    assert text.count('\n| `') == len(CATALOGUE)
     assert glossary['page'](text) == text, 'Run: python docs/glossary.py'
+    for name, make in runpy.run_path(str(DOCS / 'reference.py'))['PAGES'].items():
+        page = (DOCS / 'reference' / name).read_text('utf-8')
+        assert page == make(), 'Run: python docs/reference.py'
 
 
-def test_the_gallery_has_every_section_and_its_lines_can_be_called():
-    text = (ROOT / 'docs' / 'gallery.md').read_text('utf-8')
-    for section in SECTIONS:
-        assert section == 'claims' or f'`bert-secrets {section}' in text, section
-    calls = re.findall(r'`(bs\.analyses\.[^`]*)`', text)
-    assert len(calls) > len(SECTIONS)
-    for call in calls:
-        # bs.analyses.NAME(...).figures()['FIGURE']
-        analysis = ast.parse(call, mode='eval').body.value.func.value
-        signature = inspect.signature(getattr(bs.analyses, analysis.func.attr))
-        given = {keyword.arg: keyword.value for keyword in analysis.keywords}
-        signature.bind(*analysis.args, **given)
+def headings_of(path):
+    headings = re.findall(r'^#+ (.*)$', path.read_text('utf-8'), re.M)
+    plain = [re.sub(r'[^\w\- ]', '', heading).strip().lower() for heading in headings]
+    return {heading.replace(' ', '-') for heading in plain}
 
 
-def test_every_setting_is_documented():
-    documents = [ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')]
-    text = '\n'.join(path.read_text('utf-8') for path in documents)
-    for name in flatten_dict(base.get_config().to_dict(), sep='.'):
-        assert re.search(rf'\b{re.escape(name)}\b', text), name
+@pytest.mark.parametrize('path', DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r'\]\(([^)\s]+)\)', path.read_text('utf-8')):
+        file, _, heading = target.partition('#')
+        if file.startswith('https:'):
+            continue
+        linked = path.parent / file if file else path
+        assert linked.exists(), target
+        assert not heading or heading in headings_of(linked), target
+
+
+def test_every_page_and_picture_is_used():
+    site = (ROOT / 'mkdocs.yml').read_text('utf-8')
+    for page in DOCS.rglob('*.md'):
+        assert str(page.relative_to(DOCS)) in site, page
+    shown = ''.join(path.read_text('utf-8') for path in DOCUMENTS)
+    for picture in DOCS.rglob('*.png'):
+        assert picture.name in shown, picture
+
+
+@pytest.mark.parametrize('path', DOCUMENTS, ids=name_of)
+def test_settings_programs_and_names_exist(path):
+    text = path.read_text('utf-8')
+    settings = flatten_dict(base.get_config().to_dict(), sep='.')
+    for name in re.findall(r'--config\.([\w.]*\w)', text) + re.findall(r'--set "?([\w.]+)=', text):
+        # `--config.train.*` stands for all settings of a group.
+        assert name in settings or any(each.startswith(f'{name}.') for each in settings), name
+    for folder, name in re.findall(r'python -m (experiments|benchmarks)\.([a-z]\w*)', text):
+        assert (ROOT / folder / f'{name}.py').exists(), name
+    for name in re.findall(r'\bbs((?:\.[A-Za-z_]\w*)+)', text):
+        value = bs
+        for part in name[1:].split('.'):
+            value = getattr(value, part)
+
+
+def commands_of(path):
+    """Return the arguments of each `bert-secrets` of a document's blocks."""
+    indented = re.findall(r'^    bert-secrets [^\\\n]*$', path.read_text('utf-8'), re.M)
+    code = '\n'.join([*blocks_of(path, 'bash'), *indented]).replace('\\\n', ' ')
+    lines = re.findall(r'bert-secrets ((?:"[^"\n]*"|[^"\n&])*)', code.replace('$id', '0'))
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.mark.parametrize('path', PAGES, ids=name_of)
+def test_commands_are_understood(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    ran = []
+    monkeypatch.setattr(launch, 'run', lambda *given, **processes: ran.append(given))
+    monkeypatch.setattr(conversation, 'compare', lambda *given: ran.append(given))
+    commands = commands_of(path)
+    for arguments in commands:
+        cli.main(arguments)
+    assert len(ran) == len(commands)
+    assert commands or path.name != 'README.md'
+
+
+def test_arguments_in_the_documents_exist():
+    """Keyword arguments of calls of `bs.`, which a name that exists would not show to be wrong."""
+    cells = [''.join(cell['source']) for cell in CELLS if cell['cell_type'] == 'code']
+    for block in [*cells, *(block for path in DOCUMENTS for block in blocks_of(path))]:
+        for node in ast.walk(ast.parse(block)):
+            # A method of what a call returned is no name of the library: `bs.encode(...).copy()`.
+            if isinstance(node, ast.Call) and re.fullmatch(r'bs(\.\w+)+', ast.unparse(node.func)):
+                known = parameters_of(eval(ast.unparse(node.func), {'bs': bs}))
+                for keyword in node.keywords:
+                    assert keyword.arg is None or keyword.arg in known, ast.unparse(node)
+
+
+def write_files(folder):
+    """Write the files that documents name, of words that the tiny model knows."""
+    texts = [a for a, _ in PAIRS] * 4
+    rows = ''.join(f'"{text}",{("no", "yes")[n % 2]}\n' for n, text in enumerate(texts))
+    for name in ('train', 'dev', 'mine'):
+        (folder / f'{name}.csv').write_text(f'sentence,verdict\n{rows}')
+    with gzip.open(folder / 'corpus.txt.gz', 'wt') as file:
+        file.write('\n'.join(texts))
+    words = [('the', 'DET', 2, 'det'), ('cat', 'NOUN', 3, 'nsubj'), ('saw', 'VERB', 0, 'root')]
+    words += [('a', 'DET', 5, 'det'), ('dog', 'NOUN', 3, 'obj')]
+    rows = [
+        f'{n}\t{w}\t{w}\t{t}\t_\t_\t{to}\t{r}\t_\t_\n' for n, (w, t, to, r) in enumerate(words, 1)
+    ]
+    for name in ('train', 'dev'):
+        (folder / f'{name}.conllu').write_text((''.join(rows) + '\n') * 12)
+
+
+@pytest.mark.parametrize('path', [each for each in HOW_TOS if blocks_of(each)], ids=name_of)
+def test_how_tos_run(path, model, masked_lm, tmp_path, monkeypatch, untyped):
+    """As they stand, with a tiny model and short texts."""
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+
+    def from_pretrained(name, label_names=()):
+        plain = masked_lm if name == 'bert-base-uncased' else model
+        return bs.with_classifier(plain, label_names) if label_names else plain
+
+    monkeypatch.setattr(bs, 'from_pretrained', from_pretrained)
+    texts = [(a, b) for a, b in itertools.product(*zip(*PAIRS, strict=True))] * 2
+    corpus = [bs.Example(a, b, n % 2) for n, (a, b) in enumerate(texts)]
+    monkeypatch.setattr(bs, 'read_corpus', lambda split: corpus)
+    names = {}
+    # As readers compute, who have not set it to raise.
+    with jax.numpy_rank_promotion('allow'):
+        for block in blocks_of(path):
+            exec(compile(block, path.name, 'exec'), names)
+
+
+def tasks_of(cells):
+    """Return the kinds of outputs of the cells of code, by the number of their task."""
+    tasks, number = {}, 0
+    for cell in cells:
+        if heading := re.match(r'## (\d+)\. ', ''.join(cell['source'])):
+            tasks[number := int(heading[1])] = set()
+        for output in cell.get('outputs', []):
+            assert output['output_type'] != 'error'
+            tasks[number] |= output.get('data', {}).keys()
+    return tasks
+
+
+def test_the_notebook_is_short_and_shows_pictures():
+    shown = tasks_of(CELLS)
+    assert list(shown) == list(range(1, 10))
+    assert all('image/png' in shown[task] for task in PICTURES)
+    for cell in CELLS:
+        lines = [line for line in ''.join(cell['source']).splitlines() if line.strip()]
+        if cell['cell_type'] == 'code':
+            assert len(lines) <= 5 and max(map(len, lines)) <= 120, lines
+            assert not any(
+                re.match(r'from |import (?!bert_secrets_jax as bs)', each) for each in lines
+            )
+        for output in cell.get('outputs', []):
+            data = output.get('data', {})
+            # In Base64, 60 kB.
+            assert len(''.join(data.get('image/png', ''))) <= 80_000
+            assert '<script' not in ''.join(data.get('text/html', ''))
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path):
+    pytest.importorskip('nbclient')
+    notebook = runpy.run_path(str(DOCS / 'notebook.py'))['executed'](str(tmp_path))
+    shown = tasks_of(notebook.cells)
+    assert all('image/png' in shown[task] for task in PICTURES)
+    # The explorer, and frames.
+    assert all('text/html' in shown[task] for task in (2, 3, 8))
+    assert {path.name for path in tmp_path.iterdir()} >= {'ablated.npz', 'my_model'}
+
+
+@pytest.mark.slow
+def test_the_example_runs(optimized, capsys):
+    (block,), names = blocks_of(ROOT / 'README.md'), {}
+    exec(compile(block, 'README.md', 'exec'), names)
+    assert names['tables']['[SEP]'].mean.shape == (6, 12)
+    batch, layers, heads, *_ = names['output'].attentions.shape
+    assert (layers, heads) == (6, 12)
+    said = capsys.readouterr().out
+    assert f'({batch}, 6, 12, ' in said and 'entropy (nats)' in said
+    assert bs.analyses.SpecialTokens.title in said
+
+
+MISTAKES = [
+    (lambda model, maps: bs.sweep(model, bs.encode(model.tokenizer, ['cat']), np.ones((1, 2, 1))),
+     r'masks must be \[masks, layers, heads\] = \[M, 3, 4\]'),
+    (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
+    (lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),
+     r'Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),
+    (lambda model, maps: bs.analyses.ablation(model.bert, [bs.Example('The cat', label=0)]),
+     'Bert is not a model: give what `bs.from_pretrained` or `bs.finetune` returns.'),
+    (lambda model, maps: bs.analyses.ablation(model, [bs.Example('The cat')]),
+     'text/0 has no label: labelled texts are needed.'),
+    (lambda model, maps: bs.analyses.claims(maps),
+     'TokenMaps is not a result: give what functions of `bs.analyses` return.'),
+    (lambda model, maps: bs.Explorer([maps]), 'An explorer takes maps by the name of their mod'),
+    (lambda model, maps: bs.Explorer({'it': maps}), 'An explorer takes a list of maps for each'),
+    (lambda model, maps: bs.to_bertviz([maps]), 'bertviz shows one example'),
+    (lambda model, maps: bs.plots.head_maps({'L1-H1': maps.attentions}, maps.tokens),
+     r"The map 'L1-H1' must be \[T, T\] of 2 tokens, got \[1, 1, 2, 2\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('wrong', 'message'), MISTAKES)
+def test_mistakes_in_python_are_named(pretrained, untyped, wrong, message):
+    maps = bs.TokenMaps(['a', 'b'], np.full((1, 1, 2, 2), 0.5))
+    with pytest.raises((TypeError, ValueError), match=f'^{message}'):
+        wrong(pretrained, maps)

@@ -59,7 +59,7 @@ def sweep_in_two_precisions(
     another decision than that error allows; if that raises the error, more are repeated. The
     predictions are those of float32, unless an error is more than `safety` times as great as all
     that were seen. For a regression the order of the examples is kept, which repeats nearly all of
-    them where values are close. It does not pay on CPUs (docs/scaling.md).
+    them where values are close. It does not pay on CPUs (docs/reference/speed.md).
 
     Args:
       pretrained: A model in float32, with a classification or regression head of inputs.

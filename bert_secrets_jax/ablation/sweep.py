@@ -51,7 +51,7 @@ from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import LayerScope, kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
-# A mask of a single head costs about this share of a pass (docs/trust.md).
+# A mask of a single head costs about this share of a pass (docs/reference/speed.md).
 _PASSES_OF_A_MASK = 0.4
 
 

@@ -3,7 +3,7 @@
 A network that sees pixels learns with the classes how sharp a model's attention is, and fails on a
 model that was not labelled. These features ask how much of a map's variance its columns, its
 diagonals and its texts explain, on three scales from the logarithm to the brightness that a person
-sees, and whether a line runs through all thirds of the map (`docs/pattern_guideline.md`).
+sees, and whether a line runs through all thirds of the map (`tools/patterns/guideline.md`).
 
 Shapes: T positions, R = T + 1 rows, K offsets of a key from its query, G groups of rows, F
 features.

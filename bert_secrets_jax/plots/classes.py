@@ -65,7 +65,7 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
         layers_down_heads_across(axis, layers, heads)
     patches = [matplotlib.patches.Patch(color=colour) for colour in _CLASSES]
     entries = dict(zip(classes, patches, strict=False))
-    figure.named(entries, 'upper center', ncols=len(classes), **_NARROW)
+    figure.named(entries, 'upper center', ncols=min(len(classes), int(width)), **_NARROW)
     panels = [
         Panel(title, dict(zip(classes, np.moveaxis(each, -1, 0), strict=True)))
         for title, each in shares.items()

@@ -194,3 +194,13 @@ def test_methods_have_curves_over_shares_and_intervals_in_rows():
     assert points.get_offsets().tolist() == [[0.2, 0], [0.4, 1]]
     full, hollow = points.get_facecolors()
     assert hollow.tolist() == [1, 1, 1, 1] != full.tolist()
+
+
+@pytest.mark.parametrize('heads', [4, 12])
+def test_the_names_of_classes_have_room_above_one_grid(heads):
+    classes = ['vertical', 'diagonal', 'vertical + diagonal', 'block', 'heterogeneous']
+    figure = plots.class_grids({'one': np.full((6, heads, 5), 0.2)}, classes)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert figure.bbox.x0 <= legend.get_window_extent().x0
+    assert legend.get_window_extent().x1 <= figure.bbox.x1

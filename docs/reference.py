@@ -1,0 +1,51 @@
+"""Write the generated pages of the reference: `python docs/reference.py`."""
+
+import itertools
+import pathlib
+
+from bert_secrets_jax.configs.schema import SETTINGS
+from bert_secrets_jax.programs import titles
+
+FOLDER = pathlib.Path(__file__).parent / 'reference'
+
+
+def settings() -> str:
+    """Return a table of settings for each group."""
+    lines = [
+        '# Settings\n\nGive one as `--set train.epochs=2`. In Python that is '
+        "`settings={'train.epochs': 2}`, and in a clone `--config.train.epochs=2`.\n"
+    ]
+    groups = itertools.groupby(SETTINGS.values(), lambda each: each.name.rpartition('.')[0])
+    for group, members in groups:
+        lines.append(f'\n## {group or "other"}\n\n| setting | default | purpose |\n|---|---|---|\n')
+        for each in members:
+            default = '' if each.default is None else f'`{each.default!r}`'
+            lines.append(f'| `{each.name}` | {default} | {_cell(each.help)} |\n')
+    return ''.join(lines)
+
+
+def programs() -> str:
+    """Return a table of programs for each group."""
+    lines = [
+        '# Programs\n\nRun one as `bert-secrets NAME`, and in a clone as '
+        '`python -m experiments.NAME`. The time is that of the quickstart on two cores. A report '
+        'has a program with a time only if you ask: `--sections=all`, or its name.\n'
+    ]
+    for group, members in titles.GROUPS.items():
+        lines.append(f'\n## {group}\n\n| program | purpose | time |\n|---|---|---|\n')
+        lines += [
+            f'| `{name}` | {_cell(purpose)} | {titles.PRICES.get(name, "")} |\n'
+            for name, purpose in members.items()
+        ]
+    return ''.join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace('|', r'\|').replace('[', r'\[')
+
+
+PAGES = {'settings.md': settings, 'programs.md': programs}
+
+if __name__ == '__main__':
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), 'utf-8')
