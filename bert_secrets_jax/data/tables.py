@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
 
 _NO_HEADER = (
@@ -70,6 +70,72 @@ def read_table(
         return Example(*texts, label=known, id=identity, where=where)
 
     return list(good_rows(path, rows, read, bad_rows, name=name))
+
+
+def sorted_classes(
+    texts: str, train: str | None, *, label: str, columns: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the classes of labels that are words, in sorted order; () if all are numbers.
+
+    The table to train on must have all labels of the other one.
+
+    Raises:
+      ValueError: Some labels are words and others numbers, two differ in capitals or spaces alone,
+        there is one class, there are too many, or a label is in no training row.
+    """
+    tables = [path for path in (texts, train) if path is not None]
+    found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
+    places = {text: place for path in reversed(tables) for text, place in found[path].items()}
+    words = sorted(text for text in places if not _NUMBER.fullmatch(text))
+    correct = 'correct it, or name all classes (setting data.labels).'
+    if 0 < len(words) < len(places):
+        word, number = words[0], min(places.keys() - set(words))
+        raise ValueError(
+            f'{places[word]}: label {word!r} is no number, and {number!r} ({places[number]}) is '
+            f'one: {correct}'
+        )
+    written: dict[str, str] = {}
+    for word in words:
+        other = written.setdefault(''.join(word.split()).casefold(), word)
+        if other != word:
+            raise ValueError(
+                f'{places[word]}: label {word!r} differs from {other!r} ({places[other]}) in '
+                f'capitals or spaces alone: {correct}'
+            )
+    if len(words) == 1 or len(words) > MOST_CLASSES:
+        raise ValueError(
+            f'{tables[-1]}: column {label!r} has {len(words)} different labels, from {words[0]!r} '
+            f'to {words[-1]!r}: from 2 to {MOST_CLASSES} classes can be learnt.'
+        )
+    if train is None:
+        return tuple(words)
+    to_learn = found[train]
+    decimal = next((each for each in places if not (words or _WHOLE.fullmatch(each))), None)
+    if decimal is None:
+        known = to_learn if words else set(map(int, to_learn))
+        for text, place in found[texts].items():
+            if (text if words else int(text)) not in known:
+                raise ValueError(
+                    f'{place}: label {text!r} is in no row of {train}, whose labels are '
+                    f'{some_of(sorted(to_learn), 10)}: add such rows there, or leave it out here.'
+                )
+    elif all(map(_WHOLE.fullmatch, to_learn)):
+        raise ValueError(
+            f'{places[decimal]}: label {decimal!r} is of a regression, and all labels of {train} '
+            'are whole numbers: write those with a point, too, as in 1.0.'
+        )
+    return tuple(words)
+
+
+def _places_of_labels(
+    path: pathlib.Path, label: str, columns: Sequence[str] | None
+) -> dict[str, str]:
+    """Return each label of a table, and the first place that has it."""
+    found: dict[str, str] = {}
+    for row in table_rows(Lines(path), [label], columns):
+        if not row.fault:
+            found.setdefault(row.value[0], f'{path}, {row.where}')
+    return found
 
 
 def table_rows(

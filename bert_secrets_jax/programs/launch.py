@@ -7,6 +7,7 @@ import _thread
 import contextlib
 import io
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -16,6 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
+
+from bert_secrets_jax.brief import MENDABLE, meant, summary
+from bert_secrets_jax.programs import titles
+from bert_secrets_jax.programs.settings import as_flags
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
@@ -104,16 +109,38 @@ def _without_interrupts(unraisable: Any) -> None:
 
 
 def run(
-    out: str, config: ConfigDict, main: Callable[[Sequence['Study']], object], **processes: Any
+    out: str,
+    config: ConfigDict,
+    main: Callable[[Sequence['Study']], object],
+    sections: Sequence[str] | None = None,
+    **processes: Any,
 ) -> None:
-    """Call a function with the studies of a run, as one of several processes if so asked."""
+    """Call a function with the studies of a run, as one of several processes if so asked.
+
+    What is wrong with settings, folder, texts or names of sections is said before anything is
+    loaded; of several processes, only the first says it, later.
+    """
     with interruptible():
+        if not any(processes.values()):
+            _check(out, config, sections)
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
         with together(**processes):
             conversation.run_in(out, config, main)
+
+
+def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None:
+    from bert_secrets_jax.programs import inputs
+
+    try:
+        if sections is not None and list(sections) != ['all']:
+            declared = () if set(sections) <= set(titles.SECTIONS) else titles.declared()
+            titles.refuse_unknown(sections, [*titles.SECTIONS, *declared])
+        inputs.check(config, pathlib.Path(out))
+    except MENDABLE as error:
+        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
 
 
 def answer(studies: Sequence['Study'], chosen: Sequence[str] | None) -> None:
@@ -135,7 +162,9 @@ def launch_report() -> None:
         None,
         "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
     )
-    _launch(lambda studies: answer(studies, flags.FLAGS.sections))
+    _launch(
+        lambda studies: answer(studies, flags.FLAGS.sections), lambda: flags.FLAGS.sections
+    )
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:
@@ -143,7 +172,10 @@ def launch_study(main: Callable[['Study'], object]) -> None:
     _launch(lambda studies: [main(study) for study in studies])
 
 
-def _launch(main: Callable[[Sequence['Study']], object]) -> None:
+def _launch(
+    main: Callable[[Sequence['Study']], object],
+    sections: Callable[[], Sequence[str] | None] = lambda: None,
+) -> None:
     config = config_flags.DEFINE_config_file(
         'config',
         None,
@@ -159,7 +191,7 @@ def _launch(main: Callable[[Sequence['Study']], object]) -> None:
 
     def start(_) -> None:
         given = {flag.name: flag.value for flag in several if flag.value is not None}
-        run(workdir.value, config.value, main, distributed=distributed.value, **given)
+        run(workdir.value, config.value, main, sections(), distributed=distributed.value, **given)
 
     # `--help` shows those of the program, which are defined here for all programs.
     for flag in flags.FLAGS.get_flags_for_module(__name__):

@@ -1,6 +1,13 @@
 """The purpose of each program in a line, without loading the modules that it is made of."""
 
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bert_secrets_jax.brief import meant
+
+if TYPE_CHECKING:
+    from bert_secrets_jax.analyses.declaration import Declaration
 
 # Sections that a report has only if asked, with the time that each took for the quickstart on two
 # cores: `python -m benchmarks.report --only='all sections'`.
@@ -57,3 +64,37 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 PROGRAMS: Mapping[str, str] = {
     name: what for programs in GROUPS.values() for name, what in programs.items()
 }
+# The sections of a report; analyses may declare others.
+SECTIONS = [name for name in PROGRAMS if name not in GROUPS['Everything else']]
+# The settings that sections have for themselves, where these are not those of the same name.
+OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    'special_tokens': ('statistics',),
+    **dict.fromkeys(('features', 'cls_tokens'), ('linguistics.',)),
+    'relations': ('links.', 'linguistics.'),
+    'frames': ('frames.', 'links.'),
+    'syntax_heads': ('treebank.', 'links.'),
+    'probe': ('probe.', 'treebank.'),
+    'finetune': ('train.',),
+    'attention_change': ('change.', 'train.'),
+    **dict.fromkeys(('ablate', 'ablate_seeds', 'interactions'), ('ablation.', 'train.')),
+}
+_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
+
+
+def declared() -> 'dict[str, Declaration]':
+    """Return the sections that analyses declare, by their names."""
+    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
+        # Loading the analyses takes seconds.
+        return {}
+    from bert_secrets_jax.programs.sections import declarations
+
+    return {each.name: each for each in declarations()}
+
+
+def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
+    """Refuse names that are no sections, and an empty list of them."""
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        near = ' '.join(filter(None, (meant(name, known) for name in unknown)))
+        which = f'not {", ".join(map(repr, unknown)) or "none"}'
+        raise ValueError(f'Sections are {", ".join(known)}, or all alone, {which}. {near}'.rstrip())
