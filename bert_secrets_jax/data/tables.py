@@ -9,15 +9,12 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import meant, shortened
 from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
 
-_NO_HEADER = (
-    'If that is its first row, because it has no header, name all its columns: columns=(...), in '
-    'the programs data.columns.'
-)
+_NO_HEADER = 'If it has no header, name all its columns: columns=(...) (setting data.columns).'
 
 
 def read_table(
@@ -252,8 +249,9 @@ def _check_columns(
         if header.count(column) != 1:
             how = 'no' if column not in header else 'more than one'
             names = ', '.join(shortened(name) for name in header)
-            message = f'{path} has {how} column {column!r}; it has: {names}. {hint}'
-            raise ValueError(message.rstrip())
+            near = meant(column, header) if how == 'no' else ''
+            message = f'{path} has {how} column {column!r}; it has: {names}.'
+            raise ValueError(' '.join(filter(None, (message, near, hint))))
 
 
 def _label_reader(

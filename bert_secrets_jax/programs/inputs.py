@@ -42,21 +42,32 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
     for own, folder in runs_of(config, workdir):
         check_folder(folder)
         own = with_classes(own, folder)
-        data = own.data
-        learns = data.source in ('file', 'tags', 'questions') and data.train_file is not None
-        for split in (data.split, *['train'] * learns):
-            found = reading(data, split)
-            try:
-                if data.source in ('file', 'tags', 'questions') or (
-                    data.source == 'segments' and data.file is not None
-                ):
-                    check_there(pathlib.Path(found.given[0]))
-                if found.function in readers and data.bad_rows == 'error':
+        data, is_alone = own.data, folder == workdir
+        try:
+            for file in _files(own):
+                check_there(pathlib.Path(file))
+            learns = data.source == 'file' and data.train_file is not None
+            for split in (data.split, *['train'] * learns):
+                found = reading(data, split)
+                if found.function in readers and data.bad_rows == 'error' and is_alone:
                     readers[found.function](*found.given, **found.named)
-            except FileNotFoundError:
-                # A finished run is read without its texts; of several tasks, others may have them.
-                if folder == workdir and not (folder / 'config.json').exists():
-                    raise
+        except FileNotFoundError:
+            # A finished run is read without its inputs.
+            if not (folder / 'config.json').exists():
+                raise
+
+
+def _files(config: ConfigDict) -> list[str]:
+    """Return the files that the settings name; FileNotFoundError if a folder of a model is none."""
+    name = config.model.name
+    if name.startswith(('/', '.', '~')) and not pathlib.Path(name).is_dir():
+        raise FileNotFoundError(f'{name!r} is no directory here: give the folder of a model.')
+    data, frames, trees = config.data, config.frames.sample, config.treebank
+    named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
+    named += [frames] * (frames != 'framenet')
+    if data.source in ('file', 'tags', 'questions', 'segments'):
+        named += [data.file, data.train_file]
+    return [file for file in named if file]
 
 
 def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from bert_secrets_jax.brief import MENDABLE, meant, summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.settings import as_flags
 
@@ -162,9 +162,7 @@ def launch_report() -> None:
         None,
         "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
     )
-    _launch(
-        lambda studies: answer(studies, flags.FLAGS.sections), lambda: flags.FLAGS.sections
-    )
+    _launch(lambda studies: answer(studies, flags.FLAGS.sections), lambda: flags.FLAGS.sections)
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:

@@ -42,7 +42,7 @@ def as_flags(message: str) -> str:
             return found[0]
         return f'--config.{name}' if in_clone() else FLAGS.get(name, f'--set={name}')
 
-    return _SETTING.sub(flag, message)
+    return _SETTING.sub(flag, message.replace("bad_rows='skip'", 'setting data.bad_rows=skip'))
 
 
 def set_texts(

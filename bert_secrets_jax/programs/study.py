@@ -165,6 +165,7 @@ class Study:
 
         def find() -> bool:
             try:
+                self._check_order(self.with_own_head.config)
                 return bool(loss_of(self.with_own_head, self.texts))
             except ValueError:
                 return False
@@ -564,6 +565,7 @@ class Study:
             if self.dev[0].label is None:
                 raise ValueError('Ablation needs labels: name their column (setting data.label).')
             # The names of its classes are the model's own; `labels_of` compares their number.
+            self._check_order(config)
             return
         ours = inputs.label_names(data)
         if config.num_labels != len(ours):
@@ -572,8 +574,12 @@ class Study:
                 'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
                 '(ablation.checkpoint=finetuned).'
             )
+        self._check_order(config)
+
+    def _check_order(self, config: BertConfig) -> None:
+        """Refuse a checkpoint that has the classes of the labels in another order."""
         theirs = [name.lower() for name in config.label_names]
-        wanted = [name.lower() for name in ours]
+        wanted = [name.lower() for name in inputs.label_names(self.config.data) or ()]
         if theirs != wanted and sorted(theirs) == sorted(wanted):
             raise ValueError(
                 f'{self.model_name} numbers its classes {", ".join(theirs)}, and the labels are '

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bert_secrets_jax.brief import meant
+from bert_secrets_jax.configs.schema import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from bert_secrets_jax.analyses.declaration import Declaration
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 # cores: `python -m benchmarks.report --only='all sections'`.
 PRICES: Mapping[str, str] = {
     'look_at': '10 s', 'cluster': '5 s', 'syntax_heads': '15 s', 'probe': '10 s', 'masked_lm': '',
-    'outliers': '30 s', 'ablate_seeds': '', 'interactions': 'by name only', 'importance': '1 min',
-    'prune': '2 min', 'replacements': 'by name only', 'subnetworks': 'by name only',
-    'gates': 'by name only', 'contributions': '15 s', 'attribution': '20 s', 'roles': '5 s',
+    'outliers': '30 s', 'ablate_seeds': '', 'interactions': '*', 'importance': '1 min',
+    'prune': '2 min', 'replacements': '*', 'subnetworks': '*',
+    'gates': '*', 'contributions': '15 s', 'attribution': '20 s', 'roles': '5 s',
 }  # fmt: skip
 # The purpose of each program, by the group that it belongs to and its name.
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -64,10 +65,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 PROGRAMS: Mapping[str, str] = {
     name: what for programs in GROUPS.values() for name, what in programs.items()
 }
-# The sections of a report; analyses may declare others.
-SECTIONS = [name for name in PROGRAMS if name not in GROUPS['Everything else']]
-# The settings that sections have for themselves, where these are not those of the same name.
-OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
+# The programs that are no section of a report; analyses may declare more sections.
+COMMANDS = tuple(GROUPS['Everything else'])
+SECTIONS = tuple(name for name in PROGRAMS if name not in COMMANDS)
+# The beginnings of the settings of a section, where these are not those of the same name.
+_OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
     'special_tokens': ('statistics',),
     **dict.fromkeys(('features', 'cls_tokens'), ('linguistics.',)),
     'relations': ('links.', 'linguistics.'),
@@ -76,7 +78,7 @@ OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
     'probe': ('probe.', 'treebank.'),
     'finetune': ('train.',),
     'attention_change': ('change.', 'train.'),
-    **dict.fromkeys(('ablate', 'ablate_seeds', 'interactions'), ('ablation.', 'train.')),
+    **dict.fromkeys(('ablate', 'ablate_seeds', 'interactions'), ('ablation.',)),
 }
 _ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
 
@@ -91,10 +93,35 @@ def declared() -> 'dict[str, Declaration]':
     return {each.name: each for each in declarations()}
 
 
+def purposes() -> dict[str, str]:
+    """Return the purpose of each program, also of what analyses declare."""
+    return {**PROGRAMS, **{name: each.title for name, each in declared().items()}}
+
+
+def grouped() -> dict[str, list[str]]:
+    """Return the names of all sections by their groups."""
+    own = declared()
+    return {
+        group: [*programs, *(name for name, each in own.items() if each.group == group)]
+        for group, programs in GROUPS.items()
+        if programs.keys().isdisjoint(COMMANDS)
+    }
+
+
+def own_settings(program: str) -> list[Setting]:
+    """Return the settings that a section does not share with all others."""
+    own = _OWN_SETTINGS.get(program, (f'{program}.',))
+    if program not in PROGRAMS:
+        own = tuple(declared()[program].settings.values())
+    return [each for each in SETTINGS.values() if each.name.startswith(own)]
+
+
 def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
     """Refuse names that are no sections, and an empty list of them."""
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        near = ' '.join(filter(None, (meant(name, known) for name in unknown)))
-        which = f'not {", ".join(map(repr, unknown)) or "none"}'
-        raise ValueError(f'Sections are {", ".join(known)}, or all alone, {which}. {near}'.rstrip())
+        wrong = ['No section is named.']
+        if unknown:
+            wrong = [f'There is no section {unknown[0]!r}.', meant(unknown[0], known)]
+        listed = f'Sections are {", ".join(known)}, or all.'
+        raise ValueError(' '.join(filter(None, [*wrong, listed])))

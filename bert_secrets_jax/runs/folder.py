@@ -67,9 +67,9 @@ def check_folder(path: pathlib.Path) -> None:
             raise ValueError(
                 f'{path} holds a model ({name}): choose another folder for the results.'
             )
-    if there == path and not (path / 'config.json').exists():
-        if any(entry.name != 'log.txt' for entry in path.iterdir()):
-            raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
+    others = (each for each in path.glob('*') if each.name != 'log.txt')
+    if not (path / 'config.json').exists() and any(others):
+        raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
