@@ -13,6 +13,7 @@ from bert_secrets_jax.brief import meant, shortened
 from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
+from bert_secrets_jax.names import counted
 
 _NO_HEADER = 'If it has no header, name all its columns: columns=(...) (setting data.columns).'
 
@@ -74,53 +75,38 @@ def sorted_classes(
 ) -> tuple[str, ...]:
     """Return the classes of labels that are words, in sorted order; () if all are numbers.
 
-    The table to train on must have all labels of the other one.
-
-    Raises:
-      ValueError: Some labels are words and others numbers, two differ in capitals or spaces alone,
-        there is one class, there are too many, or a label is in no training row.
+    ValueError if words and numbers are mixed, words differ in capitals or spaces alone, there is
+    one class or too many, or a class of the texts is in no row of `train`.
     """
     tables = [path for path in (texts, train) if path is not None]
     found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
     places = {text: place for path in reversed(tables) for text, place in found[path].items()}
     words = sorted(text for text in places if not _NUMBER.fullmatch(text))
-    correct = 'correct it, or name all classes (setting data.labels).'
-    if 0 < len(words) < len(places):
-        word, number = words[0], min(places.keys() - set(words))
-        raise ValueError(
-            f'{places[word]}: label {word!r} is no number, and {number!r} ({places[number]}) is '
-            f'one: {correct}'
-        )
-    written: dict[str, str] = {}
+    spelt: dict[str, str] = {}
     for word in words:
-        other = written.setdefault(''.join(word.split()).casefold(), word)
-        if other != word:
-            raise ValueError(
-                f'{places[word]}: label {word!r} differs from {other!r} ({places[other]}) in '
-                f'capitals or spaces alone: {correct}'
-            )
-    if len(words) == 1 or len(words) > MOST_CLASSES:
+        other = spelt.setdefault(''.join(word.split()).casefold(), word)
+        if len(words) == len(places) and other == word:
+            continue
+        how = f'differs from {other!r} in capitals or spaces alone'
+        how = 'is no number, and others are' if other == word else how
         raise ValueError(
-            f'{tables[-1]}: column {label!r} has {len(words)} different labels, from {words[0]!r} '
-            f'to {words[-1]!r}: from 2 to {MOST_CLASSES} classes can be learnt.'
+            f'{places[word]}: label {word!r} {how}: correct it, or name all classes (setting '
+            'data.labels).'
         )
-    if train is None:
-        return tuple(words)
-    to_learn = found[train]
-    decimal = next((each for each in places if not (words or _WHOLE.fullmatch(each))), None)
-    if decimal is None:
-        known = to_learn if words else set(map(int, to_learn))
+    if words and not 1 < len(words) <= MOST_CLASSES:
+        raise ValueError(
+            f'{tables[-1]}: column {label!r} has {counted(len(words), "label")}, as {words[0]!r}: '
+            f'from 2 to {MOST_CLASSES} classes can be learnt.'
+        )
+    known = found[tables[-1]]
+    if words or all(map(_WHOLE.fullmatch, places)):
+        value = str if words else int
         for text, place in found[texts].items():
-            if (text if words else int(text)) not in known:
+            if value(text) not in set(map(value, known)):
                 raise ValueError(
-                    f'{place}: label {text!r} is in no row of {train}, whose labels are '
-                    f'{some_of(sorted(to_learn), 10)}: add such rows there, or leave it out here.'
+                    f'{place}: label {text!r} is in no row of {train}, which has '
+                    f'{some_of(sorted(known), 10)}: add such rows there, or leave it out here.'
                 )
-    elif all(map(_WHOLE.fullmatch, to_learn)):
-        raise ValueError(
-            f'{places[decimal]}: label {decimal!r} is of a regression, and all labels of {train} '
-            'are whole numbers: write those with a point, too, as in 1.0.'
-        )
     return tuple(words)
 
 

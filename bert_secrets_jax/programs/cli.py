@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import meant
 from bert_secrets_jax.configs import base, paper, quickstart
+from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
 
@@ -59,13 +60,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sections = [arguments.program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
-    launch.run(
-        arguments.out,
-        config,
-        lambda studies: _answer(arguments, studies, sections),
-        sections,
-        **_process_flags(arguments),
-    )
+    main = (lambda studies: _serve(arguments, studies)) if arguments.program == 'serve' else None
+    launch.run(arguments.out, config, sections, main, **_process_flags(arguments))
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -86,22 +82,17 @@ def _compare(arguments: argparse.Namespace) -> None:
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _answer(
-    arguments: argparse.Namespace, studies: Sequence['Study'], sections: Sequence[str] | None
-) -> None:
-    if arguments.program == 'serve':
-        from bert_secrets_jax.programs import serving
+def _serve(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
+    from bert_secrets_jax.programs import serving
 
-        serving.serve_maps(studies[0], port=arguments.port)
-    else:
-        launch.answer(studies, sections)
+    serving.serve_maps(studies[0], port=arguments.port)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments; what analyses declare is loaded only where it is asked for."""
     given = sys.argv[1:] if argv is None else list(argv)
     named = next((word for word in given if not word.startswith('-')), None)
-    known = titles.PROGRAMS if named in titles.PROGRAMS else titles.purposes()
+    known = titles.PROGRAMS if named in titles.PROGRAMS else _purposes()
     if named is not None and named not in known:
         raise _unknown('program', named, known)
     if {'-h', '--help', '--helpfull'} & set(given) or not given:
@@ -134,36 +125,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _purposes() -> dict[str, str]:
+    return {name: what for each in titles.groups().values() for name, what in each.items()}
+
+
 def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
-    sections = []
-    for group, names in titles.grouped().items():
-        lines = textwrap.wrap(', '.join(map(_priced, names)), 70)
-        sections += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
-    text = pathlib.Path(__file__).with_name('help.txt').read_text('utf-8')
-    configs = ', '.join(f'{name}:mrpc' if name == 'paper' else name for name in CONFIGS)
-    shown = '\n'.join(sections).replace('\0', ' ')
-    text = text.format(**titles.PROGRAMS, sections=shown, configs=configs, own_table=_OWN_TABLE)
+    rows = []
+    for group, programs in titles.groups().items():
+        if programs != titles.COMMANDS:
+            # A price stays on the line of its section.
+            prices = {name: f' ({price or "+"})' for name, price in titles.PRICES.items()}
+            names = (f'{name}{prices.get(name, "")}'.replace(' ', '\0') for name in programs)
+            lines = textwrap.wrap(', '.join(names), 70)
+            rows += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
+    text = (
+        pathlib.Path(__file__)
+        .with_name('help.txt')
+        .read_text('utf-8')
+        .format(
+            **titles.PROGRAMS, sections='\n'.join(rows).replace('\0', ' '), own_table=_OWN_TABLE
+        )
+    )
     return text if whole else text.partition('\nseveral processes')[0]
-
-
-def _priced(name: str) -> str:
-    """Return the name of a section, with its price if a report does not have it by itself."""
-    price = titles.PRICES.get(name)
-    if price is None:
-        return name
-    return f'{name}*' if price == '*' else f'{name} ({price or "+"})'.replace(' ', '\0')
 
 
 def _help_of(program: str) -> str:
     """Return the help of one program: its purpose, an example and its settings."""
-    purposes = titles.purposes()
+    purposes, own = _purposes(), titles.OWN_SETTINGS.get(program, (f'{program}.',))
+    if program not in titles.PROGRAMS:
+        own = tuple(titles.declared()[program].settings.values())
     example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
     parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
     if program == 'report':
-        names = [name for names in titles.grouped().values() for name in names]
-        parts += ['\n'.join(['sections:', *(f'  {name:<17} {purposes[name]}' for name in names)])]
-    if settings := titles.own_settings(program):
+        sections = [f'  {n:<17} {purposes[n]}' for n in purposes if n not in titles.COMMANDS]
+        parts.append('\n'.join(['sections:', *sections]))
+    if settings := [each for each in SETTINGS.values() if each.name.startswith(own)]:
         listed = textwrap.indent(settings_text(settings), '  ')
         parts.append(f'settings of its own (--set=NAME=VALUE):\n{listed}')
     parts.append('bert-secrets --help lists the flags, bert-secrets settings all settings.')

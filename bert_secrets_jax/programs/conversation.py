@@ -61,8 +61,9 @@ def _as_it_was(folder: pathlib.Path) -> Iterator[None]:
             files = [each for each in folder.rglob('*') if not each.is_dir()]
             if all(_NOTES.fullmatch(each.name) for each in files):
                 shutil.rmtree(folder)
-                for parent in missing[1:]:
-                    parent.rmdir()
+                with contextlib.suppress(OSError):
+                    for parent in missing[1:]:
+                        parent.rmdir()
         raise
 
 

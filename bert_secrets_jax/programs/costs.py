@@ -28,6 +28,8 @@ _HEAD, _MANY = 0.4, 0.9
 # Counted where an estimate must not read every text to be made.
 _SAMPLE = 200
 Number = float | int
+# So many seconds of work say little of how well an estimate fits.
+_LITTLE = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,26 +62,13 @@ class Pace:
             each.tokens * self.token + each.programs * self.program + each.seconds for each in costs
         )
 
-
-# So much work, in seconds, says little of how well an estimate fits.
-_LITTLE = 30.0
-
-
-def time_left(planned: Sequence[Mapping[str, float]], number: int, passed: float) -> float:
-    """Return about how many seconds the sections from a number on take, as fast as those before.
-
-    Args:
-      planned: The estimated seconds of each section, by the names of parts that sections share.
-      number: The number of sections that are finished.
-      passed: The seconds that they took.
-
-    >>> time_left([{'pass': 10.0}, {'pass': 10.0, 'sweep': 60.0}], 1, 10.0)
-    60.0
-    """
-    done = {name: each for parts in planned[:number] for name, each in parts.items()}
-    every = {name: each for parts in planned for name, each in parts.items()}
-    before = math.fsum(done.values())
-    return (math.fsum(every.values()) - before) * (passed + _LITTLE) / (before + _LITTLE)
+    def left(self, sections: Sequence[Mapping[str, Cost]], done: int, passed: float) -> float:
+        """Return about how many seconds sections take, of which so many took the time `passed`."""
+        before, every = (
+            self.seconds({k: v for parts in some for k, v in parts.items()}.values())
+            for some in (sections[:done], sections)
+        )
+        return (every - before) * (passed + _LITTLE) / (before + _LITTLE)
 
 
 def pace_of(study: Study) -> Pace:

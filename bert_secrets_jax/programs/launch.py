@@ -5,6 +5,7 @@ What takes seconds to load is loaded once the command is known to be right.
 
 import _thread
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -111,14 +112,14 @@ def _without_interrupts(unraisable: Any) -> None:
 def run(
     out: str,
     config: ConfigDict,
-    main: Callable[[Sequence['Study']], object],
     sections: Sequence[str] | None = None,
+    main: Callable[[Sequence['Study']], object] | None = None,
     **processes: Any,
 ) -> None:
-    """Call a function with the studies of a run, as one of several processes if so asked.
+    """Answer sections of a run, or call `main` with its studies, as one process or several.
 
-    What is wrong with settings, folder, texts or names of sections is said before anything is
-    loaded; of several processes, only the first says it, later.
+    What is wrong with a command is said before anything is loaded; by several processes it is said
+    later, when the first one speaks for all.
     """
     with interruptible():
         if not any(processes.values()):
@@ -128,7 +129,8 @@ def run(
 
         conversation.set_up_logging()
         with together(**processes):
-            conversation.run_in(out, config, main)
+            answer = functools.partial(conversation.answer, chosen=sections)
+            conversation.run_in(out, config, main or answer)
 
 
 def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None:
@@ -143,16 +145,9 @@ def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None
         raise SystemExit(as_flags(f'error: {summary(error)}')) from None
 
 
-def answer(studies: Sequence['Study'], chosen: Sequence[str] | None) -> None:
-    """Answer sections, as `conversation.answer` does."""
-    from bert_secrets_jax.programs import conversation
-
-    conversation.answer(studies, chosen)
-
-
 def launch_section(name: str) -> None:
     """Launch a program that answers one section, and prints its findings and where the page is."""
-    _launch(lambda studies: answer(studies, [name]))
+    _launch(lambda: [name])
 
 
 def launch_report() -> None:
@@ -162,17 +157,17 @@ def launch_report() -> None:
         None,
         "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
     )
-    _launch(lambda studies: answer(studies, flags.FLAGS.sections), lambda: flags.FLAGS.sections)
+    _launch(lambda: flags.FLAGS.sections)
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:
     """Launch a program that is run for the study of each task."""
-    _launch(lambda studies: [main(study) for study in studies])
+    _launch(main=lambda studies: [main(study) for study in studies])
 
 
 def _launch(
-    main: Callable[[Sequence['Study']], object],
     sections: Callable[[], Sequence[str] | None] = lambda: None,
+    main: Callable[[Sequence['Study']], object] | None = None,
 ) -> None:
     config = config_flags.DEFINE_config_file(
         'config',
@@ -189,7 +184,7 @@ def _launch(
 
     def start(_) -> None:
         given = {flag.name: flag.value for flag in several if flag.value is not None}
-        run(workdir.value, config.value, main, sections(), distributed=distributed.value, **given)
+        run(workdir.value, config.value, sections(), main, distributed=distributed.value, **given)
 
     # `--help` shows those of the program, which are defined here for all programs.
     for flag in flags.FLAGS.get_flags_for_module(__name__):

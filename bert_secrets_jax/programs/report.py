@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of
-from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of, time_left
+from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import (
     FILES,
@@ -162,19 +162,17 @@ def _answer(
     pending += [name for name in LAST if name in names and name not in pending]
     pending.sort(key=list(SECTIONS).index)
     watch(study, names)
-    planned, start = _tell_costs(answers, pending), time.monotonic()
+    left, start = _tell_costs(answers, pending), time.monotonic()
     # A page of which nothing has changed is written once, at the end.
     grows = any(name not in LAST for name in pending)
     for number, name in enumerate(pending, 1):
         if grows:
             write(pending[number - 1 :])
-        left = ''
-        if planned:
-            seconds = time_left(planned, number - 1, time.monotonic() - start)
-            whose = f' for {answers.group}' if answers.group else ''
-            left = f'. About {in_words(seconds)} left{whose}.'
-        title = f'{_lead(answers.group)}{name}'
-        logging.info('Section %d of %d: %s%s', number, len(pending), title, left)
+        title, rest = f'{_lead(answers.group)}{name}', ''
+        if left is not None:
+            seconds = in_words(left(number - 1, time.monotonic() - start))
+            rest = f'. About {seconds} left{f" for {answers.group}" * bool(answers.group)}.'
+        logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
         study.run.used.clear()
 
         def attempt(name=name) -> None:
@@ -189,10 +187,10 @@ def _answer(
     _read_finished(answers)
 
 
-def _tell_costs(answers: Answers, pending: Sequence[str]) -> list[dict[str, float]]:
+def _tell_costs(answers: Answers, pending: Sequence[str]) -> Callable[[int, float], float] | None:
     """Log what will be computed and how long it takes, and note the price of what will not be.
 
-    Returns the seconds of each pending section, by the names of its parts; none if not known.
+    Returns how many seconds are left (`Pace.left`); None where that is not known.
     """
     study = answers.study
     known = {'weights': study.input('weights'), **machine()}
@@ -217,12 +215,7 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> list[dict[str, floa
         parts = {name: SECTIONS[name].costs(study) for name in pending}
         computed = [name for name in pending if name not in LAST]
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
-        planned = []
         if wanted:
-            planned = [
-                {part: pace().seconds([cost]) for part, cost in each.items()}
-                for each in parts.values()
-            ]
             seconds = pace().seconds(wanted.values())
             logging.info(
                 '%sTo compute: %s. About %s on this machine.',
@@ -233,11 +226,11 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> list[dict[str, floa
         answers.offers = study.run.keep(
             'offers', Offers, depends_on, lambda: offered(wanted)
         ).offers
-        return planned
+        return functools.partial(pace().left, list(parts.values())) if wanted else None
     except MENDABLE as error:
         # The section that meets it will say so.
         logging.debug('Costs are not known: %s', error)
-        return []
+        return None
 
 
 def _read_finished(answers: Answers) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bert_secrets_jax.brief import meant
-from bert_secrets_jax.configs.schema import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from bert_secrets_jax.analyses.declaration import Declaration
@@ -66,10 +65,10 @@ PROGRAMS: Mapping[str, str] = {
     name: what for programs in GROUPS.values() for name, what in programs.items()
 }
 # The programs that are no section of a report; analyses may declare more sections.
-COMMANDS = tuple(GROUPS['Everything else'])
+COMMANDS = GROUPS['Everything else']
 SECTIONS = tuple(name for name in PROGRAMS if name not in COMMANDS)
 # The beginnings of the settings of a section, where these are not those of the same name.
-_OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
+OWN_SETTINGS: Mapping[str, tuple[str, ...]] = {
     'special_tokens': ('statistics',),
     **dict.fromkeys(('features', 'cls_tokens'), ('linguistics.',)),
     'relations': ('links.', 'linguistics.'),
@@ -93,27 +92,13 @@ def declared() -> 'dict[str, Declaration]':
     return {each.name: each for each in declarations()}
 
 
-def purposes() -> dict[str, str]:
-    """Return the purpose of each program, also of what analyses declare."""
-    return {**PROGRAMS, **{name: each.title for name, each in declared().items()}}
-
-
-def grouped() -> dict[str, list[str]]:
-    """Return the names of all sections by their groups."""
-    own = declared()
+def groups() -> dict[str, dict[str, str]]:
+    """Return the purposes of all programs by groups, with those that analyses declare."""
+    own = declared().values()
     return {
-        group: [*programs, *(name for name, each in own.items() if each.group == group)]
+        group: {**programs, **{each.name: each.title for each in own if each.group == group}}
         for group, programs in GROUPS.items()
-        if programs.keys().isdisjoint(COMMANDS)
     }
-
-
-def own_settings(program: str) -> list[Setting]:
-    """Return the settings that a section does not share with all others."""
-    own = _OWN_SETTINGS.get(program, (f'{program}.',))
-    if program not in PROGRAMS:
-        own = tuple(declared()[program].settings.values())
-    return [each for each in SETTINGS.values() if each.name.startswith(own)]
 
 
 def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
