@@ -235,9 +235,9 @@ def _check_columns(
         if header.count(column) != 1:
             how = 'no' if column not in header else 'more than one'
             names = ', '.join(shortened(name) for name in header)
-            near = meant(column, header) if how == 'no' else ''
-            message = f'{path} has {how} column {column!r}; it has: {names}.'
-            raise ValueError(' '.join(filter(None, (message, near, hint))))
+            near = f' {meant(column, header)}' * (how == 'no')
+            message = f'{path} has {how} column {column!r}; it has: {names}.{near.rstrip()} {hint}'
+            raise ValueError(message.rstrip())
 
 
 def _label_reader(

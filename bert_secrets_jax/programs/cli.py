@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--port', type=int, default=0)
     parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE')
     parser.add_argument('--distributed', action='store_true')
-    for name, (kind, _) in launch.OF_PROCESSES.items():
+    for name, kind in launch.OF_PROCESSES.items():
         parser.add_argument(f'--{name.replace("_", "-")}', type=kind)
     return parser
 

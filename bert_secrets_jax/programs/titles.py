@@ -105,8 +105,7 @@ def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:
     """Refuse names that are no sections, and an empty list of them."""
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        wrong = ['No section is named.']
-        if unknown:
-            wrong = [f'There is no section {unknown[0]!r}.', meant(unknown[0], known)]
+        wrong = f'There is no section {unknown[0]!r}.' if unknown else 'No section is named.'
+        near = meant(unknown[0], known) if unknown else ''
         listed = f'Sections are {", ".join(known)}, or all.'
-        raise ValueError(' '.join(filter(None, [*wrong, listed])))
+        raise ValueError(f'{wrong} {near or listed}')

@@ -192,7 +192,7 @@ def test_a_file_without_a_header(tmp_path, name, separator):
     found = tables.read_table(path, text_a='sentence', label='label', columns=columns)
     assert [(each.text_a, each.label) for each in found] == [('Words', 1), ('More', 0)]
     assert found[0].where == f'{path}, line 1' and found[0].id == 'x/0'
-    hint = r"it has: 'id7', 'Words', '1'\. If that is its first row, .* columns=\(\.\.\.\)"
+    hint = r"it has: 'id7', 'Words', '1'\. If it has no header, .* columns=\(\.\.\.\)"
     with pytest.raises(ValueError, match=hint):
         tables.read_table(path, text_a='sentence')
     with pytest.raises(ValueError, match=r"no column 'text'; .* These are the given columns\."):
