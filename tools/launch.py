@@ -1,5 +1,6 @@
 """Programs launched by absl, with settings from a file and flags: `python -m experiments.X`."""
 
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 from ml_collections import config_flags
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.programs.launch import OF_PROCESSES, run
 
 if TYPE_CHECKING:
@@ -92,6 +94,11 @@ def _parse_flags(argv: list[str], config, workdir) -> list[str]:
         # ml_collections on names that Python could not write with dots, such as `gates.lambda`.
         words = str(error).split(': SyntaxError')[0]
         raise SystemExit(f'error: No such setting: {words}') from None
+    except FileNotFoundError as error:
+        # Of the config file, if it is one that is missing.
+        path = pathlib.Path(error.filename or '')
+        near = meant(path.name, [each.name for each in path.parent.glob('*.py')])
+        raise SystemExit(f'error: There is no file {path}. {near}'.rstrip()) from None
     except (flags.Error, OSError) as error:
         # An error of a config file comes with its traceback, of which the last line says it.
         raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None
