@@ -225,7 +225,7 @@ def test_classes_of_words_are_sorted_and_said(tmp_path):
     log = (tmp_path / 'run' / 'log.txt').read_text()
     assert re.fullmatch(rf'I\d{{4}} [\d:.]+ +\d+ conversation.py:\d+\] {re.escape(line)}\n', log)
     (tmp_path / 'dev.csv').unlink()
-    own = cli._config(cli._parse(given[:1] + ('--texts=gone.csv', *given[2:])))
+    own = cli._config(cli._parse((*given[:1], '--texts=gone.csv', *given[2:])))
     assert inputs.with_classes(own, tmp_path / 'run').data.labels == ('bad', 'good')
 
 
