@@ -88,7 +88,8 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting('data.text_a', 'text_a'),
     Setting('data.text_b', None),
     'Its label, and the names of the classes in the order of their ids: as the file spells them, '
-    'or for labels that are 0, 1, and so on. Decimal numbers make it a regression.',
+    'or for labels that are 0, 1, and so on. Without names, words are sorted. Decimal numbers make '
+    'it a regression.',
     Setting('data.label', None),
     Setting('data.labels', ()),
     'The metrics of models, the most important first, with commas between them. They are '
@@ -119,7 +120,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
             'next token',
             'entropy (nats)',
         ),
-    ),
+    ),  # fmt: skip
     "spaCy's English pipeline that finds nouns, subjects and so on; '' does without.",
     Setting('linguistics.pipeline', 'en_core_web_sm'),
     'Places of each kind that each link of relations and frames is compared with.',

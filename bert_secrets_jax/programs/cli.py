@@ -14,6 +14,7 @@ from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
+from bert_secrets_jax.runs.folder import run_folders
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
@@ -76,6 +77,10 @@ def _compare(arguments: argparse.Namespace) -> None:
             flag = name.replace('_', '-')
             raise SystemExit(f'error: --{flag} is not for compare, which reads runs as they are.')
     with launch.interruptible():
+        try:
+            run_folders(arguments.runs)
+        except (ValueError, OSError) as error:
+            raise SystemExit(f'error: {error}') from None
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()

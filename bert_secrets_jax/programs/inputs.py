@@ -47,6 +47,8 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
             for file in _files(own):
                 check_there(pathlib.Path(file))
             learns = data.source == 'file' and data.train_file is not None
+            if learns and data.label is None:
+                raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
             for split in (data.split, *['train'] * learns):
                 found = reading(data, split)
                 if found.function in readers and data.bad_rows == 'error' and is_alone:

@@ -6,13 +6,14 @@ import pathlib
 import platform
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
+_CONFIG = 'config.json'
 _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
@@ -52,6 +53,33 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     write_json(path / 'config.json', config)
     remove_partial(path)
     return path
+
+
+def run_folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
+    """Return the folder of each run; one of several tasks has one for each."""
+    if isinstance(runs, str | pathlib.Path):
+        raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
+    folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
+    places = [folder.resolve() for folder in folders]
+    for folder in folders:
+        if places.count(folder.resolve()) > 1:
+            raise ValueError(f'{folder} is given twice: give each run once.')
+    if len(folders) < 2:
+        given = ', '.join(map(str, folders)) or 'none'
+        raise ValueError(f'Two runs or more can be compared, not {given}: give their folders.')
+    return folders
+
+
+def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    if (folder / _CONFIG).exists():
+        return [folder]
+    folders = sorted(path.parent for path in folder.glob(f'*/{_CONFIG}'))
+    if not folders:
+        raise FileNotFoundError(
+            f'{folder} is not the folder of a run, nor a folder of some (no {_CONFIG} there): give '
+            'the folder in which a report was written.'
+        )
+    return folders
 
 
 def check_folder(path: pathlib.Path) -> None:
