@@ -55,6 +55,11 @@ _METRICS = (
     'answer_f1'
 ).split()
 
+_STATISTICS = (
+    '[CLS]', '[SEP]', '[CLS] and all [SEP]', 'self', 'previous token', 'next token',
+    'entropy (nats)',
+)  # fmt: skip
+
 # Each is behind its help, as `bert-secrets settings` prints them.
 _SCHEMA: tuple[str | Setting, ...] = (
     "A directory, a name on the Hugging Face hub, or 'all-MiniLM-L6-v2'.",
@@ -109,18 +114,7 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting('encoding.tokens_per_batch', 2048, Range(1, 100_000_000)),
     'The statistics of every head that are shown with the special tokens: names of the catalogue '
     "(bs.catalogue.CATALOGUE), or 'package.module:name' of your own.",
-    Setting(
-        'statistics',
-        (
-            '[CLS]',
-            '[SEP]',
-            '[CLS] and all [SEP]',
-            'self',
-            'previous token',
-            'next token',
-            'entropy (nats)',
-        ),
-    ),  # fmt: skip
+    Setting('statistics', _STATISTICS),
     "spaCy's English pipeline that finds nouns, subjects and so on; '' does without.",
     Setting('linguistics.pipeline', 'en_core_web_sm'),
     'Places of each kind that each link of relations and frames is compared with.',
