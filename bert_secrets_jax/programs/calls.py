@@ -552,7 +552,7 @@ def _in_clone(program: str, *flags: str) -> list[str]:
     given = {'--config': 'quickstart', '--out': 'results'}
     given |= {flag: value for flag, _, value in (each.partition('=') for each in flags)}
     name, colon, variant = given['--config'].partition(':')
-    words = [f'--{flag}={given[f"--{flag}"]}' for flag in ('sections',) if f'--{flag}' in given]
+    words = [each for each in flags if each.startswith('--sections=')]
     words += [f'--config=configs/{name}.py{colon}{variant}']
     words += [f'--config.model.name={given["--model"]}']
     words += [f'--config.{each[6:]}' for each in flags if each.startswith('--set=')]

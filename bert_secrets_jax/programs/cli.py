@@ -157,8 +157,8 @@ def _overview(*, whole: bool) -> str:
 
 def _help_of(program: str) -> str:
     """Return the help of one program: its purpose, an example and its settings."""
-    purposes, own = _purposes(), titles.OWN_SETTINGS.get(program, (f'{program}.',))
-    if program not in titles.PROGRAMS:
+    purposes, own = _purposes(), titles.OWN_SETTINGS.get(program)
+    if own is None:
         own = tuple(titles.declared()[program].settings.values())
     example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
     parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
