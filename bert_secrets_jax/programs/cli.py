@@ -98,9 +98,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     given = sys.argv[1:] if argv is None else list(argv)
     named = next((word for word in given if not word.startswith('-')), None)
     known = titles.PROGRAMS if named in titles.PROGRAMS else _purposes()
-    if named is not None and named not in known:
-        raise _unknown('program', named, known)
-    if {'-h', '--help', '--helpfull'} & set(given) or not given:
+    asks = not given or bool({'-h', '--help', '--helpfull'} & set(given))
+    if named not in known and not (asks and named is None):
+        raise _unknown('program', named or '', known)
+    if asks:
         print(_help_of(named) if named else _overview(whole='--helpfull' in given))
         raise SystemExit
     parser = _parser()
@@ -187,6 +188,9 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
         if getattr(arguments, flag) not in (None, 0) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
+    for name in ('model', 'texts', 'out', *_COLUMNS):
+        if getattr(arguments, name) == '':
+            raise ValueError(f'--{name.replace("_", "-")} has no value: give one, or leave it out.')
     if arguments.model:
         config.model.name = arguments.model
     given = {name: value for name in _COLUMNS if (value := getattr(arguments, name))}

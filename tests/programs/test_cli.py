@@ -126,6 +126,7 @@ def test_arguments_are_settings():
         ('--sections=maps,abalte', "There is no section 'abalte'. Did you mean ablate?"),
         ('--sections=all,maps', "There is no section 'all'"),
         ('--set=train.epochs=0', 'train.epochs=0 must be a whole number from 1'),
+        ('--texts=', '--texts has no value: give one, or leave it out.'),
         ('--port=x', "argument --port: invalid int value: 'x'"),
         ('--texts=dve.csv', 'dve.csv not found. Did you mean dev.csv?'),
         ('--texts=setup.py', "setup.py: unknown extension '.py'; known: .tsv"),
