@@ -83,8 +83,8 @@ def check_there(path: pathlib.Path) -> None:
     if not path.exists():
         folder = path.parent.resolve()
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
-        near = meant(path.name, names) or f'{folder} holds: {some_of(names, 20) or "nothing"}.'
-        raise FileNotFoundError(f'{path} not found. {near}')
+        near = f'{path} not found. {meant(path.name, names)}'.rstrip()
+        raise FileNotFoundError(f'{near} {folder} holds: {some_of(names, 20) or "nothing"}.')
 
 
 def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str = ', ') -> str:

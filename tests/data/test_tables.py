@@ -147,7 +147,7 @@ def test_labels_that_are_refused(tmp_path, untyped, column, labels, fault):
 )
 def test_classes_of_words_are_sorted(tmp_path, texts, train, expected):
     paths = [
-        names and write(tmp_path / file, '\n'.join(['gold', *names.split(), '']))
+        names and str(write(tmp_path / file, '\n'.join(['gold', *names.split(), ''])))
         for file, names in (('texts.tsv', texts), ('train.tsv', train))
     ]
     if isinstance(expected, tuple):
