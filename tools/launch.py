@@ -1,6 +1,7 @@
 """Programs launched by absl, with settings from a file and flags: `python -m experiments.X`."""
 
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -94,14 +95,14 @@ def _parse_flags(argv: list[str], config, workdir) -> list[str]:
         # ml_collections on names that Python could not write with dots, such as `gates.lambda`.
         words = str(error).split(': SyntaxError')[0]
         raise SystemExit(f'error: No such setting: {words}') from None
-    except FileNotFoundError as error:
-        # Of the config file, if it is one that is missing.
-        path = pathlib.Path(error.filename or '')
-        near = meant(path.name, [each.name for each in path.parent.glob('*.py')])
-        raise SystemExit(f'error: There is no file {path}. {near}'.rstrip()) from None
     except (flags.Error, OSError) as error:
         # An error of a config file comes with its traceback, of which the last line says it.
-        raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None
+        words = str(error).strip().splitlines()[-1].strip()
+        if missing := re.search("No such file or directory: '(.*)'$", words):
+            path = pathlib.Path(missing[1])
+            near = meant(path.name, [each.name for each in path.parent.glob('*.py')])
+            words = f'There is no file {path}. {near}'.rstrip()
+        raise SystemExit(f'error: {words}') from None
     if len(arguments) > 1:
         # A space behind a comma, for one: what stands behind it would not be done.
         raise SystemExit(f'error: These words belong to no flag: {" ".join(arguments[1:])}')

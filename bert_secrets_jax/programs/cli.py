@@ -131,14 +131,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _groups() -> dict[str, dict[str, str]]:
+    """Return the purposes of all programs by groups, with those that analyses declare."""
+    own = launch.declared().values()
+    return {
+        group: {**programs, **{each.name: each.title for each in own if each.group == group}}
+        for group, programs in titles.GROUPS.items()
+    }
+
+
 def _purposes() -> dict[str, str]:
-    return {name: what for each in titles.groups().values() for name, what in each.items()}
+    return {name: what for each in _groups().values() for name, what in each.items()}
 
 
 def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
     rows = []
-    for group, programs in titles.groups().items():
+    for group, programs in _groups().items():
         if programs != titles.COMMANDS:
             # A price stays on the line of its section.
             prices = {name: f' ({price or "+"})' for name, price in titles.PRICES.items()}
@@ -160,7 +169,7 @@ def _help_of(program: str) -> str:
     """Return the help of one program: its purpose, an example and its settings."""
     purposes, own = _purposes(), titles.OWN_SETTINGS.get(program)
     if own is None:
-        own = tuple(titles.declared()[program].settings.values())
+        own = tuple(launch.declared()[program].settings.values())
     example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
     parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
     if program == 'report':

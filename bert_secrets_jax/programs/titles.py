@@ -3,12 +3,9 @@
 import pathlib
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_secrets_jax.brief import meant
-
-if TYPE_CHECKING:
-    from bert_secrets_jax.analyses.declaration import Declaration
 
 _TEXT = pathlib.Path(__file__).with_name('programs.toml').read_text('utf-8')
 _LISTED: dict[str, dict[str, Any]] = tomllib.loads(_TEXT)
@@ -24,26 +21,6 @@ OWN_SETTINGS = {n: tuple(each.get('settings', [f'{n}.'])) for n, each in _EVERY.
 # The programs that are no section of a report; analyses may declare more sections.
 COMMANDS = GROUPS['Everything else']
 SECTIONS = tuple(name for name in PROGRAMS if name not in COMMANDS)
-_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
-
-
-def declared() -> 'dict[str, Declaration]':
-    """Return the sections that analyses declare, by their names."""
-    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
-        # Loading the analyses takes seconds.
-        return {}
-    from bert_secrets_jax.programs.sections import declarations
-
-    return {each.name: each for each in declarations()}
-
-
-def groups() -> dict[str, dict[str, str]]:
-    """Return the purposes of all programs by groups, with those that analyses declare."""
-    own = declared().values()
-    return {
-        group: {**programs, **{each.name: each.title for each in own if each.group == group}}
-        for group, programs in GROUPS.items()
-    }
 
 
 def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:

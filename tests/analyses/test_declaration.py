@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs import api, cli, comparing, report, sections, titles
+from bert_secrets_jax.programs import api, cli, comparing, launch, report, sections
 from tests.analyses import punctuation
 
 
@@ -22,7 +22,7 @@ def added(monkeypatch):
     every['punctuation'] = sections._declared(punctuation.SECTION)
     for module in (sections, report, comparing, api):
         monkeypatch.setattr(module, 'SECTIONS', every)
-    monkeypatch.setattr(titles, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
+    monkeypatch.setattr(launch, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
     return [each.name for each in sections.declarations()]
 
 
