@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parent
 
 DATA_SUFFIXES = (
     'conllu', 'css', 'csv', 'html', 'js', 'json', 'jsonl', 'npz', 'safetensors', 'tsv', 'txt',
-    'typed',
+    'toml', 'typed',
 )  # fmt: skip
 EXTRAS = {
     # Real weights (all-MiniLM-L6-v2, Apache-2.0) and an English spaCy pipeline (MIT) as ordinary

@@ -1,7 +1,8 @@
 """One line for what holds large arrays, and for errors."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Errors that a user can mend.
@@ -55,6 +56,16 @@ def either(choices: Sequence[Any]) -> str:
     """
     *most, last = map(repr, choices)
     return f'{", ".join(most)} or {last}' if most else last
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Ask which of the known names was meant; empty if none is close.
+
+    >>> meant('trian', ['train', 'texts'])
+    'Did you mean train?'
+    """
+    close = difflib.get_close_matches(word, list(known), n=3)
+    return f'Did you mean {" or ".join(close)}?' if close else ''
 
 
 def _value(value: Any) -> str:

@@ -5,7 +5,6 @@ their rows on its devices. What comes back is whole on every process.
 """
 
 import math
-import re
 from typing import Any
 
 import jax
@@ -16,25 +15,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 # The axis of devices that share the examples, and the names of a second axis. Its devices share the
 # masks of a sweep, or the seeds of a fine-tuning.
 DATA, MASKS, SEEDS = 'data', 'masks', 'seeds'
-_AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
-
-
-def parse_axes(text: str) -> dict[str, int]:
-    """Return how many devices lie along each axis, by its name; '' is all along 'data'.
-
-    >>> parse_axes('data:4,masks:2')
-    {'data': 4, 'masks': 2}
-    """
-    found = [_AXIS.fullmatch(part.strip()) for part in text.split(',')] if text else []
-    names = [each[1] for each in found if each]
-    if len(names) < len(found) or names[:1] not in ([], [DATA]) or len(names) > 2:
-        raise ValueError(
-            f"{text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' or "
-            "'data:4,seeds:2'."
-        )
-    if len(set(names)) < len(names):
-        raise ValueError(f'{text!r} has an axis twice.')
-    return {each[1]: int(each[2]) for each in found if each}
 
 
 def make_mesh(axes: dict[str, int], second: str | None = None) -> Mesh | None:

@@ -8,7 +8,7 @@ ablates what this run fine-tunes (or has fine-tuned). A checkpoint that is fine-
     ... --config.model.name=CHECKPOINT --config.ablation.checkpoint=model
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('ablate')

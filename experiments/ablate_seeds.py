@@ -7,7 +7,7 @@ sweeps the model of every seed, keeps each sweep, and treats seeds and examples 
 fewer than six seeds nothing can be significant by flips of seeds.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('ablate_seeds')

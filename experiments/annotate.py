@@ -10,8 +10,8 @@ maps that ship instead; `--port` fixes the address of the page.
 
 from absl import flags
 
-from bert_secrets_jax.programs import launch
 from bert_secrets_jax.programs.study import Study
+from tools import launch
 from tools.patterns import programs
 
 _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')

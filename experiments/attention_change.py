@@ -4,7 +4,7 @@
         --config.data.glue_dir=... --workdir=results/mrpc
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('attention_change')

@@ -7,7 +7,7 @@ scores the tokens of the ablated texts by attention rollout and flow, value zero
 DecompX, gradients and others, and compares all with what the model does without these tokens.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('attribution')

@@ -6,7 +6,7 @@
 reads what the other programs have measured in the same folder, and measures nothing itself.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('claims')

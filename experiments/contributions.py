@@ -7,7 +7,7 @@ that are inactive. In a report that disables heads (`python -m experiments.repro
 --sections=finetune,ablate,contributions`) it also says whether losing these matters.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('contributions')

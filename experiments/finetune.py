@@ -7,7 +7,7 @@ Each start and seed leaves its last and its best checkpoint in Hugging Face's la
 `finetune/pretrained-.../seed0/last` and so on.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('finetune')

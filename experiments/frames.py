@@ -6,7 +6,7 @@ measures the model as it is on the embedded sample, or on another one (`--config
 prepared .jsonl, FrameNet itself, or relations of your own (`data/annotation.py` has the format).
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('frames')

@@ -8,7 +8,7 @@ Every price of a head is tried at the same time, `--config.gates.frozen=False` t
 too.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('gates')

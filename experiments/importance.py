@@ -7,7 +7,7 @@ compares gradients, confidence, relevance and (with `--config.importance.permuta
 values with what losing each head does to the loss.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('importance')

@@ -4,7 +4,7 @@
         --config.data.glue_dir=... --config.ablation.pairs_of=L1-H2,L7-H6 --workdir=results/mrpc
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('interactions')

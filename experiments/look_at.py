@@ -6,7 +6,7 @@ measures the model as it is. `--config.data.source=segments --config.data.file=w
 segments of running text, as the paper did.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('look_at')

@@ -6,7 +6,7 @@ shows the model as it is. What this run has also done, it shows too: the fine-tu
 and what disabling a head does; nothing is fine-tuned or ablated for it.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('maps')

@@ -7,7 +7,7 @@ The loss is that of a masked LM. A report that fine-tunes has the score of its f
 `python -m experiments.reproduce ... --sections=finetune,outliers`.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('outliers')

@@ -7,7 +7,7 @@ in CoNLL-U (`--config.treebank.train`, `--config.treebank.dev`). Probes that rea
 vectors (`--config.probe.vectors=glove.6B.100d.txt`).
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('probe')

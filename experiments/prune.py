@@ -7,7 +7,7 @@ removes tenths of the heads of every fine-tuned model, and writes the sparsest o
 as the full one, with its heads cut out, to a folder `pruned/model-...` of the run.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('prune')

@@ -3,7 +3,7 @@
 python -m experiments.relations --config=configs/quickstart.py --workdir=results/quickstart
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('relations')

@@ -7,7 +7,7 @@ replaces each head by nothing, even attention, its mean, another text's output, 
 that does the least harm. It takes a gradient of each training example for every head and pass.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('replacements')

@@ -9,7 +9,7 @@ computes only these, and what they need; what is finished stays on the page. A s
 reported and does not stop the others; the exit code is then 1, and the same command tries it again.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_report()

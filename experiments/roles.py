@@ -6,7 +6,7 @@ measures the model as it is. In a report that prunes (`python -m experiments.rep
 --sections=finetune,prune,roles`) it also says whether heads with a role are the ones that stay.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('roles')

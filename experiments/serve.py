@@ -5,16 +5,22 @@
 `--config.model.name` is the model, which may be a fine-tuned folder; `--port` fixes the address.
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
-from bert_secrets_jax.programs import launch, serving
-from bert_secrets_jax.programs.study import Study
+from tools import launch
+
+if TYPE_CHECKING:
+    from bert_secrets_jax.programs.study import Study
 
 _PORT = flags.DEFINE_integer('port', 0, 'Of the page on 127.0.0.1; 0 takes any that is free.')
 
 
-def main(study: Study) -> None:
+def main(study: 'Study') -> None:
     """Serve the page until it is stopped."""
+    from bert_secrets_jax.programs import serving
+
     serving.serve_maps(study, port=_PORT.value)
 
 

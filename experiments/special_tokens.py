@@ -5,7 +5,7 @@ python -m experiments.special_tokens --config=configs/quickstart.py --workdir=re
 `--config.statistics` chooses what is measured; your own go as `package.module:name`.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('special_tokens')

@@ -7,7 +7,7 @@ trains the heads that survive, as many others and as many at random again from t
 weights, for every seed. It takes three times as long as fine-tuning.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('subnetworks')

@@ -6,7 +6,7 @@ chooses heads and offsets on one part of a treebank and measures them on the oth
 sample, or files in CoNLL-U (`--config.treebank.train`, `--config.treebank.dev`).
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 
 if __name__ == '__main__':
     launch.launch_section('syntax_heads')

@@ -7,7 +7,7 @@ that ship, or from yours: `--config.patterns.annotated=` a folder that `experime
 The report shows it with `--config.patterns.classifier=` that file.
 """
 
-from bert_secrets_jax.programs import launch
+from tools import launch
 from tools.patterns import programs
 
 if __name__ == '__main__':

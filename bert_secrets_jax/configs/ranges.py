@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, shortened
 from bert_secrets_jax.configs.schema import SETTINGS, Listed, Numbers, Setting, Words
-from bert_secrets_jax.devices import parse_axes
 from bert_secrets_jax.ranges import Range
 
 NUMBERS: Mapping[str, Range] = {
@@ -19,6 +18,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     name: each.allowed.allowed for name, each in SETTINGS.items() if type(each.allowed) is Words
 }
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
+_AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
 
 
 def check(config: ConfigDict) -> None:
@@ -60,6 +60,24 @@ def numbers_in(text: str) -> tuple[float | int, ...]:
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise ValueError(f'{shortened(text)} must be numbers with commas between them.')
     return tuple(int(word) if word.isdigit() else float(word) for word in words)
+
+
+def parse_axes(text: str) -> dict[str, int]:
+    """Return how many devices lie along each axis, by its name; '' is all along 'data'.
+
+    >>> parse_axes('data:4,masks:2')
+    {'data': 4, 'masks': 2}
+    """
+    found = [_AXIS.fullmatch(part.strip()) for part in text.split(',')] if text else []
+    names = [each[1] for each in found if each]
+    if len(names) < len(found) or names[:1] not in ([], ['data']) or len(names) > 2:
+        raise ValueError(
+            f"{text!r} must be 'data:8' for one, or have a second axis as in 'data:4,masks:2' or "
+            "'data:4,seeds:2'."
+        )
+    if len(set(names)) < len(names):
+        raise ValueError(f'{text!r} has an axis twice.')
+    return {each[1]: int(each[2]) for each in found if each}
 
 
 def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:

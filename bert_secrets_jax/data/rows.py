@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import meant, shortened
 from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
@@ -83,9 +83,8 @@ def check_there(path: pathlib.Path) -> None:
     if not path.exists():
         folder = path.parent.resolve()
         names = sorted(each.name for each in folder.iterdir() if not each.name.startswith('.'))
-        raise FileNotFoundError(
-            f'{path} not found. {folder} holds: {some_of(names, 20) or "nothing"}.'
-        )
+        near = f'{path} not found. {meant(path.name, names)}'.rstrip()
+        raise FileNotFoundError(f'{near} {folder} holds: {some_of(names, 20) or "nothing"}.')
 
 
 def some_of(items: Sequence[str], most: int, *, count: int = 0, separator: str = ', ') -> str:

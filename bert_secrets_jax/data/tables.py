@@ -9,15 +9,13 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import meant, shortened
 from bert_secrets_jax.data.rows import LONGEST, Lines, Row, good_rows, object_of, some_of
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
+from bert_secrets_jax.names import counted
 
-_NO_HEADER = (
-    'If that is its first row, because it has no header, name all its columns: columns=(...), in '
-    'the programs data.columns.'
-)
+_NO_HEADER = 'If it has no header, name all its columns: columns=(...) (setting data.columns).'
 
 
 def read_table(
@@ -70,6 +68,57 @@ def read_table(
         return Example(*texts, label=known, id=identity, where=where)
 
     return list(good_rows(path, rows, read, bad_rows, name=name))
+
+
+def sorted_classes(
+    texts: str, train: str | None, *, label: str, columns: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Return the classes of labels that are words, in sorted order; () if all are numbers.
+
+    ValueError if words and numbers are mixed, words differ in capitals or spaces alone, there is
+    one class or too many, or a class of the texts is in no row of `train`.
+    """
+    tables = [path for path in (texts, train) if path is not None]
+    found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
+    places = {text: place for path in reversed(tables) for text, place in found[path].items()}
+    words = sorted(text for text in places if not _NUMBER.fullmatch(text))
+    spelt: dict[str, str] = {}
+    for word in words:
+        other = spelt.setdefault(''.join(word.split()).casefold(), word)
+        if len(words) == len(places) and other == word:
+            continue
+        how = f'differs from {other!r} in capitals or spaces alone'
+        how = 'is no number, and others are' if other == word else how
+        raise ValueError(
+            f'{places[word]}: label {word!r} {how}: correct it, or name all classes (setting '
+            'data.labels).'
+        )
+    if words and not 1 < len(words) <= MOST_CLASSES:
+        raise ValueError(
+            f'{tables[-1]}: column {label!r} has {counted(len(words), "label")}, as {words[0]!r}: '
+            f'from 2 to {MOST_CLASSES} classes can be learnt.'
+        )
+    known = found[tables[-1]]
+    if words or all(map(_WHOLE.fullmatch, places)):
+        value = str if words else int
+        for text, place in found[texts].items():
+            if value(text) not in set(map(value, known)):
+                raise ValueError(
+                    f'{place}: label {text!r} is in no row of {train}, which has '
+                    f'{some_of(sorted(known), 10)}: add such rows there, or leave it out here.'
+                )
+    return tuple(words)
+
+
+def _places_of_labels(
+    path: pathlib.Path, label: str, columns: Sequence[str] | None
+) -> dict[str, str]:
+    """Return each label of a table, and the first place that has it."""
+    found: dict[str, str] = {}
+    for row in table_rows(Lines(path), [label], columns):
+        if not row.fault:
+            found.setdefault(row.value[0], f'{path}, {row.where}')
+    return found
 
 
 def table_rows(
@@ -186,7 +235,8 @@ def _check_columns(
         if header.count(column) != 1:
             how = 'no' if column not in header else 'more than one'
             names = ', '.join(shortened(name) for name in header)
-            message = f'{path} has {how} column {column!r}; it has: {names}. {hint}'
+            near = f' {meant(column, header)}' * (how == 'no')
+            message = f'{path} has {how} column {column!r}; it has: {names}.{near.rstrip()} {hint}'
             raise ValueError(message.rstrip())
 
 

@@ -63,7 +63,7 @@ def report(
       text_a: The column of the first or only text of a table.
       text_b: The column of the second text; None if there is only one.
       label: The column of the label; None if there are no labels.
-      labels: The names of the classes in the order of their ids, if the labels are words.
+      labels: The names of the classes in the order of their ids; without, words are sorted.
       sections: The names of the sections; ['all'] takes all whose inputs are given, and None those
         of the paper, which take minutes.
       settings: Any other settings by their dotted names, such as {'train.epochs': 2}; `bert-secrets

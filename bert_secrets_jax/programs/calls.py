@@ -21,7 +21,7 @@ from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import draw
 from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
-from bert_secrets_jax.programs.settings import set_texts
+from bert_secrets_jax.programs.settings import in_clone, set_texts
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.result import Result, Subject
@@ -520,9 +520,16 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
 
 
 def command(
-    config: ConfigDict, sections: Sequence[str], read: Collection[str] | None = None
+    config: ConfigDict,
+    sections: Sequence[str],
+    read: Collection[str] | None = None,
+    *,
+    out: str = '',
 ) -> str:
-    """Return the shortest command that answers sections; settings not read do not matter."""
+    """Return the shortest command that answers sections; settings not read do not matter.
+
+    In a run that `experiments` has started, it is one of these, otherwise of `bert-secrets`.
+    """
     program = ['report', f'--sections={",".join(sections)}'] if len(sections) > 1 else sections
     own = flatten_dict(config.to_dict(), sep='.')
     commands = []
@@ -535,14 +542,28 @@ def command(
             if (read is None or name in read) and name != 'model.name' and name not in OF_NO_MATTER
             if _plain(own[name]) != _plain(usual[name])
         ]
-        commands.append(words)
-    return ' '.join(map(quoted, min(commands, key=len)))
+        commands.append(words + [f'--out={out}'] * bool(out))
+    words = min(commands, key=len)
+    return ' '.join(map(quoted, _in_clone(*words[1:]) if in_clone() else words))
+
+
+def _in_clone(program: str, *flags: str) -> list[str]:
+    """Return a command with the names that the launchers of the clone have."""
+    given = {'--config': 'quickstart', '--out': 'results'}
+    given |= {flag: value for flag, _, value in (each.partition('=') for each in flags)}
+    name, colon, variant = given['--config'].partition(':')
+    words = [each for each in flags if each.startswith('--sections=')]
+    words += [f'--config=configs/{name}.py{colon}{variant}']
+    words += [f'--config.model.name={given["--model"]}']
+    words += [f'--config.{each[6:]}' for each in flags if each.startswith('--set=')]
+    launcher = 'reproduce' if program == 'report' else program
+    return ['python', '-m', f'experiments.{launcher}', *words, f'--workdir={given["--out"]}']
 
 
 def _starts(config: ConfigDict) -> list[tuple[list[str], ConfigDict]]:
     """Return the settings that a command can start from, each with the flags that ask for them."""
     data = config.data
-    if data.source == 'file':
+    if data.source == 'file' and not in_clone():
         given = {'texts': data.file, 'train': data.train_file}
         given |= {name: data[name] for name in ('text_a', 'text_b', 'label')}
         # Names with commas are a setting, since the flag would divide them.

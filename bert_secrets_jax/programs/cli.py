@@ -1,37 +1,54 @@
 """The command `bert-secrets`, which runs the programs without a clone of the repository."""
 
 import argparse
-import inspect
 import pathlib
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.configs import base, paper, quickstart
-from bert_secrets_jax.programs import launch
-from bert_secrets_jax.programs.settings import assign, set_texts, settings_text
-from bert_secrets_jax.programs.titles import PRICES, PROGRAMS
+from bert_secrets_jax.configs.schema import SETTINGS
+from bert_secrets_jax.programs import launch, titles
+from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
+from bert_secrets_jax.runs.folder import run_folders
 
 if TYPE_CHECKING:
     from bert_secrets_jax.programs.study import Study
 
-_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
+_COLUMNS = ('train', 'text_a', 'text_b', 'label', 'labels')
+_EXAMPLES = {
+    'compare': 'compare results/mrpc results/rte --out=results/compared',
+    'serve': 'serve --model=all-MiniLM-L6-v2 --port=8000',
+    'settings': 'settings train',
+}
+_OWN_TABLE = (
+    '--model=all-MiniLM-L6-v2 --texts=dev.csv --train=train.csv \\\n'
+    '      --text-a=COLUMN --label=COLUMN --out=results/mine'
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(f'error: {message}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a program; a SystemExit has one line of what is wrong, or follows a help text."""
     arguments = _parse(argv)
-    if arguments.program == 'settings':
-        print(settings_text())
-        return
     if arguments.program == 'compare':
         _compare(arguments)
         return
     try:
+        if arguments.program == 'settings':
+            print(settings_text(matching(arguments.runs)))
+            return
         config = _config(arguments)
     except (ValueError, OSError) as error:
         raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
@@ -39,12 +56,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
         sys.path.append('')
-    launch.run(
-        arguments.out,
-        config,
-        lambda studies: _answer(arguments, studies),
-        **_process_flags(arguments),
-    )
+    sections = None
+    if arguments.program not in titles.COMMANDS:
+        sections = [arguments.program]
+    elif arguments.sections is not None:
+        sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
+    main = (lambda studies: _serve(arguments, studies)) if arguments.program == 'serve' else None
+    launch.run(arguments.out, config, sections, main, **_process_flags(arguments))
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -59,99 +77,117 @@ def _compare(arguments: argparse.Namespace) -> None:
             flag = name.replace('_', '-')
             raise SystemExit(f'error: --{flag} is not for compare, which reads runs as they are.')
     with launch.interruptible():
+        try:
+            run_folders(arguments.runs)
+        except (ValueError, OSError) as error:
+            raise SystemExit(f'error: {error}') from None
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _answer(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
-    match arguments.program:
-        case 'serve':
-            from bert_secrets_jax.programs import serving
+def _serve(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
+    from bert_secrets_jax.programs import serving
 
-            serving.serve_maps(studies[0], port=arguments.port)
-        case 'report':
-            launch.answer(studies, arguments.sections.split(',') if arguments.sections else None)
-        case section:
-            launch.answer(studies, [section])
+    serving.serve_maps(studies[0], port=arguments.port)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the arguments; what analyses declare is loaded only where it is asked for."""
-    given = sys.argv[1:] if argv is None else argv
-    asked = bool({'-h', '--help'} & set(given))
-    parser = _parser(PROGRAMS | (_declared() if asked else {}))
-    arguments = parser.parse_args(argv)
-    if arguments.program not in PROGRAMS and arguments.program not in _declared():
-        known = ', '.join((*PROGRAMS, *_declared()))
-        parser.error(f'unknown program {arguments.program!r}: programs are {known}')
+    given = sys.argv[1:] if argv is None else list(argv)
+    named = next((word for word in given if not word.startswith('-')), None)
+    known = titles.PROGRAMS if named in titles.PROGRAMS else _purposes()
+    asks = not given or bool({'-h', '--help', '--helpfull'} & set(given))
+    if named not in known and not (asks and named is None):
+        raise _unknown('program', named or '', known)
+    if asks:
+        print(_help_of(named) if named else _overview(whole='--helpfull' in given))
+        raise SystemExit
+    parser = _parser()
+    arguments, others = parser.parse_known_intermixed_args(given)
+    for word in others:
+        raise _unknown('flag', word.partition('=')[0], parser._option_string_actions)
     return arguments
 
 
-def _declared() -> dict[str, str]:
-    """Return the titles of the sections that analyses declare, by their names."""
-    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
-        # Loading the analyses takes seconds.
-        return {}
-    from bert_secrets_jax.programs.sections import declarations
-
-    return {each.name: each.title for each in declarations()}
+def _unknown(kind: str, word: str, known: Collection[str]) -> SystemExit:
+    near = meant(word, known) or 'bert-secrets --help lists them.'
+    return SystemExit(f'error: unknown {kind} {word!r}. {near}')
 
 
-def _parser(programs: Mapping[str, str] = PROGRAMS) -> argparse.ArgumentParser:
-    prices = {name: f' (* {price})' if price else ' (*)' for name, price in PRICES.items()}
-    listing = '\n'.join(
-        f'  {name:<17} {what}{prices.get(name, "")}' for name, what in programs.items()
-    )
-    configs = '\n'.join(
-        f'  {name:<17} {inspect.getdoc(module).splitlines()[0]}' for name, module in CONFIGS.items()
-    )
-    parser = argparse.ArgumentParser(
-        prog='bert-secrets',
-        description='What the attention heads of a BERT do, and which of them matter.',
-        epilog=(
-            f'programs:\n{listing}\n  * not in a report by default: --sections=all, or its name; '
-            'the time is that of the\n    quickstart on two cores. A run says first how long it '
-            f'takes on your machine.\n\nconfigs (--config):\n{configs}\n\nsettings (--set '
-            f'NAME=VALUE):\n{textwrap.indent(settings_text(), "  ")}\n\nexample:\n'
-            '  bert-secrets report --model=all-MiniLM-L6-v2 --texts=mine.csv --text-a=sentence '
-            '--out=results'
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument('program', metavar='program')
-    parser.add_argument('runs', nargs='*', metavar='RUN', help='for compare: folders of runs')
-    parser.add_argument('--model', help='a folder, a name on the Hugging Face hub, or '
-                        'all-MiniLM-L6-v2')  # fmt: skip
-    parser.add_argument('--texts', help='your own table (.csv, .tsv or .jsonl)')
-    parser.add_argument('--train', help='the table to fine-tune on, with the same columns')
-    parser.add_argument('--text-a', help='column of the first or only text')
-    parser.add_argument('--text-b', help='column of the second text')
-    parser.add_argument('--label', help='column of the label')
-    parser.add_argument('--labels', help='names of the classes in the order of their ids, with '
-                        'commas between them, if the labels are words')  # fmt: skip
-    parser.add_argument('--out', default='results', help='folder of the results; the same one '
-                        'continues (default: results)')  # fmt: skip
-    parser.add_argument('--config', default=None, help="settings to begin with: 'quickstart', "
-                        "'paper:mrpc,rte', 'base', with or without ':smoke'")  # fmt: skip
-    parser.add_argument('--sections', help="for report: these, with commas between them, or 'all'; "
-                        'default: what the paper asks, in minutes')  # fmt: skip
-    parser.add_argument('--port', type=int, default=0, help='for serve: of the page')
-    parser.add_argument('--distributed', action='store_true', help=launch.DISTRIBUTED)
-    for name, (kind, what) in launch.OF_PROCESSES.items():
-        parser.add_argument(f'--{name.replace("_", "-")}', type=kind, help=what)
-    parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE',
-                        help='any setting, such as train.epochs=2')  # fmt: skip
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog='bert-secrets', add_help=False, allow_abbrev=False)
+    parser.add_argument('program', metavar='PROGRAM')
+    parser.add_argument('runs', nargs='*')
+    for name in ('model', 'texts', *_COLUMNS, 'config', 'sections'):
+        parser.add_argument(f'--{name.replace("_", "-")}')
+    parser.add_argument('--out', default='results')
+    parser.add_argument('--port', type=int, default=0)
+    parser.add_argument('--set', action='append', default=[], metavar='NAME=VALUE')
+    parser.add_argument('--distributed', action='store_true')
+    for name, kind in launch.OF_PROCESSES.items():
+        parser.add_argument(f'--{name.replace("_", "-")}', type=kind)
     return parser
+
+
+def _groups() -> dict[str, dict[str, str]]:
+    """Return the purposes of all programs by groups, with those that analyses declare."""
+    own = launch.declared().values()
+    return {
+        group: {**programs, **{each.name: each.title for each in own if each.group == group}}
+        for group, programs in titles.GROUPS.items()
+    }
+
+
+def _purposes() -> dict[str, str]:
+    return {name: what for each in _groups().values() for name, what in each.items()}
+
+
+def _overview(*, whole: bool) -> str:
+    """Return the help on one screen; as a `whole` with the flags of several processes."""
+    rows = []
+    for group, programs in _groups().items():
+        if programs != titles.COMMANDS:
+            # A price stays on the line of its section.
+            prices = {name: f' ({price or "+"})' for name, price in titles.PRICES.items()}
+            names = (f'{name}{prices.get(name, "")}'.replace(' ', '\0') for name in programs)
+            lines = textwrap.wrap(', '.join(names), 70)
+            rows += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
+    text = (
+        pathlib.Path(__file__)
+        .with_name('help.txt')
+        .read_text('utf-8')
+        .format(
+            **titles.PROGRAMS, sections='\n'.join(rows).replace('\0', ' '), own_table=_OWN_TABLE
+        )
+    )
+    return text if whole else text.partition('\nseveral processes')[0]
+
+
+def _help_of(program: str) -> str:
+    """Return the help of one program: its purpose, an example and its settings."""
+    purposes, own = _purposes(), titles.OWN_SETTINGS.get(program)
+    if own is None:
+        own = tuple(launch.declared()[program].settings.values())
+    example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
+    parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
+    if program == 'report':
+        sections = [f'  {n:<17} {purposes[n]}' for n in purposes if n not in titles.COMMANDS]
+        parts.append('\n'.join(['sections:', *sections]))
+    if settings := [each for each in SETTINGS.values() if each.name.startswith(own)]:
+        listed = textwrap.indent(settings_text(settings), '  ')
+        parts.append(f'settings of its own (--set=NAME=VALUE):\n{listed}')
+    parts.append('bert-secrets --help lists the flags, bert-secrets settings all settings.')
+    return '\n\n'.join(parts)
 
 
 def _config(arguments: argparse.Namespace) -> ConfigDict:
     usual = 'base' if arguments.texts else 'quickstart'
     name, _, variant = (arguments.config or usual).partition(':')
     if name not in CONFIGS:
-        raise ValueError(f'--config is one of {", ".join(CONFIGS)}, not {name!r}.')
+        known = f'--config is one of {", ".join(CONFIGS)}, not {name!r}.'
+        raise ValueError(f'{known} {meant(name, CONFIGS)}'.rstrip())
     get_config = CONFIGS[name].get_config
     config = get_config(variant) if variant else get_config()
     if arguments.runs:
@@ -159,12 +195,14 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     if arguments.program == 'serve' and any(_process_flags(arguments).values()):
         raise ValueError(f'{arguments.program} runs in one process.')
     for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
-        if getattr(arguments, flag) and arguments.program != whose:
+        if getattr(arguments, flag) not in (None, 0) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
+    for name in ('model', 'texts', 'out', *_COLUMNS):
+        if getattr(arguments, name) == '':
+            raise ValueError(f'--{name.replace("_", "-")} has no value: give one, or leave it out.')
     if arguments.model:
         config.model.name = arguments.model
-    columns = ('train', 'text_a', 'text_b', 'label', 'labels')
-    given = {name: value for name in columns if (value := getattr(arguments, name))}
+    given = {name: value for name in _COLUMNS if (value := getattr(arguments, name))}
     if arguments.texts:
         labels = given.pop('labels', '')
         set_texts(config, arguments.texts, **given, labels=labels.split(',') if labels else ())

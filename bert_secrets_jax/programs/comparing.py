@@ -18,6 +18,7 @@ from bert_secrets_jax.programs.report import LAST, PAGE
 from bert_secrets_jax.programs.sections import FILES, SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import Part, write_page
+from bert_secrets_jax.runs.folder import run_folders
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept
@@ -89,7 +90,7 @@ def compare_runs(
       ValueError: There are fewer than two runs, one is given twice, one has nothing that this
         version can read, the runs have nothing in common, or `out` holds something else.
     """
-    folders = _folders(runs)
+    folders = run_folders(runs)
     if out is not None:
         out = pathlib.Path(out)
         if out.exists() and not out.is_dir():
@@ -120,33 +121,6 @@ def compare_runs(
             details=dict(_differing(found)),
         )
     return compared
-
-
-def _folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
-    """Return the folder of each run; one of several tasks has one for each."""
-    if isinstance(runs, str | pathlib.Path):
-        raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
-    folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
-    places = [folder.resolve() for folder in folders]
-    for folder in folders:
-        if places.count(folder.resolve()) > 1:
-            raise ValueError(f'{folder} is given twice: give each run once.')
-    if len(folders) < 2:
-        given = ', '.join(map(str, folders)) or 'none'
-        raise ValueError(f'Two runs or more can be compared, not {given}: give their folders.')
-    return folders
-
-
-def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
-    if (folder / _CONFIG).exists():
-        return [folder]
-    folders = sorted(path.parent for path in folder.glob(f'*/{_CONFIG}'))
-    if not folders:
-        raise FileNotFoundError(
-            f'{folder} is not the folder of a run, nor a folder of some (no {_CONFIG} there): give '
-            'the folder in which a report was written.'
-        )
-    return folders
 
 
 def read_run(folder: pathlib.Path) -> FinishedRun:

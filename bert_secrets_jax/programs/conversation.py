@@ -3,6 +3,8 @@
 import contextlib
 import logging as python_logging
 import pathlib
+import re
+import shutil
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,13 +14,20 @@ from ml_collections import ConfigDict
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.cache import enable_cache
-from bert_secrets_jax.configs import ranges
-from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.data.rows import some_of
 from bert_secrets_jax.files import open_regular
+from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
+from bert_secrets_jax.programs.settings import as_flags
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
+
+# The files of a run that has computed nothing.
+_NOTES = re.compile(
+    r'(config|versions|inputs)\.json|log\.txt|(pace|offers|has_a_loss|knows_the_words_of_the_\w+|'
+    r'predicts_wordpieces|uses_layers_once|ends_with_LayerNorm)-.*'
+)
 
 
 def run_in(
@@ -27,15 +36,44 @@ def run_in(
     """Open the folder of a run, and call a function with its studies; a mendable error ends it."""
     workdir = pathlib.Path(workdir)
     enable_cache()
+    with _as_it_was(workdir):
+        try:
+            studies = open_studies(config, workdir)
+            with _logged(workdir / 'log.txt') if processes.is_first() else contextlib.nullcontext():
+                _say_classes(config, studies)
+                main(studies)
+        except MENDABLE as error:
+            if processes.is_loss(error):
+                raise
+            logging.debug('%s', traceback.format_exc())
+            raise SystemExit(as_flags(f'error: {one_line(error, workdir)}')) from None
+
+
+@contextlib.contextmanager
+def _as_it_was(folder: pathlib.Path) -> Iterator[None]:
+    """Remove a new folder when an error ends the run before anything is computed."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        studies = open_studies(config, workdir)
-        with _logged(workdir / 'log.txt') if processes.is_first() else contextlib.nullcontext():
-            main(studies)
-    except MENDABLE as error:
-        if processes.is_loss(error):
-            raise
-        logging.debug('%s', traceback.format_exc())
-        raise SystemExit(f'error: {one_line(error, workdir)}') from None
+        yield
+    except SystemExit as error:
+        says_more = any(name in str(error) for name in ('log.txt', 'error.txt'))
+        if processes.is_first() and missing and folder.exists() and not says_more:
+            files = [each for each in folder.rglob('*') if not each.is_dir()]
+            if all(_NOTES.fullmatch(each.name) for each in files):
+                shutil.rmtree(folder)
+                with contextlib.suppress(OSError):
+                    for parent in missing[1:]:
+                        parent.rmdir()
+        raise
+
+
+def _say_classes(config: ConfigDict, studies: Sequence[Study]) -> None:
+    """Log the classes of labels that are words, if nobody has named them."""
+    names = studies[0].config.data.labels
+    if names and not config.data.labels:
+        shown = some_of([f'{name} ({number})' for number, name in enumerate(names)], 10)
+        other = as_flags('setting data.labels')
+        logging.info('Classes, in sorted order: %s. %s sets another order.', shown, other)
 
 
 @contextlib.contextmanager
@@ -92,6 +130,7 @@ def set_up_logging() -> None:
     """Show only the log lines of this package; other libraries log much at the same level."""
     # `absl.app` has done both, the command line has not: it has no flags of absl.
     logging.use_absl_handler()
+    logging.get_absl_handler().setFormatter(python_logging.Formatter('%(message)s'))
     flags.FLAGS.mark_as_parsed()
     # A log that cannot be written, on a full disk for one, is no reason for a traceback.
     python_logging.raiseExceptions = False
@@ -103,24 +142,11 @@ def set_up_logging() -> None:
 
 def open_studies(config: ConfigDict, workdir: pathlib.Path) -> list[Study]:
     """Return a study for each task that `data.task` names, each in a folder of its own, opened."""
-    ranges.check(config)
-    tasks = config.data.task.split(',') if config.data.source == 'glue' else []
-    names = [get_task(task).name for task in tasks]
-    if len(tasks) < 2:
-        return [_open(config, workdir)]
-    if len(set(names)) < len(names):
-        raise ValueError(f'A task is given twice: {config.data.task}.')
-    if processes.exists(workdir / 'config.json'):
-        raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
-    studies = []
-    for name in names:
-        of_task = config.copy_and_resolve_references()
-        of_task.data.task = name
-        studies.append(_open(of_task, workdir / name))
-    return studies
+    return [_open(*run) for run in inputs.runs_of(config, workdir)]
 
 
 def _open(config: ConfigDict, folder: pathlib.Path) -> Study:
+    config = inputs.with_classes(config, folder)
     processes.on_first(lambda: open_folder(folder, config.to_dict()))
     # Says so if this process has another folder of that name.
     processes.exists(folder / 'config.json')

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,6 +28,8 @@ _HEAD, _MANY = 0.4, 0.9
 # Counted where an estimate must not read every text to be made.
 _SAMPLE = 200
 Number = float | int
+# So many seconds of work say little of how well an estimate fits.
+_LITTLE = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,14 @@ class Pace:
         return math.fsum(
             each.tokens * self.token + each.programs * self.program + each.seconds for each in costs
         )
+
+    def left(self, sections: Sequence[Mapping[str, Cost]], done: int, passed: float) -> float:
+        """Return about how many seconds sections take, of which so many took the time `passed`."""
+        before, every = (
+            self.seconds({k: v for parts in some for k, v in parts.items()}.values())
+            for some in (sections[:done], sections)
+        )
+        return (every - before) * (passed + _LITTLE) / (before + _LITTLE)
 
 
 def pace_of(study: Study) -> Pace:

@@ -7,8 +7,88 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.corpus import LABELS
+from bert_secrets_jax.data.glue import read_glue
+from bert_secrets_jax.data.rows import check_there
+from bert_secrets_jax.data.tables import read_table, sorted_classes
 from bert_secrets_jax.data.tasks import get_task
+from bert_secrets_jax.files import read_json
+from bert_secrets_jax.runs.folder import check_folder
+
+
+def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
+    """Return the settings and the folder of a run for each task that `data.task` names."""
+    ranges.check(config)
+    tasks = config.data.task.split(',') if config.data.source == 'glue' else []
+    names = [get_task(task).name for task in tasks]
+    if len(tasks) < 2:
+        return [(config, workdir)]
+    if len(set(names)) < len(names):
+        raise ValueError(f'A task is given twice: {config.data.task}.')
+    if (workdir / 'config.json').exists():
+        raise ValueError(f'{workdir} holds a run of one task: choose another folder.')
+    runs = []
+    for name in names:
+        of_task = config.copy_and_resolve_references()
+        of_task.data.task = name
+        runs.append((of_task, workdir / name))
+    return runs
+
+
+def check(config: ConfigDict, workdir: pathlib.Path) -> None:
+    """Refuse settings, a folder and tables that are wrong, without loading what takes seconds."""
+    readers = {'read_table': read_table, 'read_glue': read_glue}
+    for own, folder in runs_of(config, workdir):
+        check_folder(folder)
+        own = with_classes(own, folder)
+        data, is_alone = own.data, folder == workdir
+        try:
+            for file in _files(own):
+                check_there(pathlib.Path(file))
+            learns = data.source == 'file' and data.train_file is not None
+            if learns and data.label is None:
+                raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
+            for split in (data.split, *['train'] * learns):
+                found = reading(data, split)
+                if found.function in readers and data.bad_rows == 'error' and is_alone:
+                    readers[found.function](*found.given, **found.named)
+        except FileNotFoundError:
+            # A finished run is read without its inputs.
+            if not (folder / 'config.json').exists():
+                raise
+
+
+def _files(config: ConfigDict) -> list[str]:
+    """Return the files that the settings name; FileNotFoundError if a folder of a model is none."""
+    name = config.model.name
+    if name.startswith(('/', '.', '~')) and not pathlib.Path(name).is_dir():
+        raise FileNotFoundError(f'{name!r} is no directory here: give the folder of a model.')
+    data, frames, trees = config.data, config.frames.sample, config.treebank
+    named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
+    named += [frames] * (frames != 'framenet')
+    if data.source in ('file', 'tags', 'questions', 'segments'):
+        named += [data.file, data.train_file]
+    return [file for file in named if file]
+
+
+def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:
+    """Return the settings of a run with the names of its classes, where labels are words."""
+    data = config.data
+    # The classes of a model that is ablated as it is have an order of their own.
+    as_it_is = config.ablation.checkpoint == 'model'
+    if data.source != 'file' or data.label is None or data.labels or as_it_is:
+        return config
+    columns = tuple(data.columns) or None
+    try:
+        texts = _file(data, data.split)
+        names = sorted_classes(texts, data.train_file, label=data.label, columns=columns)
+    except FileNotFoundError:
+        file = folder / 'config.json'
+        names = read_json(file)['data']['labels'] if file.exists() else ()
+    named = config.copy_and_resolve_references()
+    named.data.labels = tuple(names)
+    return named
 
 
 @dataclasses.dataclass(frozen=True)

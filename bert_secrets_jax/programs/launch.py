@@ -1,12 +1,14 @@
-"""Programs launched by absl, with settings from a file and flags.
+"""A run, from its checked command to its end or a signal that stops it.
 
 What takes seconds to load is loaded once the command is known to be right.
 """
 
 import _thread
 import contextlib
+import functools
 import io
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -14,21 +16,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
+
+from bert_secrets_jax.brief import MENDABLE, summary
+from bert_secrets_jax.programs import titles
+from bert_secrets_jax.programs.settings import as_flags
 
 if TYPE_CHECKING:
+    from bert_secrets_jax.analyses.declaration import Declaration
     from bert_secrets_jax.programs.study import Study
 
 
-# The flags of `processes.together`, each with its type and what it is.
+_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
+# The arguments of `processes.together` that have values, and their types.
 OF_PROCESSES = {
-    'coordinator_address': (str, 'HOST:PORT at which the first of several processes is reached'),
-    'num_processes': (int, 'number of processes that compute the run together'),
-    'process_id': (int, 'number of this process, from 0'),
-    'heartbeat_seconds': (int, 'a process that is not heard of for so long is lost; default: 100'),
-}
-DISTRIBUTED = 'one of several processes, as a TPU pod or Slurm tells'
+    'coordinator_address': str, 'num_processes': int, 'process_id': int, 'heartbeat_seconds': int,
+}  # fmt: skip
 
 
 class Terminated(KeyboardInterrupt):
@@ -104,94 +107,46 @@ def _without_interrupts(unraisable: Any) -> None:
 
 
 def run(
-    out: str, config: ConfigDict, main: Callable[[Sequence['Study']], object], **processes: Any
+    out: str,
+    config: ConfigDict,
+    sections: Sequence[str] | None = None,
+    main: Callable[[Sequence['Study']], object] | None = None,
+    **processes: Any,
 ) -> None:
-    """Call a function with the studies of a run, as one of several processes if so asked."""
+    """Answer sections of a run, or call `main` with its studies, as one process or several.
+
+    What is wrong with a command is said before anything is loaded; by several processes it is said
+    later, when the first one speaks for all.
+    """
     with interruptible():
+        if not any(processes.values()):
+            _check(out, config, sections)
         from bert_secrets_jax.processes import together
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
         with together(**processes):
-            conversation.run_in(out, config, main)
+            answer = functools.partial(conversation.answer, chosen=sections)
+            conversation.run_in(out, config, main or answer)
 
 
-def answer(studies: Sequence['Study'], chosen: Sequence[str] | None) -> None:
-    """Answer sections, as `conversation.answer` does."""
-    from bert_secrets_jax.programs import conversation
+def declared() -> 'dict[str, Declaration]':
+    """Return the sections that analyses declare, by their names."""
+    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
+        # Loading the analyses takes seconds.
+        return {}
+    from bert_secrets_jax.programs.sections import declarations
 
-    conversation.answer(studies, chosen)
-
-
-def launch_section(name: str) -> None:
-    """Launch a program that answers one section, and prints its findings and where the page is."""
-    _launch(lambda studies: answer(studies, [name]))
+    return {each.name: each for each in declarations()}
 
 
-def launch_report() -> None:
-    """Launch the program that answers all sections, or those of `--sections`."""
-    flags.DEFINE_list(
-        'sections',
-        None,
-        "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
-    )
-    _launch(lambda studies: answer(studies, flags.FLAGS.sections))
+def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None:
+    from bert_secrets_jax.programs import inputs
 
-
-def launch_study(main: Callable[['Study'], object]) -> None:
-    """Launch a program that is run for the study of each task."""
-    _launch(lambda studies: [main(study) for study in studies])
-
-
-def _launch(main: Callable[[Sequence['Study']], object]) -> None:
-    config = config_flags.DEFINE_config_file(
-        'config',
-        None,
-        'Settings, such as configs/quickstart.py; `bert-secrets settings` prints all of them.',
-        lock_config=True,
-    )
-    workdir = flags.DEFINE_string('workdir', None, 'Folder of the results; the same one resumes.')
-    several = [
-        (flags.DEFINE_integer if kind is int else flags.DEFINE_string)(name, None, what)
-        for name, (kind, what) in OF_PROCESSES.items()
-    ]
-    distributed = flags.DEFINE_bool('distributed', False, DISTRIBUTED)
-
-    def start(_) -> None:
-        given = {flag.name: flag.value for flag in several if flag.value is not None}
-        run(workdir.value, config.value, main, distributed=distributed.value, **given)
-
-    # `--help` shows those of the program, which are defined here for all programs.
-    for flag in flags.FLAGS.get_flags_for_module(__name__):
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    app.run(start, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
-
-
-def _parse_flags(argv: list[str], config, workdir) -> list[str]:
-    """Parse the command line; a mistake in it is one line."""
     try:
-        arguments = flags.FLAGS(argv)
-        if not (config.value and workdir.value):
-            raise SystemExit(
-                'error: Name settings and a folder for the results: '
-                '--config=configs/quickstart.py --workdir=results/quickstart, for one.'
-            )
-        # A config file that is missing is an error only when it is looked at.
-        config.value.to_dict()
-    except (AttributeError, KeyError) as error:
-        # ml_collections on settings that do not exist, with what may have been meant.
-        while isinstance(error.args[0], Exception):
-            error = error.args[0]
-        words = '. '.join(error.args[0].splitlines())
-        raise SystemExit(f'error: No such setting: {words}') from None
-    except ValueError as error:
-        # ml_collections on names that Python could not write with dots, such as `gates.lambda`.
-        words = str(error).split(': SyntaxError')[0]
-        raise SystemExit(f'error: No such setting: {words}') from None
-    except (flags.Error, OSError) as error:
-        # An error of a config file comes with its traceback, of which the last line says it.
-        raise SystemExit(f'error: {str(error).strip().splitlines()[-1].strip()}') from None
-    if len(arguments) > 1:
-        # A space behind a comma, for one: what stands behind it would not be done.
-        raise SystemExit(f'error: These words belong to no flag: {" ".join(arguments[1:])}')
-    return arguments
+        if sections is not None and list(sections) != ['all']:
+            others = () if set(sections) <= set(titles.SECTIONS) else declared()
+            titles.refuse_unknown(sections, [*titles.SECTIONS, *others])
+        inputs.check(config, pathlib.Path(out))
+    except MENDABLE as error:
+        raise SystemExit(as_flags(f'error: {summary(error)}')) from None

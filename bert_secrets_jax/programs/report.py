@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-import itertools
 import pathlib
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of, quoted
+from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import (
@@ -27,6 +27,7 @@ from bert_secrets_jax.programs.sections import (
     declarations,
     watch,
 )
+from bert_secrets_jax.programs.settings import in_clone
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import PROGRAMS
 from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
@@ -101,10 +102,14 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
     several, folder = len(studies) > 1, studies[0].folder
     path = (folder.parent if several else folder) / PAGE
     failures: dict[str, list[str]] = {}
-    every = []
+    every, shown = [], False
 
     def write(to_come: Sequence[str]) -> None:
+        nonlocal shown
         processes.on_first(lambda: _write(path, every, to_come))
+        if to_come and not shown and processes.exists(path):
+            shown = True
+            logging.info('First figures: %s', path)
 
     for study in studies:
         answers = Answers(study, study.corpus if several else '')
@@ -157,19 +162,22 @@ def _answer(
     pending += [name for name in LAST if name in names and name not in pending]
     pending.sort(key=list(SECTIONS).index)
     watch(study, names)
-    _tell_costs(answers, [name for name in pending if name not in LAST])
+    left, start = _tell_costs(answers, pending), time.monotonic()
     # A page of which nothing has changed is written once, at the end.
     grows = any(name not in LAST for name in pending)
     for number, name in enumerate(pending, 1):
         if grows:
             write(pending[number - 1 :])
-        logging.info('Section %d of %d: %s%s', number, len(pending), _lead(answers.group), name)
+        title, rest = f'{_lead(answers.group)}{name}', ''
+        if left is not None:
+            seconds = in_words(left(number - 1, time.monotonic() - start))
+            rest = f'. About {seconds} left{f" for {answers.group}" * bool(answers.group)}.'
+        logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
         study.run.used.clear()
 
         def attempt(name=name) -> None:
             _put(answers, name, SECTIONS[name].answer(study, answers.results))
 
-        title = f'{_lead(answers.group)}{name}'
         message = _attempt(title, attempt, study.folder, failures)
         if message:
             answers.parts[name] = Part(name, message=message, group=answers.group)
@@ -179,8 +187,11 @@ def _answer(
     _read_finished(answers)
 
 
-def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
-    """Log what will be computed and how long it takes, and note the price of what will not be."""
+def _tell_costs(answers: Answers, pending: Sequence[str]) -> Callable[[int, float], float] | None:
+    """Log what will be computed and how long it takes, and note the price of what will not be.
+
+    Returns how many seconds are left (`Pace.left`); None where that is not known.
+    """
     study = answers.study
     known = {'weights': study.input('weights'), **machine()}
     pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(study)))
@@ -196,26 +207,30 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> None:
             parts = SECTIONS[name].costs(study)
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
-            line = f'{command(study.config, [name])} {quoted(f"--out={study.folder}")}'
+            line = command(study.config, [name], out=str(study.folder))
             found.append(Offer(name, titles.get(name, ''), in_words(seconds), line))
         return Offers(tuple(found))
 
     try:
-        parts = [SECTIONS[name].costs(study).items() for name in pending]
-        wanted = dict(itertools.chain.from_iterable(parts))
+        parts = {name: SECTIONS[name].costs(study) for name in pending}
+        computed = [name for name in pending if name not in LAST]
+        wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = pace().seconds(wanted.values())
             logging.info(
                 '%sTo compute: %s. About %s on this machine.',
-                _lead(answers.group), ', '.join(pending), in_words(seconds),
+                _lead(answers.group), ', '.join(computed), in_words(seconds),
             )  # fmt: skip
         depends_on = {'others': others, 'config': study.config.to_dict(), **known}
+        depends_on |= {'started by': 'experiments'} if in_clone() else {}
         answers.offers = study.run.keep(
             'offers', Offers, depends_on, lambda: offered(wanted)
         ).offers
+        return functools.partial(pace().left, list(parts.values())) if wanted else None
     except MENDABLE as error:
         # The section that meets it will say so.
         logging.debug('Costs are not known: %s', error)
+        return None
 
 
 def _read_finished(answers: Answers) -> None:

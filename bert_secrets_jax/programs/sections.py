@@ -31,6 +31,7 @@ from bert_secrets_jax.programs import bindings, calls, checks, costs, needs
 from bert_secrets_jax.programs.calls import Arguments, Binding, Call
 from bert_secrets_jax.programs.costs import Cost
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.programs.titles import refuse_unknown
 from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.runs.result import Result
 
@@ -86,10 +87,7 @@ def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
 
 def check(study: Study, names: Sequence[str]) -> None:
     """Refuse sections that do not exist, or for which the study lacks something."""
-    unknown = [name for name in names if name not in SECTIONS]
-    if unknown or not names:
-        known = ', '.join(SECTIONS)
-        raise ValueError(f'Sections are {known}, or {ALL}, not {", ".join(unknown) or "none"}.')
+    refuse_unknown(names, SECTIONS)
     for name in names:
         missing = SECTIONS[name].needs(study)
         if missing:

@@ -4,12 +4,45 @@ import ast
 import difflib
 import functools
 import operator
+import re
+import sys
 import textwrap
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.configs.schema import SETTINGS
+from bert_secrets_jax.brief import meant
+from bert_secrets_jax.configs.schema import SETTINGS, Setting
+
+# The flags of `bert-secrets` that are settings.
+FLAGS = {
+    'model.name': '--model', 'data.file': '--texts', 'data.train_file': '--train',
+    'data.text_a': '--text-a', 'data.text_b': '--text-b', 'data.label': '--label',
+    'data.labels': '--labels',
+}  # fmt: skip
+_SETTING = re.compile(r'(?:(?:[Tt]he )?settings? |(?<=and ))([a-z_]+\.[a-z_]+)')
+
+
+def in_clone() -> bool:
+    """Return whether `python -m experiments.X` started this process, and not `bert-secrets`."""
+    spec = getattr(sys.modules['__main__'], '__spec__', None)
+    return spec is not None and spec.name.startswith('experiments.')
+
+
+def as_flags(message: str) -> str:
+    """Return a message of a program with its flags in the place of settings.
+
+    >>> as_flags('Name the column (setting data.label).')
+    'Name the column (--label).'
+    """
+
+    def flag(found: re.Match) -> str:
+        name = found[1]
+        if name not in SETTINGS:
+            return found[0]
+        return f'--config.{name}' if in_clone() else FLAGS.get(name, f'--set={name}')
+
+    return _SETTING.sub(flag, message.replace("bad_rows='skip'", 'setting data.bad_rows=skip'))
 
 
 def set_texts(
@@ -39,10 +72,8 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
     A text is read as a Python literal unless the default is a text or None.
     """
     if name not in SETTINGS:
-        close = difflib.get_close_matches(name, SETTINGS, n=3)
-        meant = f'Did you mean {" or ".join(close)}?'
         listed = '`bert-secrets settings` lists them.'
-        raise ValueError(f'No such setting: {name!r}. {meant if close else listed}')
+        raise ValueError(f'No such setting: {name!r}. {meant(name, SETTINGS) or listed}')
     *path, last = name.split('.')
     part = functools.reduce(operator.getitem, path, config)
     default = part[last]
@@ -60,10 +91,25 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
         raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
 
 
-def settings_text() -> str:
-    """Return all settings with their defaults and what they are for."""
+def matching(words: Sequence[str]) -> list[Setting]:
+    """Return the settings with all these words in name or help; a ValueError names near ones."""
+    found = list(SETTINGS.values())
+    for word in words:
+        has = [each for each in found if word.lower() in f'{each.name} {each.help}'.lower()]
+        if not has:
+            parts = {part for name in SETTINGS for part in (name, *re.split('[._]', name))}
+            close = difflib.get_close_matches(word.lower(), sorted(parts), n=2)
+            near = [name for name in SETTINGS if any(part in name for part in close)]
+            hint = f'Near ones are {", ".join(near[:5])}.' if near else 'Leave it out to list all.'
+            raise ValueError(f'No setting has {word!r} in its name or help. {hint}')
+        found = has
+    return found
+
+
+def settings_text(settings: Sequence[Setting]) -> str:
+    """Return settings with their defaults and what they are for."""
     lines = []
-    for each in SETTINGS.values():
+    for each in settings:
         lines += [f'# {row}' for row in textwrap.wrap(each.help, 88)]
         lines.append(f'{each.name}={"" if each.default is None else repr(each.default)}')
     return '\n'.join(lines)

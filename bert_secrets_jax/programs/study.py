@@ -24,14 +24,14 @@ from bert_secrets_jax.analyses.gradients import loss_of
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.configs.ranges import numbers_in
+from bert_secrets_jax.configs.ranges import numbers_in, parse_axes
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw, get_task
 from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
-from bert_secrets_jax.devices import SEEDS, make_mesh, parse_axes
+from bert_secrets_jax.devices import SEEDS, make_mesh
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
@@ -165,7 +165,11 @@ class Study:
 
         def find() -> bool:
             try:
-                return bool(loss_of(self.with_own_head, self.texts))
+                theirs = [name.lower() for name in self.with_own_head.config.label_names]
+                ours = [name.lower() for name in self.config.data.labels]
+                # The same classes in another order would have another loss.
+                same = theirs == ours or sorted(theirs) != sorted(ours)
+                return same and bool(loss_of(self.with_own_head, self.texts))
             except ValueError:
                 return False
 

@@ -5,14 +5,15 @@ import importlib.metadata
 import pathlib
 import platform
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 from absl import logging
 
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
+_CONFIG = 'config.json'
 _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
@@ -26,21 +27,12 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     """Create the folder of a run, or open it again, perhaps with other settings.
 
     `config.json` has the settings of the last run; `versions.json` the packages, the device and the
-    commit, with former ones as in '0.10.2, then 0.11.0'. ValueError if it is a file, has a model,
-    or has files but not those of a run.
+    commit, with former ones as in '0.10.2, then 0.11.0'. Errors are those of `check_folder`.
     """
     path = pathlib.Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f'{path} is a file: choose another folder for the results.')
-    for name in _OF_MODELS:
-        if (path / name).exists():
-            raise ValueError(
-                f'{path} holds a model ({name}): choose another folder for the results.'
-            )
+    check_folder(path)
     versions = describe_versions()
     if not (path / 'config.json').exists():
-        if path.exists() and any(entry.name != 'log.txt' for entry in path.iterdir()):
-            raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
         write_json(path / 'versions.json', versions)
     elif (path / 'versions.json').exists():
         former = _read_versions(path / 'versions.json', versions)
@@ -63,6 +55,59 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     return path
 
 
+def run_folders(runs: Sequence[str | pathlib.Path]) -> list[pathlib.Path]:
+    """Return the folder of each run; one of several tasks has one for each."""
+    if isinstance(runs, str | pathlib.Path):
+        raise ValueError(f'runs is a list of folders, not the one folder {runs}.')
+    folders = [each for run in runs for each in _task_folders(pathlib.Path(run))]
+    places = [folder.resolve() for folder in folders]
+    for folder in folders:
+        if places.count(folder.resolve()) > 1:
+            raise ValueError(f'{folder} is given twice: give each run once.')
+    if len(folders) < 2:
+        given = ', '.join(map(str, folders)) or 'none'
+        raise ValueError(f'Two runs or more can be compared, not {given}: give their folders.')
+    return folders
+
+
+def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
+    if (folder / _CONFIG).exists():
+        return [folder]
+    folders = sorted(path.parent for path in folder.glob(f'*/{_CONFIG}'))
+    if not folders:
+        raise FileNotFoundError(
+            f'{folder} is not the folder of a run, nor a folder of some (no {_CONFIG} there): give '
+            'the folder in which a report was written.'
+        )
+    return folders
+
+
+def check_folder(path: pathlib.Path) -> None:
+    """Refuse a file, a folder of something else, and one that cannot be written to.
+
+    ValueError if it is a file, has a model, or has files but not those of a run; else OSError.
+    """
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise ValueError(f'{there} is a file: choose another folder for the results.')
+    for name in _OF_MODELS:
+        if (path / name).exists():
+            raise ValueError(
+                f'{path} holds a model ({name}): choose another folder for the results.'
+            )
+    others = (each for each in path.glob('*') if each.name != 'log.txt')
+    if not (path / 'config.json').exists() and any(others):
+        raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise OSError(
+            f'{there} cannot be written to ({error.strerror}): choose another folder for the '
+            'results.'
+        ) from error
+
+
 def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str]:
     """Return the noted versions; the present ones if they cannot be read."""
     try:
@@ -79,6 +124,9 @@ def _read_versions(file: pathlib.Path, present: dict[str, str]) -> dict[str, str
 @functools.cache
 def describe_versions() -> dict[str, str]:
     """Return the versions that a result depends on: packages, the device, and the commit."""
+    # Checking a folder needs none of it.
+    import jax
+
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
     for name in _PACKAGES:
         try:

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs import api, cli, comparing, report, sections
+from bert_secrets_jax.programs import api, cli, comparing, launch, report, sections
 from tests.analyses import punctuation
 
 
@@ -22,7 +22,7 @@ def added(monkeypatch):
     every['punctuation'] = sections._declared(punctuation.SECTION)
     for module in (sections, report, comparing, api):
         monkeypatch.setattr(module, 'SECTIONS', every)
-    monkeypatch.setattr(cli, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
+    monkeypatch.setattr(launch, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
     return [each.name for each in sections.declarations()]
 
 
@@ -50,10 +50,10 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
         model, plain, settings=bs.analyses.TextSettings(max_length=32)
     ).frames()['heads']
     pandas.testing.assert_frame_equal(frame, again, atol=1e-6)
-    with pytest.raises(SystemExit):
-        cli.main(['--help'])
-    assert 'punctuation       how often heads' in capsys.readouterr().out
+    for given, said in ('--help', 'maps, punctuation'), ('report', 'punctuation       how often'):
+        with pytest.raises(SystemExit):
+            cli.main([given, '--help'])
+        assert said in capsys.readouterr().out
     assert cli._parse(['punctuation']).program == 'punctuation'
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="program 'punctation'. Did you mean punctuation"):
         cli._parse(['punctation'])
-    assert "unknown program 'punctation'" in capsys.readouterr().err

@@ -125,6 +125,38 @@ def test_labels_that_are_refused(tmp_path, untyped, column, labels, fault):
         read_labels(tmp_path, *column, labels=labels)
 
 
+@pytest.mark.parametrize(
+    ('texts', 'train', 'expected'),
+    [
+        ('pos neg', 'neg pos meh', ('meh', 'neg', 'pos')),
+        ('True False', None, ('False', 'True')),
+        # Numbers stay numbers: of classes, however they are spelt, and of a regression.
+        ('1 0', '0 +1', ()),
+        ('1 2.5', '1.0 2', ()),
+        ('neg', 'neg pos', ('neg', 'pos')),
+        (
+            'pos meh',
+            'neg pos',
+            r"texts\.tsv, line 3: label 'meh' is in no row of .*train\.tsv, whi",
+        ),
+        ('1 2', '0 1', r"texts\.tsv, line 3: label '2' is in no row of .* which has 0, 1"),
+        ('0 n/a', '0 1', "line 3: label 'n/a' is no number, and others are: correct it, or name"),
+        ('yes no', 'no Yes', "label 'yes' differs from 'Yes' in capitals or spaces alone"),
+        ('pos', None, "column 'gold' has 1 label, as 'pos': from 2 to 1000 classes"),
+    ],
+)
+def test_classes_of_words_are_sorted(tmp_path, texts, train, expected):
+    paths = [
+        names and str(write(tmp_path / file, '\n'.join(['gold', *names.split(), ''])))
+        for file, names in (('texts.tsv', texts), ('train.tsv', train))
+    ]
+    if isinstance(expected, tuple):
+        assert tables.sorted_classes(*paths, label='gold') == expected
+    else:
+        with pytest.raises(ValueError, match=expected):
+            tables.sorted_classes(*paths, label='gold')
+
+
 BAD_TSV = (
     'left\tright\tgold\n'
     'Good one.\tStill good.\tyes\n'
@@ -192,7 +224,7 @@ def test_a_file_without_a_header(tmp_path, name, separator):
     found = tables.read_table(path, text_a='sentence', label='label', columns=columns)
     assert [(each.text_a, each.label) for each in found] == [('Words', 1), ('More', 0)]
     assert found[0].where == f'{path}, line 1' and found[0].id == 'x/0'
-    hint = r"it has: 'id7', 'Words', '1'\. If that is its first row, .* columns=\(\.\.\.\)"
+    hint = r"it has: 'id7', 'Words', '1'\. If it has no header, .* columns=\(\.\.\.\)"
     with pytest.raises(ValueError, match=hint):
         tables.read_table(path, text_a='sentence')
     with pytest.raises(ValueError, match=r"no column 'text'; .* These are the given columns\."):

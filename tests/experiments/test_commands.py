@@ -32,6 +32,11 @@ def test_an_error_is_one_line(checkpoint, glue_dir, tmp_path):
         ('--config.tain.epochs=3', "error: No such setting: 'tain'. Did you mean"),
         ('--config.gates.lambda=3', "error: No such setting: Could not parse 'gates.lambda'"),
         ('--config=configs/paper.py:rte:quick', "error: ValueError: The config 'paper' takes"),
+        (
+            '--config=configs/papr.py',
+            'error: There is no file configs/papr.py. Did you mean paper.py',
+        ),
+        ('--config.data.source=file', 'error: --config.data.file is not given: name a .tsv'),
         ('--section=ablate', "error: Unknown command line flag 'section'"),
         ('--workdir=', 'error: Name settings and a folder for the results: --config='),
         ('ablate', 'error: These words belong to no flag: ablate'),

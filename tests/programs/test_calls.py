@@ -1,6 +1,7 @@
 """The lines that make a result again can be called and have the settings of the run, no others."""
 
 import ast
+import importlib
 import inspect
 import re
 import shlex
@@ -16,7 +17,7 @@ from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
-from tests.conftest import parameters_of
+from tests.conftest import ROOT, parameters_of
 from tests.experiments.conftest import check_lines
 
 
@@ -93,13 +94,33 @@ def test_every_line_of_python_can_be_called(study):
             known.add(statement.targets[0].id)
 
 
-def test_a_command_has_the_settings_of_the_run(study):
+def in_clone(words):
+    """Return the settings of a command of the clone."""
+    given = dict(word.split('=', 1) for word in words if word.startswith('--'))
+    file, _, variant = given.pop('--config').partition(':')
+    found = importlib.import_module(file[:-3].replace('/', '.')).get_config
+    config = found(variant) if variant else found()
+    assert given.pop('--workdir') == 'results'
+    assert words[:2] == ['-m', f'experiments.{words[1].partition(".")[2]}']
+    assert (ROOT / f'{words[1].replace(".", "/")}.py').exists()
+    assert ('--sections' in given) == words[1].endswith('reproduce')
+    given.pop('--sections', None)
+    for name, value in given.items():
+        settings.assign(config, name.removeprefix('--config.'), value)
+    return config
+
+
+@pytest.mark.parametrize('clone', [False, True])
+def test_a_command_has_the_settings_of_the_run(study, clone, monkeypatch):
+    """It is a command of those programs that started the run."""
+    monkeypatch.setattr(calls, 'in_clone', lambda: clone)
     own = flatten_dict(study.config.to_dict(), sep='.')
     for section in SECTIONS:
         command = written(study, section).shell
         program, *words = shlex.split(command)
-        assert program == 'bert-secrets'
-        config = flatten_dict(cli._config(cli._parser().parse_args(words)).to_dict(), sep='.')
+        assert program == ('python' if clone else 'bert-secrets')
+        config = in_clone(words) if clone else cli._config(cli._parser().parse_args(words))
+        config = flatten_dict(config.to_dict(), sep='.')
         arguments = calls.Arguments(study, EVERY, BINDINGS)
         arguments.bound(section).python(arguments, study.subject)
         for name in arguments.read - set(calls.OF_NO_MATTER):

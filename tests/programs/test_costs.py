@@ -37,6 +37,16 @@ def test_the_pace_is_measured(study):
     assert pace.seconds(work) == pytest.approx(expected)
 
 
+def test_the_time_left_follows_the_pace():
+    """Shared parts are counted once; so far twice as slow as estimated is so later, too."""
+    pace = Pace(1.0, 0.0)
+    parts = [{'pass': Cost(1000)}, {'pass': Cost(1000), 'sweep': Cost(3000)}, {'sweep': Cost(3000)}]
+    assert pace.left(parts, 0, 0.0) == 4000
+    assert pace.left(parts, 1, 1000.0) == 3000
+    assert pace.left(parts, 1, 2000.0) == pytest.approx(6000, rel=0.03)
+    assert pace.left(parts, 2, 4000.0) == 0
+
+
 @pytest.mark.parametrize(
     'seconds, words', [(0, '5 s'), (8, '10 s'), (54, '55 s'), (228, '4 min'), (40_000, '11 h')]
 )

@@ -7,7 +7,6 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.configs import base, paper, quickstart, ranges
-from bert_secrets_jax.programs import cli
 from bert_secrets_jax.programs.settings import assign
 
 SETTINGS = flatten_dict(base.get_config().to_dict(), sep='.')
@@ -73,10 +72,3 @@ def test_numbers_that_do_not_fit_are_named(name, value, message):
     assign(config, name, value)
     with pytest.raises(ValueError, match=message):
         ranges.check(config)
-
-
-def test_a_program_ends_before_anything_is_written(tmp_path):
-    out = tmp_path / 'results'
-    with pytest.raises(SystemExit, match=r'error: train\.epochs=-1 must be a whole number from 1'):
-        cli.main(['report', f'--out={out}', '--set=train.epochs=-1'])
-    assert not out.exists()

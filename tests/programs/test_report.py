@@ -9,6 +9,7 @@ import pytest
 
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import report
+from bert_secrets_jax.programs.costs import Cost, Pace
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
@@ -139,15 +140,28 @@ def test_what_several_sections_need_is_tried_once(answer):
         assert tried == ['bad', 'good'] * times
 
 
-def test_the_page_is_written_after_every_section(answer, run):
+def test_the_page_is_written_after_every_section(answer, run, caplog, monkeypatch):
+    """Where it is, and how long the rest takes, is said in the log."""
     pages = []
+    monkeypatch.setattr(report, 'pace_of', lambda study: Pace(1.0, 0.0))
+    logging.getLogger('absl').propagate = True
 
     def looks(study, results):
         study.run.check_may_compute('It')
         pages.append((run / 'report.html').read_text() if (run / 'report.html').exists() else '')
         return Told(f'look {len(pages)}')
 
-    answer({name: Section(looks) for name in 'abc'})
+    costs = {'a': {}, 'b': {'x': Cost(120)}, 'c': {'y': Cost(240)}}
+    with caplog.at_level(logging.INFO, logger='absl'):
+        answer({k: Section(looks, costs=lambda study, k=k: costs[k]) for k in costs})
+    said = [each for each in caplog.messages if each.startswith(('Section', 'First'))]
+    assert said[:3] == [
+        'Section 1 of 3: a. About 6 min left.',
+        f'First figures: {run / "report.html"}',
+        'Section 2 of 3: b. About 6 min left.',
+    ]
+    # That section took no time.
+    assert re.fullmatch(r'Section 3 of 3: c. About \d+ s left.', said[3]) and len(said) == 4
     assert ['About look' in page for page in pages] == [False, True, True]
     assert 'Still to come, reload the page then: b, c.' in pages[1]
     assert 'Still to come' not in (run / 'report.html').read_text()
@@ -206,8 +220,8 @@ def test_sections_without_what_they_need_are_left_out(answer, run):
     assert headings(run) == ['About one 0']
     with pytest.raises(ValueError, match='^a needs a pipeline.$'):
         answer({'a': lacking, 'one': KNOWN['one']}, ['a'])
-    for wrong in (['onw'], []):
-        with pytest.raises(ValueError, match='^Sections are a, one, or all, not (onw|none).$'):
+    for wrong, said in (['onw'], "section 'onw'. Did you mean one?"), ([], 'are a, one, or all.'):
+        with pytest.raises(ValueError, match=re.escape(said)):
             answer({'a': lacking, 'one': KNOWN['one']}, wrong)
 
 
