@@ -63,7 +63,7 @@ def questions(case: Case) -> list[Question]:
 
         return run
 
-    def theirs(attention, length_of, *, compiled=False):
+    def theirs(attention, length_of):
         import torch
 
         model = case.theirs(attention, classifier=True, train=True)
@@ -71,13 +71,12 @@ def questions(case: Case) -> list[Question]:
             model.parameters(), lr=1e-5, weight_decay=0.01, fused=accelerated or None
         )
         batches = [data.train.batch(rows, length_of(rows)) for rows in steps]
-        forward = torch.compile(model, dynamic=True) if compiled else model
 
         def run():
             for rows, batch in zip(steps, batches, strict=True):
                 given = torch.from_numpy(labels[rows]).long().to(model.device)
                 inputs = to_torch(batch, model)
-                pytorch_step(forward, optimizer, inputs, given, rounded=rounded)
+                pytorch_step(model, optimizer, inputs, given, rounded=rounded)
             wait_for(model)
 
         return run
@@ -93,11 +92,8 @@ def questions(case: Case) -> list[Question]:
     mine = [flat(batch) for rows in drawn for batch, _ in training.micro_batches(rows)]
     per_step = [data.train.batch(rows, longest(rows)) for rows in steps]
 
-    def torch_way(attention, **options):
-        prepare = lambda: theirs(attention, longest, **options)
-        return Way(prepare, 1, operations(per_step), True, True)
-
-    compiled = {'PyTorch, compiled': torch_way('sdpa', compiled=True)} if accelerated else {}
+    def torch_way(attention):
+        return Way(lambda: theirs(attention, longest), 1, operations(per_step), True, True)
 
     return [
         Question(
@@ -111,7 +107,6 @@ def questions(case: Case) -> list[Question]:
                 'ours': Way(ours, operations=operations(mine)),
                 'PyTorch, eager': torch_way('eager'),
                 'PyTorch, sdpa': torch_way('sdpa'),
-                **compiled,
                 f'PyTorch, padded to {length}': Way(
                     lambda: theirs('sdpa', lambda rows: length), in_pytorch=True
                 ),
