@@ -3,7 +3,7 @@
     python -m benchmarks --glue_dir=GLUE
     python -m benchmarks --only=sweep,patterns --models=all-MiniLM-L6-v2,bert-base
     python -m benchmarks --smoke --results=/tmp/results
-    python -m benchmarks --device=gpu
+    python -m benchmarks --device=gpu --dtype=bfloat16 --tokens=65536 --micro_batch=32 --matrix=8192
 
 Each way does the same work, which is checked, and all ways take turns. What was measured is written
 as soon as it is there, to a file named by device and date, in which a later run of the same day
@@ -40,6 +40,7 @@ from benchmarks import (
     table,
     timing,
 )
+from bert_secrets_jax.model.config import COMPUTE_DTYPES
 
 PARTS = {
     'products': products,
@@ -74,6 +75,11 @@ _ROUNDS = flags.DEFINE_integer('rounds', None, 'Interleaved rounds.')
 _HEADS = flags.DEFINE_integer('heads', None, 'On how many heads all but the sweep are timed.')
 _BATCH_SIZES = flags.DEFINE_list('batch_sizes', None, 'Examples per batch, of removal.')
 _THREADS = flags.DEFINE_integer('threads', None, "PyTorch's threads.")
+_STEPS = flags.DEFINE_integer('steps', None, 'Training steps in a round.')
+_MATRIX = flags.DEFINE_integer('matrix', None, 'The side of the matrices that show the peak.')
+_DTYPE = flags.DEFINE_enum('dtype', None, COMPUTE_DTYPES, 'The type of products, on both sides.')
+_TOKENS = flags.DEFINE_integer('tokens', None, 'The greatest number of tokens of a batch.')
+_MICRO_BATCH = flags.DEFINE_integer('micro_batch', None, 'Examples that training takes at once.')
 # How the command calls itself for the memory of one way.
 _FRESH = flags.DEFINE_string('fresh', None, 'JSON of one way that alone is run.')
 
@@ -89,6 +95,11 @@ def settings() -> cases.Settings:
         'heads': _HEADS.value,
         'batch_sizes': _BATCH_SIZES.value and tuple(map(int, _BATCH_SIZES.value)),
         'threads': _THREADS.value,
+        'steps': _STEPS.value,
+        'matrix': _MATRIX.value,
+        'dtype': _DTYPE.value,
+        'tokens': _TOKENS.value,
+        'micro_batch': _MICRO_BATCH.value,
     }
     start = cases.SMOKE if _SMOKE.value else _DEFAULT
     return dataclasses.replace(start, **{k: v for k, v in given.items() if v is not None})
@@ -126,9 +137,14 @@ def results_of(case: cases.Case, part: str):
         # Growth asks about time; its sizes are no ways that a user chooses between.
         apart = _MEMORY.value and part != 'growth'
         alone = {name: fresh(case, part, number, name) for name in ways if apart}
-        found = timing.measured(question, rounds=case.settings.rounds, matrix=case.settings.matrix)
+        found = timing.measured(
+            question,
+            rounds=case.settings.rounds,
+            matrix=case.settings.matrix,
+            dtype=case.settings.dtype,
+        )
         found['ways'] = [way | alone.get(way['name'], {}) for way in found['ways']]
-        yield {'part': part, 'model': case.name} | found
+        yield {'part': part, 'model': case.label} | found
 
 
 def circumstances(sizes: cases.Settings) -> dict:

@@ -8,6 +8,7 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,6 +48,10 @@ class Settings:
       growth: The number of doublings over which growth is measured.
       matrix: The side of the matrices whose product shows the machine's peak.
       threads: PyTorch's threads; None leaves its own choice.
+      dtype: The type of matrix products, as in `bs.BertConfig`. PyTorch computes in the same one;
+        compared with 'tf32x3', in one product of TF32.
+      tokens: The greatest number of tokens of a batch: an accelerator needs more than a CPU.
+      micro_batch: The number of examples of a training step that ours takes at once.
     """
 
     glue_dir: str | None = None
@@ -60,6 +65,9 @@ class Settings:
     growth: int = 3
     matrix: int = 2048
     threads: int | None = None
+    dtype: str = 'float32'
+    tokens: int = 2048
+    micro_batch: int = 8
 
 
 SMOKE = Settings(
@@ -84,7 +92,13 @@ class Case:
     @functools.cached_property
     def ours(self) -> bs.Pretrained:
         """Our side, with a fresh classifier of two classes."""
-        return bs.from_pretrained(self.directory)
+        return bs.from_pretrained(self.directory, dtype=self.settings.dtype)
+
+    @property
+    def label(self) -> str:
+        """The name of the model in results, with the type of its products if not float32."""
+        dtype = self.settings.dtype
+        return self.name if dtype == 'float32' else f'{self.name}, {dtype}'
 
     def theirs(self, attention: str = 'eager', *, classifier: bool = False, train: bool = False):
         """Return PyTorch's model, on the kind of device that JAX has.
@@ -101,9 +115,13 @@ class Case:
         transformers.logging.disable_progress_bar()
         if self.settings.threads:
             torch.set_num_threads(self.settings.threads)
+        dtype = self.settings.dtype
+        torch.set_float32_matmul_precision('high' if dtype == 'tf32x3' else 'highest')
+        # Weights that are trained stay in float32, and `autocast` rounds them.
+        kept = torch.bfloat16 if dtype == 'bfloat16' and not train else torch.float32
         kind = transformers.BertForSequenceClassification if classifier else transformers.BertModel
         model = kind.from_pretrained(
-            self.directory, attn_implementation=attention, dtype=torch.float32,
+            self.directory, attn_implementation=attention, dtype=kept,
             **({} if classifier else {'add_pooling_layer': False}),
         )  # fmt: skip
         for parameter in model.parameters():
@@ -122,12 +140,29 @@ class Case:
     @functools.cached_property
     def batches(self) -> list[bs.Batch]:
         """Their batches, sorted by length."""
-        return bs.encode(self.ours.tokenizer, self.examples, max_length=self.settings.length)
+        return bs.encode(
+            self.ours.tokenizer,
+            self.examples,
+            max_length=self.settings.length,
+            tokens_per_batch=self.settings.tokens,
+        )
 
     @functools.cached_property
     def filled(self) -> list[bs.Batch]:
         """The same without empty rows, for sides that need not compile."""
         return [jax.tree.map(lambda array, b=b: array[b.example >= 0], b) for b in self.batches]
+
+    def agreed(self, found: Mapping[str, Any], expected: Any, tolerance: float) -> dict[str, float]:
+        """Check that arrays by name equal another one, and return up to what.
+
+        Rounded products do so only roughly: it is returned by how much they differ.
+        """
+        apart = {name: float(np.abs(array - expected).max()) for name, array in found.items()}
+        if self.settings.dtype != 'float32':
+            return {f'{name} differs by up to': each for name, each in apart.items()}
+        for name, each in apart.items():
+            assert each <= tolerance, f'{name} differs by {each:.2g}.'
+        return {'equal to': tolerance}
 
     def alike(self, count: int, length: int, *, tokens: int = 2048) -> list[bs.Batch]:
         """Return batches of texts that all have the same length.
@@ -231,7 +266,7 @@ def to_torch(batch: bs.Batch, model) -> dict:
 
 
 def wait_for(model) -> None:
-    """Wait for what PyTorch computes on the device of a model."""
+    """Wait for what PyTorch computes on the device of a model or a tensor."""
     import torch
 
     if model.device.type == 'cuda':

@@ -8,8 +8,7 @@ them by length into micro-batches.
 import jax
 import numpy as np
 
-import bert_secrets_jax as bs
-from benchmarks.cases import Case, read, to_torch
+from benchmarks.cases import Case, read, to_torch, wait_for
 from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 from bert_secrets_jax.data.encoding import tokenize
@@ -20,17 +19,16 @@ from bert_secrets_jax.finetune.steps import Data, Steps
 _ROWS = 32
 
 
-def pytorch_step(model, optimizer, batch: bs.Batch, labels: np.ndarray) -> float:
-    """Take one step, and return its loss."""
+def pytorch_step(model, optimizer, inputs, labels, *, rounded: bool) -> None:
+    """Take one step, of which nothing is read: a GPU need not wait for it."""
     import torch
 
-    given = torch.from_numpy(labels).long().to(model.device)
-    loss = model(**to_torch(batch, model), labels=given).loss
+    with torch.autocast(labels.device.type, torch.bfloat16, enabled=rounded):
+        loss = model(**inputs, labels=labels).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-    return loss.item()
 
 
 def questions(case: Case) -> list[Question]:
@@ -38,11 +36,15 @@ def questions(case: Case) -> list[Question]:
     examples = read(case.settings.glue_dir, 'train')
     labels = np.array([example.label for example in examples])
     length = case.settings.length
-    config = FinetuneConfig(learning_rate=1e-5, max_length=length)
+    accelerated = jax.default_backend() != 'cpu'
+    rounded = case.settings.dtype == 'bfloat16'
+    config = FinetuneConfig(
+        learning_rate=1e-5, max_length=length, micro_batch=case.settings.micro_batch
+    )
     tokens = tokenize(case.ours.tokenizer, examples, max_length=length)
     data = Data(tokens, labels, [], [], labels, ())
     training = Steps(
-        case.ours.bert, seeds._loss, seeds._optimizer(config, 1000), data, config, seeds=(0,)
+        case.ours.bert, seeds._loss, seeds.optimizer_for(config, 1000), data, config, seeds=(0,)
     )
     # The last step of an epoch, which may be short, is left out.
     per_epoch = max(training.per_epoch - 1, 1)
@@ -65,12 +67,17 @@ def questions(case: Case) -> list[Question]:
         import torch
 
         model = case.theirs(attention, classifier=True, train=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.01)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=1e-5, weight_decay=0.01, fused=accelerated or None
+        )
         batches = [data.train.batch(rows, length_of(rows)) for rows in steps]
 
         def run():
             for rows, batch in zip(steps, batches, strict=True):
-                pytorch_step(model, optimizer, batch, labels[rows])
+                given = torch.from_numpy(labels[rows]).long().to(model.device)
+                inputs = to_torch(batch, model)
+                pytorch_step(model, optimizer, inputs, given, rounded=rounded)
+            wait_for(model)
 
         return run
 

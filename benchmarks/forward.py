@@ -11,6 +11,9 @@ from benchmarks.cases import Case, to_torch, wait_for
 from benchmarks.formulas import forward_operations
 from benchmarks.timing import Question, Way
 
+# Examples of the last batch whose maps are compared: those of all take gigabytes.
+_CHECKED = 16
+
 
 def questions(case: Case) -> list[Question]:
     """Return the question of the forward pass."""
@@ -25,7 +28,7 @@ def questions(case: Case) -> list[Question]:
         def run():
             for inputs in placed:
                 maps = forward(params, inputs)
-            return np.asarray(maps)[case.batches[-1].example >= 0]
+            return jax.block_until_ready(maps)
 
         return run
 
@@ -34,21 +37,25 @@ def questions(case: Case) -> list[Question]:
 
         model = case.theirs()
         forward = torch.compile(model, dynamic=True) if compiled else model
+        placed = [to_torch(batch, model) for batch in case.filled]
 
         def run():
             with torch.no_grad():
-                for batch in case.filled:
-                    maps = forward(**to_torch(batch, model), output_attentions=True).attentions
+                for inputs in placed:
+                    maps = forward(**inputs, output_attentions=True).attentions
             wait_for(model)
-            return torch.stack(maps, dim=1).cpu().numpy()
+            return maps
 
         return run
 
     def agree(found):
-        real = case.filled[-1].attention_mask[:, None, None, :, None]
-        for name, maps in found.items():
-            np.testing.assert_allclose(maps * real, found['ours'] * real, 0, 1e-5, err_msg=name)
-        return {'equal to': 1e-5}
+        real = case.filled[-1].attention_mask[:_CHECKED, None, None, :, None]
+        ours = np.asarray(found.pop('ours')[: len(real)]) * real
+        maps = {
+            name: np.stack([each[: len(real)].float().cpu().numpy() for each in maps], 1) * real
+            for name, maps in found.items()
+        }
+        return case.agreed(maps, ours, 1e-5)
 
     operations = forward_operations(case.ours.config, case.batches)
     theirs = forward_operations(case.ours.config, case.filled)

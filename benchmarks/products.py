@@ -4,12 +4,15 @@ Both sides multiply the tokens of the same batches with matrices of the sizes of
 each layer, and do nothing else: no bias, no attention, no norm.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.cases import Case
+from benchmarks.cases import Case, wait_for
 from benchmarks.timing import Question, Way
+from bert_secrets_jax.model.parts import matmul_precision
 
 # Products of numbers that are summed in another order.
 _TOLERANCE = 1e-4
@@ -31,20 +34,20 @@ def questions(case: Case) -> list[Question]:
     rows = [draw(count, width) for count in tokens]
 
     def ours():
-        matrices = jax.device_put((square, up, down))
-        placed = jax.device_put(rows)
+        place = lambda tree: jax.tree.map(lambda each: jnp.asarray(each, config.array_dtype), tree)
+        matrices, placed = place((square, up, down)), place(rows)
+        dot = functools.partial(jnp.dot, precision=matmul_precision(config))
 
         @jax.jit
-        @jax.default_matmul_precision('float32')
         def layer(x, matrices):
             square, up, down = matrices
-            return [jnp.dot(x, each) for each in square], jnp.dot(jnp.dot(x, up), down)
+            return [dot(x, each) for each in square], dot(dot(x, up), down)
 
         def run():
             for x in placed:
                 for _ in range(config.num_hidden_layers):
                     found = layer(x, matrices)
-            return np.asarray(jax.block_until_ready(found)[1])
+            return jax.block_until_ready(found)[1]
 
         return run
 
@@ -52,9 +55,11 @@ def questions(case: Case) -> list[Question]:
         import torch
 
         device = 'cpu' if jax.default_backend() == 'cpu' else 'cuda'
+        dtype = torch.bfloat16 if config.dtype == 'bfloat16' else torch.float32
+        torch.set_float32_matmul_precision('high' if config.dtype == 'tf32x3' else 'highest')
         # Kept as its layers keep them, outputs first.
-        kept = [torch.from_numpy(each.T.copy()).to(device) for each in (*square, up, down)]
-        placed = [torch.from_numpy(each).to(device) for each in rows]
+        kept = [torch.from_numpy(each.T.copy()).to(device, dtype) for each in (*square, up, down)]
+        placed = [torch.from_numpy(each).to(device, dtype) for each in rows]
         linear = torch.nn.functional.linear
 
         def run():
@@ -64,13 +69,16 @@ def questions(case: Case) -> list[Question]:
                         for each in kept[:4]:
                             linear(x, each)
                         found = linear(linear(x, kept[4]), kept[5])
-            return found.cpu().numpy()
+            wait_for(found)
+            return found
 
         return run
 
     def agree(found):
-        np.testing.assert_allclose(found['PyTorch'], found['ours'], 0, _TOLERANCE)
-        return {'equal to': _TOLERANCE}
+        theirs = {
+            name: each.float().cpu().numpy() for name, each in found.items() if name != 'ours'
+        }
+        return case.agreed(theirs, np.asarray(found['ours'], np.float32), _TOLERANCE)
 
     each = 4 * width**2 + 2 * width * wide
     operations = config.num_hidden_layers * sum(tokens) * each

@@ -12,6 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.parts import matmul_precision
+
 
 @dataclasses.dataclass(frozen=True)
 class Way:
@@ -60,7 +63,9 @@ class Question:
 PEAK = 'matrix product'
 
 
-def measured(question: Question, *, rounds: int, matrix: int) -> dict[str, Any]:
+def measured(
+    question: Question, *, rounds: int, matrix: int, dtype: str = 'float32'
+) -> dict[str, Any]:
     """Check that all ways agree, then time them in turns.
 
     Args:
@@ -68,15 +73,15 @@ def measured(question: Question, *, rounds: int, matrix: int) -> dict[str, Any]:
       rounds: The number of rounds that count. One more comes before them, which compiles.
       matrix: The side of the square matrices whose product takes a turn too: what the machine can
         do at that moment.
+      dtype: The type of that product, as in `bs.BertConfig`.
 
     Returns:
       The entry for the file of results: the facts of the question, and numbers of each way. These
       are the seconds of its rounds, scaled to the whole work, and its multiply-adds.
-      its rounds, scaled to the whole work, and its multiply-adds.
     """
     runs = {name: way.prepare() for name, way in question.ways.items()}
     told = question.agree({name: run() for name, run in runs.items()})
-    runs[PEAK] = product(matrix)
+    runs[PEAK] = product(matrix, dtype)
     runs[PEAK]()
     seconds = interleaved(runs, rounds=rounds)
     ways = dict(question.ways) | {PEAK: Way(lambda: None, operations=matrix**3)}
@@ -157,7 +162,9 @@ def processor() -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def product(side: int) -> Callable[[], jax.Array]:
-    square = jax.device_put(jnp.full((side, side), 0.5))
-    multiply = jax.jit(lambda left, right: left @ right)
+def product(side: int, dtype: str) -> Callable[[], jax.Array]:
+    config = BertConfig(dtype=dtype)
+    # Equal numbers would be multiplied faster: a GPU takes less power for them.
+    square = jax.random.normal(jax.random.key(0), (side, side)).astype(config.array_dtype)
+    multiply = jax.jit(functools.partial(jnp.dot, precision=matmul_precision(config)))
     return lambda: jax.block_until_ready(multiply(square, square))

@@ -205,7 +205,8 @@ _KINDS = {
     'label_names': _list_of(lambda value: isinstance(value, str)),
     'train_examples': _is_count,
     'dev_examples': _is_count,
-    'larger_class': _is_number,
+    # NaN for a regression.
+    'larger_class': lambda value: _is_number(value) and not (value < 0 or value > 1),
     'history': _list_of(_is_row),
     'dtype': lambda value: value in COMPUTE_DTYPES,
     'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),

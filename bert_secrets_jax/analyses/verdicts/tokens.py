@@ -256,5 +256,5 @@ def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
     (total,), (total_error,) = total_of.difference, total_of.error
     least, most = value - reach * error, value + reach * error
     greatest_total, least_total = total + reach * total_error, total - reach * total_error
-    high = np.inf if least_total <= 0 else most / least_total
+    high = np.inf if least_total <= 0 else np.maximum(most, 0) / least_total
     return value / total, np.maximum(least, 0) / greatest_total, high
