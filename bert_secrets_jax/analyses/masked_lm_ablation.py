@@ -20,6 +20,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.learnt import masked_lm_not_learnt
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -53,6 +54,8 @@ class MaskedLMAblation(Result):
       hidden: The number of hidden wordpieces.
       before: By the name of the set, the effects of masks on its loss in nats per hidden wordpiece.
       after: The same after fine-tuning, with the head from before; empty without such a model.
+      guessing: The loss of each model ('before', 'after') compared with that of the best guess
+        that knows only how frequent wordpieces are (`frequency_loss`).
       tuning: The loss after fine-tuning compared with that before; None without such a model.
     """
 
@@ -62,11 +65,12 @@ class MaskedLMAblation(Result):
     shape: tuple[int, int]
     hidden: int
     before: Mapping[str, Effects]
+    guessing: Mapping[str, Effects]
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     def frames(self):
         caption = (
@@ -91,6 +95,11 @@ class MaskedLMAblation(Result):
 
     def findings(self):
         found = [
+            warning
+            for when, each in self.guessing.items()
+            for warning in masked_lm_not_learnt(_WHEN[when], each, SOURCE)
+        ]
+        found += [
             finding
             for name in self.before
             for when, each in self._models(name).items()
@@ -208,12 +217,21 @@ def masked_lm_ablation(
             # The model with all heads is the same in all sets.
             losses.setdefault(when, found)
     before, tuning = losses['before'], None
+    guess = masked_lm.frequency_loss(before.words) * before.hidden
+    guessing = {
+        when: masked_lm.assess_losses(
+            each.losses[:1], guess, each.hidden, names=['instead of guessing'], seed=seed
+        )
+        for when, each in losses.items()
+    }
     if tuned is not None:
         after = losses['after'].losses[:1], before.losses[0], before.hidden
         tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
     shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
     subject = subject or Subject()
-    return MaskedLMAblation(subject, baseline, masking, shape, hidden, **assessed, tuning=tuning)
+    return MaskedLMAblation(
+        subject, baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
+    )
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):

@@ -73,6 +73,8 @@ _SCHEMA: tuple[str | Setting, ...] = (
     Setting(
         'data.source', 'glue', Words('glue', 'corpus', 'file', 'tags', 'questions', 'segments')
     ),
+    "The language of the texts, such as 'de'; '' finds it out. Words are found in 'en' alone.",
+    Setting('data.language', ''),
     'One task, or several with commas between them.',
     Setting('data.task', 'mrpc'),
     Setting('data.split', 'dev'),
