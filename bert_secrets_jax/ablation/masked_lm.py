@@ -116,11 +116,9 @@ def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
     It is the entropy of the wordpieces, with a correction for those that a sample lacks (Chao and
     Shen 2003, "Nonparametric estimation of Shannon's index of diversity"). Of few, it is too low.
     """
-    counts = np.unique_counts(words).counts
-    total = int(counts.sum())
+    counts, total = np.unique_counts(words).counts, len(words)
     # Without any that comes twice, nothing would be left.
-    once = min(int((counts == 1).sum()), total - 1)
-    share = (1 - once / total) * counts / total
+    share = (1 - min((counts == 1).sum(), total - 1) / total) * counts / total
     return float(-np.sum(share * np.log(share) / (1 - (1 - share) ** total)))
 
 

@@ -113,10 +113,8 @@ class Features(Result):
     def findings(self):
         tables = self.after or self.before
         several = len(self.names) > 1
-        alone = [] if several else self.names
-        findings = [
-            self._mean(f'attention to {name}, mean over heads', name) for name in (*SPECIAL, *alone)
-        ]
+        alone = SPECIAL if several else (*SPECIAL, *self.names)
+        findings = [self._mean(f'attention to {name}, mean over heads', name) for name in alone]
         if several:
             most = max(self.names, key=lambda name: tables[name].mean.mean())
             special = sum(float(tables[name].mean.mean()) for name in SPECIAL)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.finetune.metrics import METRICS, TITLES, p_matthews, tested
 from bert_secrets_jax.finetune.outcome import LEVEL, p_learnt
 from bert_secrets_jax.runs.result import Finding
@@ -71,31 +70,6 @@ def not_learnt(
             'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )
-
-
-def masked_lm_not_learnt(which: str, compared: Effects, source: str) -> list[Finding]:
-    """Return the warning about a masked LM whose loss is not below that of guessing, if so.
-
-    Its loss is compared with `ablation.masked_lm.frequency_loss`; the test is one-sided.
-    """
-    p_value = float(compared.p_value[0]) / 2
-    p_value = p_value if compared.difference[0] < 0 else 1 - p_value
-    if not learnt_nothing(p_value):
-        return []
-    warning = Finding(
-        name=f'the masked LM {which} has not learnt',
-        warning=True,
-        estimate=float(compared.value[0]),
-        unit=compared.outcome.unit,
-        sample=compared.sample,
-        sample_of=compared.sample_of,
-        source=source,
-        template='Not learnt: the loss {which} is {estimate:.3g}, not significantly below the '
-        '{bar:.3g} of guessing by frequency (p = {p:.2g}); what follows about heads is noise.',
-        p=p_value,
-        numbers={'which': which, 'bar': compared.intact},
-    )
-    return [warning]
 
 
 def if_not_learnt(which: str, test: Learnt, examples: int) -> list[Finding]:

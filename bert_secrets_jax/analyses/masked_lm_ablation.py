@@ -20,7 +20,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
-from bert_secrets_jax.analyses.learnt import masked_lm_not_learnt
+from bert_secrets_jax.analyses.learnt import learnt_nothing
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -95,11 +95,6 @@ class MaskedLMAblation(Result):
 
     def findings(self):
         found = [
-            warning
-            for when, each in self.guessing.items()
-            for warning in masked_lm_not_learnt(_WHEN[when], each, SOURCE)
-        ]
-        found += [
             finding
             for name in self.before
             for when, each in self._models(name).items()
@@ -107,7 +102,7 @@ class MaskedLMAblation(Result):
                 each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
-        return [*found, *self._loss_findings(), *self._tuning_findings()]
+        return [*self._not_learnt(), *found, *self._loss_findings(), *self._tuning_findings()]
 
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
@@ -137,6 +132,24 @@ class MaskedLMAblation(Result):
     def _models(self, name: str) -> dict[str, Effects]:
         sets = {'before': self.before, 'after': self.after}
         return {when: each[name] for when, each in sets.items() if name in each}
+
+    def _not_learnt(self) -> Iterator[Finding]:
+        """Return the warning about each model that is not surely better than guessing."""
+        for when, each in self.guessing.items():
+            better, half = each.difference[0] < 0, float(each.p_value[0]) / 2
+            if learnt_nothing(p_value := half if better else 1 - half):
+                yield effects.effect_of(
+                    each,
+                    0,
+                    name=f'loss {_WHEN[when]} less that of guessing',
+                    source='entropy, Chao and Shen 2003',
+                    warning=True,
+                    p=p_value,
+                    template='Not learnt: the loss {which} is {loss:.3g}, not significantly below '
+                    'the {guess:.3g} of guessing by frequency (p = {p:.2g}); what follows about '
+                    'heads is noise.',
+                    numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
+                )
 
     def _loss_findings(self) -> Iterator[Finding]:
         """Return the loss of each model with all heads, and its exponential."""
@@ -219,9 +232,7 @@ def masked_lm_ablation(
     before, tuning = losses['before'], None
     guess = masked_lm.frequency_loss(before.words) * before.hidden
     guessing = {
-        when: masked_lm.assess_losses(
-            each.losses[:1], guess, each.hidden, names=['instead of guessing'], seed=seed
-        )
+        when: masked_lm.assess_losses(each.losses[:1], guess, each.hidden, names=['all heads'])
         for when, each in losses.items()
     }
     if tuned is not None:

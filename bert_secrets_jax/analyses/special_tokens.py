@@ -132,11 +132,7 @@ class SpecialTokens(Result):
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,
-            template=''
-            if not answer
-            else '{Title} is {most} in {where} ({estimate:.2f}).'
-            if several
-            else '{Title} is {estimate:.2f} in {where}.',
+            template=f'{{Title}} is{" {most}" * several} in {{where}} ({{estimate:.2f}}).' * answer,
             numbers={'Title': _sentence(statistic.title), 'most': most},
         )
 

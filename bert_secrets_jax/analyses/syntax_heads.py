@@ -202,7 +202,7 @@ class SyntaxHeads(Result):
                     source=SOURCE,
                     template='{estimate} {unit} {estimate:|has|have} a head that finds the other '
                     'word, more often than the best fixed offset{beyond}.',
-                    numbers={'beyond': f' and beyond {self._beyond}' if self.kinds else ''},
+                    numbers={'beyond': f' and beyond {beyond(self.kinds)}' if self.kinds else ''},
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:
@@ -227,8 +227,8 @@ class SyntaxHeads(Result):
             )
         if self.kinds:
             notes.append(
-                f'A head finds a relation if it is above the offset and beyond {self._beyond}: its '
-                'attention is above that at other places of every kind.'
+                'A head finds a relation if it is above the offset, and beyond '
+                f'{beyond(self.kinds)}: its attention is above that at other places of every kind.'
             )
         if self.left_out:
             notes.append(
@@ -262,11 +262,6 @@ class SyntaxHeads(Result):
         about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
         return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
 
-    @property
-    def _beyond(self) -> str:
-        """The explanations that other places test, in words."""
-        return beyond(self.kinds)
-
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""
         gain = self.dev.gain[_places(self.best)][:-1]
@@ -285,18 +280,23 @@ class SyntaxHeads(Result):
         if self.finds[place, *self.best[place]]:
             said = f'finds {{estimate:.0%}} of the links; {guess} finds {{baseline:.0%}}.'
         elif p_value <= LEVEL:
-            said = f'reaches {{estimate:.0%}} of the links, which {{beyond}} may explain; {guess} '
-            said += 'reaches {baseline:.0%}.'
+            said = f'reaches {{estimate:.0%}} of them, which {{beyond}} may explain; {guess} '
+            said += '{baseline:.0%}.'
         else:
-            said = 'reaches {estimate:.0%} of the links, not significantly more than the '
-            said += f'{{baseline:.0%}} of {guess}.'
+            said = f'reaches {{estimate:.0%}} of them, not surely more than {guess} '
+            said += '({baseline:.0%}).'
         found = [
             extreme(
                 f'{name}: best head',
                 head,
                 shares_found(dev, self.best)[:, place],
                 template=f'{{Relation}}: {{where}} ({{way}}) {said}',
-                numbers={'Relation': words, 'way': WAYS[way], 'beyond': self._beyond, **offset},
+                numbers={
+                    'Relation': words,
+                    'way': WAYS[way],
+                    'beyond': beyond(self.kinds),
+                    **offset,
+                },
                 **fields,
             ),
             extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),

@@ -16,12 +16,11 @@ _TEXTS, _LONGEST = 1000, 1000
 def foreign_language(texts: Sequence[str], language: str = '') -> str:
     """Return the language of texts, such as 'German (de)', if they are surely not English, else ''.
 
-    Args:
-      texts: The texts, which are judged together; the same one counts once.
-      language: Their language, such as 'de'; '' finds it, and a warning says if it is not certain.
+    The language can be given, such as 'de'. '' finds it from all texts together, of which the same
+    one counts once; a warning says if it is not certain.
     """
     if not language:
-        shares = _shares(texts)
+        shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS])
         english = shares.pop('en', 0)
         foreign = sum(shares.values())
         if foreign >= max(_MOST, _SURE * (foreign + english)):
@@ -44,14 +43,12 @@ def foreign_language(texts: Sequence[str], language: str = '') -> str:
 
 def _shares(texts: Sequence[str]) -> dict[str, float]:
     """Return the share of the characters that are surely in each language, by its code."""
-    texts = [text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS]
-    total = sum(map(len, texts))
-    found, together = collections.Counter(), ['']
+    found, together, total = collections.Counter(), [''], sum(map(len, texts))
     for text in texts:
-        if not (code := _sure(text)):
+        found[code := _sure(text)] += len(text)
+        if not code:
             together[-1] += f' {text}'
             together += [''] * (len(together[-1]) > _TOGETHER)
-        found[code] += len(text)
     for text in together:
         found[_sure(text)] += len(text)
     # Formulas and the like are 'zxx'.

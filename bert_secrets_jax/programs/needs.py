@@ -13,11 +13,9 @@ from bert_secrets_jax.pruning.outliers import ends_with_norm
 
 
 def words(study: Study) -> str:
-    if not study.config.linguistics.pipeline:
-        return 'a spaCy pipeline (setting linguistics.pipeline)'
-    if study.foreign:
+    if study.config.linguistics.pipeline and study.foreign:
         return f'texts in English, not in {study.foreign} (data.language=en if that is wrong)'
-    return ''
+    return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
 
 
 def english(study: Study) -> str:

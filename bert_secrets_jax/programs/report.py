@@ -115,7 +115,8 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
             for name, missing in left_out(study, chosen).items():
                 message = f'Left out: {name} needs {missing}.'
                 logging.warning('%s%s', _lead(answers.group), message)
-                answers.parts[name] = Part(name, message=message, group=answers.group)
+                left = Part(name, message=message, group=answers.group, why='left out')
+                answers.parts[name] = left
             _answer(answers, names, write, failures)
         # The inputs of one task are freed before the next one begins.
         study.release()

@@ -336,8 +336,8 @@ class Study:
         try:
             texts = [text for each in self.texts for text in each.texts if text]
             return foreign_language(texts, self.config.data.language)
-        except MENDABLE as error:
-            logging.debug('Whoever needs the texts will say what is wrong: %s', error)
+        except MENDABLE:
+            # Whoever needs the texts will say what is wrong.
             return ''
 
     @property

@@ -1,5 +1,6 @@
 """Analyses that disable something: what holds of all of them."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -10,7 +11,6 @@ from bert_secrets_jax.ablation.effects import LEVEL
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.effects import findings_of
-from bert_secrets_jax.analyses.learnt import masked_lm_not_learnt
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of
 from tests.conftest import killed_after_a_part, rarely
@@ -108,7 +108,7 @@ def test_of_a_single_set_nothing_is_the_most():
 
 
 @pytest.mark.parametrize('gain', [0, 0.6])
-def test_a_masked_lm_is_compared_with_guessing_by_frequency(gain):
+def test_a_masked_lm_is_compared_with_guessing_by_frequency(results, gain):
     """One that knows frequencies alone has just not learnt, and a better one just has."""
     warned, share = 0, 1 / np.arange(1, 301)
     share /= share.sum()
@@ -118,7 +118,8 @@ def test_a_masked_lm_is_compared_with_guessing_by_frequency(gain):
         losses, hidden = (-np.log(share[words]) - gain).sum(axis=1), np.full(200, 4)
         bar = frequency_loss(words.ravel())
         compared = assess_losses(losses[None], bar * hidden, hidden, names=['it'])
-        warned += len(masked_lm_not_learnt('as it is', compared, 'ours'))
+        result = dataclasses.replace(results['masked_lm_ablation'], guessing={'before': compared})
+        warned += sum(each.warning for each in result.findings())
     assert warned <= 2 if gain else warned >= 38
 
 
