@@ -44,10 +44,8 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
     about = {'rank': LINK, 'phrase': 'on links from {mark}'}
-    about['bound'] = (
-        f'A link colours the heads that it gets {PRACTICAL_SHARE:.0%} more of their attention from '
-        'than other places, significantly; others stay grey.'
-    )
+    needed = f'{PRACTICAL_SHARE:.0%} more attention than comparable places'
+    about['bound'] = f'Grey heads give no link {needed}, significantly.'
     return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
@@ -63,7 +61,7 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     sentences = np.char.add(np.char.add(sentences, most), '.')
     marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
     about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
-    about['bound'] = f'A token colours the heads that give it at least {MOSTLY:.0%}.'
+    about['bound'] = f'Grey heads give no token {MOSTLY:.0%} of their attention.'
     return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 

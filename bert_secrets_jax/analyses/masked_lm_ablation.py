@@ -145,9 +145,8 @@ class MaskedLMAblation(Result):
                     source='entropy, Chao and Shen 2003',
                     warning=True,
                     p=p_value,
-                    template='Not learnt: the loss {which} is {loss:.3g}, not significantly below '
-                    'the {guess:.3g} of guessing by frequency (p = {p:.2g}); what follows about '
-                    'heads is noise.',
+                    template='Not learnt {which}: a loss of {loss:.3g} is not significantly below '
+                    'the {guess:.3g} of guessing by frequency; what follows about heads is noise.',
                     numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
                 )
 

@@ -34,7 +34,9 @@ def test_frames_are_tidy(results, name):
         assert all(frame.columns), title
         # Any two frames about heads merge on their numbers.
         words = frame.select_dtypes(['object', 'str'])
-        heads = [name for name in words if words[name].str.fullmatch(r'L\d+-H\d+').all()]
+        heads = [
+            name for name in words if words[name].astype(str).str.fullmatch(r'L\d+-H\d+').all()
+        ]
         assert len(heads) != 1 or 'head_' in heads[0] or {'layer', 'head'} <= set(frame), title
         if 'head' in frame:
             assert {frame['layer'].dtype.kind, frame['head'].dtype.kind} == {'i'}, title
