@@ -280,10 +280,10 @@ class SyntaxHeads(Result):
         if self.finds[place, *self.best[place]]:
             said = f'finds {{estimate:.0%}} of the links; {guess} finds {{baseline:.0%}}.'
         elif p_value <= LEVEL:
-            said = f'reaches {{estimate:.0%}} of them, which {{beyond}} may explain; {guess} '
+            said = f'reaches {{estimate:.0%}} of the links, which {{beyond}} may explain; {guess} '
             said += '{baseline:.0%}.'
         else:
-            said = f'reaches {{estimate:.0%}} of them, not surely more than {guess} '
+            said = f'reaches {{estimate:.0%}} of the links, not surely more than {guess} '
             said += '({baseline:.0%}).'
         found = [
             extreme(
