@@ -44,8 +44,7 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
     about = {'rank': LINK, 'phrase': 'on links from {mark}'}
-    needed = f'{PRACTICAL_SHARE:.0%} more attention than comparable places'
-    about['bound'] = f'Grey heads give no link {needed}, significantly.'
+    about['bound'] = f'{PRACTICAL_SHARE:.0%} more attention to a link than elsewhere'
     return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
@@ -61,7 +60,7 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     sentences = np.char.add(np.char.add(sentences, most), '.')
     marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
     about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
-    about['bound'] = f'Grey heads give no token {MOSTLY:.0%} of their attention.'
+    about['bound'] = f'{MOSTLY:.0%} of attention to one token'
     return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 

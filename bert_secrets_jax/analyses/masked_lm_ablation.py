@@ -145,8 +145,8 @@ class MaskedLMAblation(Result):
                     source='entropy, Chao and Shen 2003',
                     warning=True,
                     p=p_value,
-                    template='Not learnt {which}: a loss of {loss:.3g} is not significantly below '
-                    'the {guess:.3g} of guessing by frequency; what follows about heads is noise.',
+                    template='Not learnt {which}: a loss of {loss:.3g}, not significantly below '
+                    'guessing by frequency ({guess:.3g}); what follows is noise.',
                     numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
                 )
 

@@ -227,8 +227,7 @@ class SyntaxHeads(Result):
             )
         if self.kinds:
             notes.append(
-                'A head finds a relation if it is above the offset, and beyond '
-                f'{beyond(self.kinds)}: its attention is above that at other places of every kind.'
+                'A head that finds a relation is above the offset, and above all other places.'
             )
         if self.left_out:
             notes.append(

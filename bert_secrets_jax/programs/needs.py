@@ -21,7 +21,7 @@ def words(study: Study) -> str:
 def english(study: Study) -> str:
     """The embedded sentences are English, and say nothing of a model of something else."""
     if study.foreign and not study.config.frames.sample:
-        return f'frames in {study.foreign} (setting frames.sample): the embedded ones are English'
+        return f'sentences in {study.foreign} (setting frames.sample), for the embedded are English'
     if study.config.frames.sample or _knows(study, 'frames', lambda: framenet_sample()[0]):
         return ''
     return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'

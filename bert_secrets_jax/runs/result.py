@@ -138,7 +138,7 @@ class HeadMarks:
       strength: [L, N] Puts heads with the same mark in order; the greatest is named.
       phrase: How heads with a mark are counted: 'mostly on {mark}' is read as '3 mostly on [CLS]'.
       none: The sentence if no head has a mark; empty for none.
-      bound: The sentence that says from which number on a head has a mark; empty for none.
+      bound: The least that a head with a mark has, such as '50% of attention'; empty for none.
       rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
         'fine-tuned'. An atlas puts it beside the colours of the same title of the model as it is.
