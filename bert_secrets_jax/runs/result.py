@@ -348,7 +348,7 @@ def framed(
         places = frame[name].astype(str).str.extract(_ONE).dropna(axis=1, how='all')
         if 'layer' not in frame and places.notna().all(axis=None):
             for place in reversed(places.columns):
-                frame.insert(frame.columns.get_loc(name) + 1, place, places[place].astype(int))
+                frame.insert([*frame].index(name) + 1, place, places[place].astype(int))
     frame.attrs['caption'] = caption
     if colours is not None:
         frame.attrs['colours'] = colours
