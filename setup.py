@@ -89,6 +89,8 @@ setuptools.setup(
         # Its version 1 has another interface; finetune/checkpoints.py alone would change.
         'orbax-checkpoint>=0.11,<1',
         'pandas>=2',
+        # The language of texts; its model is inside (4 MB).
+        'py3langid>=0.4',
         'safetensors>=0.5',
         # A plane of heads, and what the classifier of patterns is compared with.
         'scikit-learn>=1.8',

@@ -1,6 +1,6 @@
 """Effects of masks on the loss of a masked LM, which needs no labels and no fine-tuning.
 
-Axes: M masks, L layers, N heads, E texts, R rows of all batches.
+Axes: M masks, L layers, N heads, E texts, R rows of all batches, W wordpieces.
 """
 
 import dataclasses
@@ -36,11 +36,13 @@ class MaskedLosses:
       masks: [M, L, N] The masks of heads.
       losses: [M, E] The loss of each text in nats, added up over its hidden wordpieces.
       hidden: [E] The number of hidden wordpieces of each text.
+      words: [W] All hidden wordpieces, in any order.
     """
 
     masks: Float[np.ndarray, 'M L N']
     losses: Float[np.ndarray, 'M E']
     hidden: Int[np.ndarray, ' E']
+    words: Int[np.ndarray, ' W']
 
     __repr__ = brief
 
@@ -92,7 +94,8 @@ def masked_lm_losses(
     )
     descent = descent.replacing(pretrained, masked.batches, donor_seed, compute.mesh)
     likely = sweep_all(pretrained, masked.batches, descent, folder=compute.folder)[..., 0]
-    return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked))
+    words = np.concatenate([each.words[each.words >= 0] for each in masked.batches])
+    return MaskedLosses(np.asarray(masks, np.float32), *losses_of_texts(likely, masked), words)
 
 
 def losses_of_texts(
@@ -105,6 +108,18 @@ def losses_of_texts(
     hidden = np.zeros(count, int)
     np.add.at(hidden, masked.text, masked.hidden)
     return losses, hidden
+
+
+def frequency_loss(words: Int[np.ndarray, ' W']) -> float:
+    """Return the loss, in nats, of the best guess that knows only how frequent wordpieces are.
+
+    It is the entropy of the wordpieces, with a correction for those that a sample lacks (Chao and
+    Shen 2003, "Nonparametric estimation of Shannon's index of diversity"). Of few, it is too low.
+    """
+    counts, total = np.unique_counts(words).counts, len(words)
+    # Without any that comes twice, nothing would be left.
+    share = (1 - min((counts == 1).sum(), total - 1) / total) * counts / total
+    return float(-np.sum(share * np.log(share) / (1 - (1 - share) ** total)))
 
 
 def check_masked_lm(*models: Pretrained) -> None:

@@ -109,7 +109,13 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
     """Name the heads that a mask disables; '' if it keeps all.
 
     'L1-H2' is a head, 'L3' a whole layer, 'L3 but L3-H1' all but one of it; '+' joins several.
+    ValueError for several masks at once.
     """
+    if np.ndim(mask) != 2:
+        raise ValueError(
+            f'describe names one mask [layers, heads], not {list(np.shape(mask))}: '
+            '[bs.masks.describe(mask) for mask in masks] names each of several.'
+        )
     names = []
     for layer, row in enumerate(np.asarray(mask)):
         off = [head_name(layer, head) for head in np.flatnonzero(row != 1).tolist()]

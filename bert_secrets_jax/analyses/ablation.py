@@ -225,7 +225,7 @@ class Ablation(Result):
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
         yield from effects.findings_of(found, name, source=SOURCE, extremes=not alone)
-        if alone or np.isnan(found.difference).all():
+        if alone or len(found.names) < 2 or np.isnan(found.difference).all():
             return
         fields = {'unit': effects.unit_of(found), 'sample': found.sample, 'source': SOURCE}
         if name == 'heads':

@@ -122,12 +122,13 @@ class AttentionChange(Result):
         layers = grid.mean(axis=1)
         order = np.argsort(layers)
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
-        template = '{reading}ine-tuning changes {where} most (similarity {estimate:.2f})'
-        if len(layers) > 1:
+        most = ' most' * (len(layers) > 1)
+        template = f'{{reading}}ine-tuning changes {{where}}{most} (similarity {{estimate:.2f}})'
+        if most:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
         return mean_finding(
-            f'similarity of the layer that changes most, reading {reading}',
+            f'similarity of the layer{" that changes most" * (len(layers) > 1)}, reading {reading}',
             list(self.readings[reading].values()),
             [READINGS[reading]],
             order[0],

@@ -109,7 +109,7 @@ class ClsTokens(Result):
         head = int(matrix[:, most].argmax())
         table = self.before[from_cls(self.names[most])]
         last, fields = (len(table.mean) - 1, head), {'unit': UNIT, 'source': SOURCE}
-        return [
+        found = [
             mean_finding(
                 'type of token that [CLS] attends to most',
                 self._models,
@@ -120,15 +120,12 @@ class ClsTokens(Result):
                 'to {second} ({next:.2f}).',
                 numbers={'second': plural(self.names[second]), 'next': float(means[second])},
                 **fields,
-            ),
-            extreme(
-                'head whose [CLS] does so most',
-                last,
-                matrix[head, most],
-                sample=int(table.count),
-                **fields,
-            ),
+            )
         ]
+        if len(matrix) > 1:
+            share, fields = matrix[head, most], fields | {'sample': int(table.count)}
+            found.append(extreme('head whose [CLS] does so most', last, share, **fields))
+        return found
 
     def notes(self):
         return ['In the paper it is [SEP], except for STS-B, RTE and QNLI (punctuation).']

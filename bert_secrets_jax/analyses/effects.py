@@ -245,8 +245,9 @@ def findings_of(
             **fields,
         )
     if extremes and not np.isnan(effects.difference).all():
-        for which, index in (('best', effects.best), ('worst', effects.worst))[: 1 + several]:
-            yield effect_of(effects, index, name=f'{name}: {which} to lose', source=source)
+        ends = {'best to lose': effects.best, 'worst to lose': effects.worst}
+        for which, index in ends.items() if several else [('the effect of losing it', 0)]:
+            yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if several:
         yield from _detectable(effects, name, what, fields)
     if several and effects.equivalent is not None:

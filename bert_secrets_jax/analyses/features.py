@@ -112,8 +112,10 @@ class Features(Result):
 
     def findings(self):
         tables = self.after or self.before
-        findings = [self._mean(f'attention to {name}, mean over heads', name) for name in SPECIAL]
-        if self.names:
+        several = len(self.names) > 1
+        alone = SPECIAL if several else (*SPECIAL, *self.names)
+        findings = [self._mean(f'attention to {name}, mean over heads', name) for name in alone]
+        if several:
             most = max(self.names, key=lambda name: tables[name].mean.mean())
             special = sum(float(tables[name].mean.mean()) for name in SPECIAL)
             answer = self._mean(
@@ -125,7 +127,7 @@ class Features(Result):
                 numbers={'ratio': float(tables[most].mean.mean()) / special},
             )
             findings = [answer, *findings]
-        if self.names and self.runs:
+        if several and self.runs:
             findings.append(self._most_changed())
         return findings
 

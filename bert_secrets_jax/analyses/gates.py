@@ -269,11 +269,12 @@ class Gates(Result):
         ranked = np.lexsort((loss, self.kept)) if near.any() else np.lexsort((self.kept, loss))
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
+        sparsest, nearest = ('The sparsest', 'the nearest') if len(self.kept) > 1 else ('The', 'it')
         template = (
-            'The sparsest model within {margin:point|points} of the full one keeps {kept} of '
+            f'{sparsest} model within {{margin:point|points}} of the full one keeps {{kept}} of '
             '{heads} heads'
             if near.any()
-            else 'No model is within {margin:point|points} of the full one; the nearest keeps '
+            else f'No model is within {{margin:point|points}} of the full one; {nearest} keeps '
             '{kept} of {heads} heads'
         )
         change = found.difference[best], found.low[best], found.high[best]

@@ -1,6 +1,6 @@
 """The shared parts of results about links: their tables, sentences, texts and figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -44,9 +44,8 @@ def kinds_of(test: LinkTest) -> list[str]:
     return [kind for kind in KINDS if kind in test.nulls]
 
 
-def beyond(test: LinkTest) -> str:
-    """Return what heads are beyond that are above all kinds of places of a test, as words."""
-    kinds = kinds_of(test)
+def beyond(kinds: Sequence[str]) -> str:
+    """Return what heads are beyond that are above these kinds of places, as words."""
     position = 'position' if MOVED in kinds or POSITIONS in kinds else ''
     return ' and '.join(filter(None, [position, 'word class' if CLASSES in kinds else ''])) or (
         'chance'
@@ -123,7 +122,7 @@ def summary_frame(tests: Tests, tables: Tables):
             (
                 title, test.table.count, top_as_text(test.table),
                 f'{score:.3f} (offset {offset:+d})', test.familywise[test.top],
-                int(test.real.sum()), beyond(test),
+                int(test.real.sum()), beyond(kinds_of(test)),
                 '–' if theirs is None else top_as_text(theirs),
             )
         )  # fmt: skip
@@ -143,7 +142,8 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     for title, test in tests.items():
         top = test.top
         fields = {'sample': int(test.table.count), 'source': source}
-        template, numbers = 'From {title}, {where} attends most along the link ({estimate:.3f})', {}
+        most, numbers = ' most' * (test.table.mean.size > 1), {}
+        template = f'From {{title}}, {{where}} attends{most} along the link ({{estimate:.3f}})'
         kind = _closest(test, top)
         if kind is not None:
             null = test.nulls[kind]
@@ -161,7 +161,7 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
                 numbers=numbers | {'title': title},
                 **fields,
             ),
-            how_many(f'{title}: heads beyond {beyond(test)}', test.real, **fields),
+            how_many(f'{title}: heads beyond {beyond(kinds_of(test))}', test.real, **fields),
         ]
     return found
 

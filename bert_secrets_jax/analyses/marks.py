@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.analyses.effects import notes_of, title_of
-from bert_secrets_jax.analyses.links import Tests, beyond
+from bert_secrets_jax.analyses.links import Tests, beyond, kinds_of
 from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
@@ -37,13 +37,14 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
         for head in map(tuple, np.argwhere(test.real)):
             score = float(test.table.mean[head])
             sentences[head] += (
-                f'Attends {score:.2f} from {title}, more than {beyond(test)} explains (corrected '
-                f'p = {test.familywise[head]:.2g}). '
+                f'Attends {score:.2f} from {title}, more than {beyond(kinds_of(test))} explains '
+                f'(corrected p = {test.familywise[head]:.2g}). '
             )
             excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
     about = {'rank': LINK, 'phrase': 'on links from {mark}'}
+    about['bound'] = f'{PRACTICAL_SHARE:.0%} more attention to a link than elsewhere'
     return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
@@ -59,6 +60,7 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     sentences = np.char.add(np.char.add(sentences, most), '.')
     marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
     about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
+    about['bound'] = f'{MOSTLY:.0%} of attention to one token'
     return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 

@@ -20,6 +20,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.learnt import learnt_nothing
 from bert_secrets_jax.analyses.models import one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -53,6 +54,8 @@ class MaskedLMAblation(Result):
       hidden: The number of hidden wordpieces.
       before: By the name of the set, the effects of masks on its loss in nats per hidden wordpiece.
       after: The same after fine-tuning, with the head from before; empty without such a model.
+      guessing: The loss of each model ('before', 'after') compared with that of the best guess
+        that knows only how frequent wordpieces are (`frequency_loss`).
       tuning: The loss after fine-tuning compared with that before; None without such a model.
     """
 
@@ -62,11 +65,12 @@ class MaskedLMAblation(Result):
     shape: tuple[int, int]
     hidden: int
     before: Mapping[str, Effects]
+    guessing: Mapping[str, Effects]
     after: Mapping[str, Effects] = dataclasses.field(default_factory=dict)
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     def frames(self):
         caption = (
@@ -98,7 +102,7 @@ class MaskedLMAblation(Result):
                 each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
-        return [*found, *self._loss_findings(), *self._tuning_findings()]
+        return [*self._not_learnt(), *found, *self._loss_findings(), *self._tuning_findings()]
 
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
@@ -128,6 +132,23 @@ class MaskedLMAblation(Result):
     def _models(self, name: str) -> dict[str, Effects]:
         sets = {'before': self.before, 'after': self.after}
         return {when: each[name] for when, each in sets.items() if name in each}
+
+    def _not_learnt(self) -> Iterator[Finding]:
+        """Return the warning about each model that is not surely better than guessing."""
+        for when, each in self.guessing.items():
+            better, half = each.difference[0] < 0, float(each.p_value[0]) / 2
+            if learnt_nothing(p_value := half if better else 1 - half):
+                yield effects.effect_of(
+                    each,
+                    0,
+                    name=f'loss {_WHEN[when]} less that of guessing',
+                    source='entropy, Chao and Shen 2003',
+                    warning=True,
+                    p=p_value,
+                    template='Not learnt {which}: a loss of {loss:.3g}, not significantly below '
+                    'guessing by frequency ({guess:.3g}); what follows is noise.',
+                    numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
+                )
 
     def _loss_findings(self) -> Iterator[Finding]:
         """Return the loss of each model with all heads, and its exponential."""
@@ -208,12 +229,19 @@ def masked_lm_ablation(
             # The model with all heads is the same in all sets.
             losses.setdefault(when, found)
     before, tuning = losses['before'], None
+    guess = masked_lm.frequency_loss(before.words) * before.hidden
+    guessing = {
+        when: masked_lm.assess_losses(each.losses[:1], guess, each.hidden, names=['all heads'])
+        for when, each in losses.items()
+    }
     if tuned is not None:
         after = losses['after'].losses[:1], before.losses[0], before.hidden
         tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
     shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
     subject = subject or Subject()
-    return MaskedLMAblation(subject, baseline, masking, shape, hidden, **assessed, tuning=tuning)
+    return MaskedLMAblation(
+        subject, baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
+    )
 
 
 def _draw(result: MaskedLMAblation, name: str, when: str):

@@ -216,8 +216,9 @@ class Roles(Result):
             'rarest token',
             head,
             100 * means[head],
-            template='{where} points to the rarest token of a text most often: {estimate:.0f} % of '
-            'tokens attend to it most (chance: {chance:.0f} %).',
+            template='{where} points to the rarest token of a text'
+            + ' most often' * (means.size > 1)
+            + ': {estimate:.0f} % of tokens attend to it most (chance: {chance:.0f} %).',
             numbers={'chance': 100 * self.chance[0]},
             **of_tokens,
         )

@@ -124,14 +124,15 @@ class SpecialTokens(Result):
         head = top_head(table.mean)
         if statistic.least_first:
             head, most = top_head(-table.mean), 'smallest'
+        several = table.mean.size > 1
         return extreme(
-            f'{statistic.title}, {most}',
+            f'{statistic.title}, {most}' if several else statistic.title,
             head,
             interval_of(table, head),
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,
-            template='{Title} is {most} in {where} ({estimate:.2f}).' if answer else '',
+            template=f'{{Title}} is{" {most}" * several} in {{where}} ({{estimate:.2f}}).' * answer,
             numbers={'Title': _sentence(statistic.title), 'most': most},
         )
 
@@ -154,7 +155,7 @@ class SpecialTokens(Result):
                 numbers = table.mean[head], table.standard_error[head], each.unit
                 rows.append((each.title, order, rank, head_name(*head), *numbers))
         return framed(
-            ('statistic', 'order', 'rank', 'head', 'mean', 'standard_error', 'unit'),
+            ('statistic', 'order', 'rank', 'name', 'mean', 'standard_error', 'unit'),
             rows,
             'The three heads that attend most to each.',
         )

@@ -14,11 +14,12 @@ from typing import ClassVar, TypeGuard, cast
 import numpy as np
 import scipy.stats
 from absl import logging
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
+from bert_secrets_jax.analyses.links import beyond
 from bert_secrets_jax.analyses.models import in_both
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of
 from bert_secrets_jax.data.annotation import Annotation
@@ -144,6 +145,20 @@ class SyntaxHeads(Result):
         """Return what is published of a relation, if anything."""
         return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
+    @property
+    def finds(self) -> Bool[np.ndarray, 'R L N 2']:
+        """Whether each head finds each relation: the one verdict of sentences, circles and marks.
+
+        It is surely above the offset, the best head of a relation after correction for all of them,
+        and, if other places were compared, above all of these. Those of 'all' are not known.
+        """
+        reach = self._reach[:, None, None, None] * self.dev.gain_error
+        found = self.dev.gain - reach > 0
+        found[_places(self.best)] = self.corrected <= LEVEL
+        if self.kinds:
+            found[:-1] &= self.beyond[:-1] <= LEVEL
+        return found
+
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
         index = (place, *self.best[place])
@@ -175,7 +190,7 @@ class SyntaxHeads(Result):
         return Figures(drawings)
 
     def findings(self):
-        better, best, found = self.corrected[:-1] <= LEVEL, self._by_gain(), []
+        better, best, found = self.finds[_places(self.best)][:-1], self._by_gain(), []
         if better.size:
             found.append(
                 how_many(
@@ -186,7 +201,8 @@ class SyntaxHeads(Result):
                     sample_of='links',
                     source=SOURCE,
                     template='{estimate} {unit} {estimate:|has|have} a head that finds the other '
-                    'word more often than the best fixed offset.',
+                    'word, more often than the best fixed offset{beyond}.',
+                    numbers={'beyond': f' and beyond {beyond(self.kinds)}' if self.kinds else ''},
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:
@@ -211,8 +227,7 @@ class SyntaxHeads(Result):
             )
         if self.kinds:
             notes.append(
-                'A head is beyond position and word class if its mean attention along the links '
-                'is above that at other places of every kind.'
+                'A head that finds a relation is above the offset, and above all other places.'
             )
         if self.left_out:
             notes.append(
@@ -221,24 +236,21 @@ class SyntaxHeads(Result):
         return notes
 
     def head_notes(self):
-        """The relations that each head finds more often than the offset, with their shares."""
+        """The relations that each head finds, with their shares."""
         dev, texts = self.dev, np.full(self.dev.right.shape[1:3], '', object)
-        for place, *head, way in np.argwhere(self._above()).tolist():
+        for place, *head, way in np.argwhere(self.finds).tolist():
             before = f'{texts[*head]}, ' if texts[*head] else ''
             texts[*head] = (
                 f'{before}{self.relations[place]} {dev.right[place, *head, way]:.0%} ({WAYS[way]}; '
                 f'offset {dev.baseline[place]:.0%})'
             )
-        return {'relations found more often than by an offset': texts.astype(str)}
+        return {'relations that it finds': texts.astype(str)}
 
     def head_marks(self):
-        """Mark heads that find a relation more often than its offset and than other places do."""
-        if not self.kinds:
-            return []
+        """Mark heads that find a relation."""
         dev, names = self.dev, self.relations[:-1]
         shown, sentences, strength = marks.empty(dev.right.shape[1:3])
-        beyond = self._above()[:-1] & (self.beyond[:-1] <= LEVEL)
-        for place, *head, way in np.argwhere(beyond).tolist():
+        for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
             sentences[*head] += (
                 f'Finds {dev.right[place, *head, way]:.0%} of {names[place]} ({WAYS[way]}; the '
                 f'best offset {dev.baseline[place]:.0%}). '
@@ -248,10 +260,6 @@ class SyntaxHeads(Result):
                 shown[*head], strength[*head] = names[place], gain
         about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
         return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
-
-    def _above(self) -> np.ndarray:
-        """Return whether each head finds each relation surely more often than the offset does."""
-        return self.dev.gain - self._reach[:, None, None, None] * self.dev.gain_error > 0
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""
@@ -267,14 +275,27 @@ class SyntaxHeads(Result):
         offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
         words = 'All relations' if name == ALL else f'Relation {name}'
         p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
+        guess = 'always guessing offset {offset:+d}'
+        if self.finds[place, *self.best[place]]:
+            said = f'finds {{estimate:.0%}} of the links; {guess} finds {{baseline:.0%}}.'
+        elif p_value <= LEVEL:
+            said = f'reaches {{estimate:.0%}} of the links, which {{beyond}} may explain; {guess} '
+            said += '{baseline:.0%}.'
+        else:
+            said = f'reaches {{estimate:.0%}} of the links, not surely more than {guess} '
+            said += '({baseline:.0%}).'
         found = [
             extreme(
                 f'{name}: best head',
                 head,
                 shares_found(dev, self.best)[:, place],
-                template='{Relation}: {where} ({way}) finds {estimate:.0%} of the links; always '
-                'guessing offset {offset:+d} finds {baseline:.0%}.',
-                numbers={'Relation': words, 'way': WAYS[way], **offset},
+                template=f'{{Relation}}: {{where}} ({{way}}) {said}',
+                numbers={
+                    'Relation': words,
+                    'way': WAYS[way],
+                    'beyond': beyond(self.kinds),
+                    **offset,
+                },
                 **fields,
             ),
             extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),
@@ -312,7 +333,7 @@ class SyntaxHeads(Result):
             )  # fmt: skip
         return framed(
             (
-                'relation', 'links', 'sentences', 'head', 'way', 'share_of_links', 'low', 'high',
+                'relation', 'links', 'sentences', 'name', 'way', 'share_of_links', 'low', 'high',
                 'offset', 'share_at_offset', 'gain', 'gain_low', 'gain_high', 'p', 'p_corrected',
                 'random_weights', 'random_low', 'random_high', 'p_beyond_other_places',
                 'published_head', 'published_share', 'published_at_offset',
@@ -581,9 +602,9 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         title = f'{result.relations[place]}, {WAYS[way]}'
         grids[title] = result.dev.right[place, :, :, way]
         marked[title] = np.zeros(grids[title].shape, bool)
-        marked[title][layer, head] = True
+        marked[title][layer, head] = result.finds[place, layer, head, way]
     return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
-        'The relations whose best head is most above the best fixed offset. Circles: the best '
-        'head, chosen on other texts.',
+        'The relations whose best head is most above the best fixed offset. Circles: that head, '
+        'if it finds the relation.',
         plots.Source('heads', 'share_of_links'),
     )

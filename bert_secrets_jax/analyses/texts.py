@@ -34,12 +34,14 @@ class TextSettings(Compute):
         them.
       pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
       cache: The folder in which spaCy's annotations are kept; None keeps none.
+      language: The language of the texts, as for `bs.annotate`.
     """
 
     buckets: tuple[int, ...] | None = None
     annotations: Sequence[Annotation] | None = None
     pipeline: str = 'en_core_web_sm'
     cache: str | os.PathLike[str] | None = None
+    language: str = ''
 
     @property
     def bucketing(self) -> dict:
@@ -104,7 +106,8 @@ def encoded_of(
     if annotations is None:
         if not annotated:
             return encoded
-        annotations = annotate(examples, pipeline=settings.pipeline, cache=settings.cache)
+        how = {name: getattr(settings, name) for name in ('pipeline', 'cache', 'language')}
+        annotations = annotate(examples, **how)
     return mark(encoded, annotations)
 
 

@@ -25,6 +25,7 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
     write_annotations,
 )
+from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.files import parse_json, read_text, write_text
 from bert_secrets_jax.progress import progress
@@ -70,6 +71,7 @@ def annotate(
     *,
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
+    language: str = '',
 ) -> list[Annotation]:
     """Return the annotation of each text, all with the same names, as spaCy finds it.
 
@@ -100,13 +102,21 @@ def annotate(
         The file is named after the texts, the pipeline and the versions of the pipeline and of
         spaCy. You may edit it to correct spaCy before you measure anything; a log line says that
         it was changed. A file that cannot be read is set aside, and the texts are parsed again.
+      language: The language of the texts, such as 'en'; '' finds it out from all of them.
 
     Raises:
       TypeError: The texts are something else.
-      ValueError: The pipeline is not installed, is not English or lacks a component.
+      ValueError: The texts are surely not English, or the pipeline is not installed, is not English
+        or lacks a component.
     """
     examples = as_examples(texts)
     pipeline = _installed(pipeline)
+    strings = [text for each in examples for text in each.texts if text is not None]
+    if foreign := foreign_language(strings, language):
+        raise ValueError(
+            f'These texts are in {foreign}, and {pipeline} finds words in English alone. Bring '
+            "annotations of your own (bs.read_annotations), or say language='en' if that is wrong."
+        )
     if cache is None:
         return _annotate(examples, pipeline)
     pairs = [example.texts for example in examples]

@@ -463,7 +463,8 @@ def _treebank(a: Arguments, part: str) -> str:
 
 
 def _text_settings(a: Arguments) -> str:
-    given = {'pipeline': a['linguistics.pipeline']} if a.study.has_words else {}
+    names = {'pipeline': 'linguistics.pipeline', 'language': 'data.language'}
+    given = {name: a[each] for name, each in names.items()} if a.study.has_words else {}
     return a.call('analyses.TextSettings', **a.length, **given)
 
 

@@ -13,11 +13,15 @@ from bert_secrets_jax.pruning.outliers import ends_with_norm
 
 
 def words(study: Study) -> str:
+    if study.config.linguistics.pipeline and study.foreign:
+        return f'texts in English, not in {study.foreign} (data.language=en if that is wrong)'
     return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
 
 
 def english(study: Study) -> str:
     """The embedded sentences are English, and say nothing of a model of something else."""
+    if study.foreign and not study.config.frames.sample:
+        return f'sentences in {study.foreign} (setting frames.sample), for the embedded are English'
     if study.config.frames.sample or _knows(study, 'frames', lambda: framenet_sample()[0]):
         return ''
     return 'sentences that the tokenizer knows (setting frames.sample), or model.allow_unknown'
@@ -30,6 +34,8 @@ def trees(study: Study) -> str:
     treebank = study.config.treebank
     if bool(treebank.train) != bool(treebank.dev):
         return 'both parts of a treebank (settings treebank.train and treebank.dev)'
+    if study.foreign and not treebank.dev:
+        return f'a treebank in {study.foreign} (settings treebank.train and treebank.dev)'
     if treebank.dev or _knows(study, 'treebank', sample):
         return ''
     return (

@@ -25,6 +25,7 @@ from bert_secrets_jax.programs.sections import (
     applicable,
     chosen_of,
     declarations,
+    left_out,
     watch,
 )
 from bert_secrets_jax.programs.settings import in_clone
@@ -116,6 +117,11 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         every.append(answers)
         names = chosen_of(study, chosen)
         if _read_inputs(answers, path.parent, failures, alone=not several):
+            for name, missing in left_out(study, chosen).items():
+                message = f'Left out: {name} needs {missing}.'
+                logging.warning('%s%s', _lead(answers.group), message)
+                left = Part(name, message=message, group=answers.group, why='left out')
+                answers.parts[name] = left
             _answer(answers, names, write, failures)
         # The inputs of one task are freed before the next one begins.
         study.release()

@@ -72,6 +72,14 @@ def applicable(study: Study, asked: Collection[str] = ('always', 'all')) -> list
     ]
 
 
+def left_out(study: Study, names: Sequence[str] | None) -> dict[str, str]:
+    """Return what sections need that a report lacks because its texts are not English."""
+    asked = {(): ('always',), (ALL,): ('always', 'all')}.get(tuple(names or ()), ())
+    needed = {name: each.needs(study) for name, each in SECTIONS.items() if each.asked in asked}
+    missing = {name: each for name, each in needed.items() if each}
+    return {name: each for name, each in missing.items() if study.foreign and study.foreign in each}
+
+
 def chosen_of(study: Study, names: Sequence[str] | None) -> list[str]:
     """Return the names of the sections that somebody asked for.
 

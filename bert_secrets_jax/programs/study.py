@@ -23,9 +23,11 @@ from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.gradients import loss_of
 from bert_secrets_jax.analyses.models import labels_of, metrics_for
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in, parse_axes
 from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
@@ -275,7 +277,8 @@ class Study:
         cache = self.folder / 'linguistics'
         if not processes.exists(cache):
             self.run.check_may_compute('What spaCy finds')
-        return annotate(self.texts, pipeline=self.config.linguistics.pipeline, cache=cache)
+        pipeline = self.config.linguistics.pipeline
+        return annotate(self.texts, pipeline=pipeline, cache=cache, language='en')
 
     @_once
     def train_trees(self) -> list[Parse]:
@@ -328,8 +331,18 @@ class Study:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is a spaCy pipeline to find nouns, subjects and so on."""
-        return bool(self.config.linguistics.pipeline)
+        """Whether there is a spaCy pipeline to find nouns, subjects and so on, in English texts."""
+        return bool(self.config.linguistics.pipeline) and not self.foreign
+
+    @_once
+    def foreign(self) -> str:
+        """The language of the texts, such as 'German (de)'; '' if they may be English."""
+        try:
+            texts = [text for each in self.texts for text in each.texts if text]
+            return foreign_language(texts, self.config.data.language)
+        except MENDABLE:
+            # Whoever needs the texts will say what is wrong.
+            return ''
 
     @property
     def has_training(self) -> bool:

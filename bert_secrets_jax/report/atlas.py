@@ -118,6 +118,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         badges=badges,
         grid=_grid(views[0], drawn, ring, corner, said),
         rings=_rings(drawn, ring, corner),
+        bounds=' and '.join(dict.fromkeys(each.bound for each in marks if each.bound)),
         data={'views': shown},
     )
 

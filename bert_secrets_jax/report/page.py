@@ -80,6 +80,7 @@ class Part:
     pictures: tuple[Picture, ...] = ()
     folder: str = ''
     made_by: tuple[tuple[str, str], ...] = ()
+    why: str = 'failed'
 
     def with_pictures(self, pictures: Sequence[Picture]) -> 'Part':
         """Return the same part with these pictures."""
@@ -104,7 +105,7 @@ class Part:
     @property
     def title(self) -> str:
         """The heading of the part."""
-        title = f'{self.name} (failed)' if self.result is None else self.result.title
+        title = f'{self.name} ({self.why})' if self.result is None else self.result.title
         return f'{self.group}: {title}' if self.group else title
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 DRAWN = ('colour', 'ring', 'corner')
 # The most rows of a table that is shown; longer tables are only written to files.
 LEGIBLE_ROWS = 32
+# The columns with names of heads or layers, and the name of one.
+_NAMES = ('disabled', 'head_left', 'name')
+_ONE = r'^L(?P<layer>\d+)(?:-H(?P<head>\d+))?$'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +138,7 @@ class HeadMarks:
       strength: [L, N] Puts heads with the same mark in order; the greatest is named.
       phrase: How heads with a mark are counted: 'mostly on {mark}' is read as '3 mostly on [CLS]'.
       none: The sentence if no head has a mark; empty for none.
+      bound: The least that a head with a mark has, such as '50% of attention'; empty for none.
       rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
         'fine-tuned'. An atlas puts it beside the colours of the same title of the model as it is.
@@ -147,6 +151,7 @@ class HeadMarks:
     strength: np.ndarray
     phrase: str = '{mark}'
     none: str = ''
+    bound: str = ''
     rank: int = 0
     model: str = ''
 
@@ -331,11 +336,19 @@ def framed(
     *,
     colours: Colours | None = None,
 ) -> 'pandas.DataFrame':
-    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads."""
+    """Return a pandas frame; `attrs` have its caption, and the columns that colour heads.
+
+    If each row names one head, or one layer, its numbers follow in columns `layer` and `head`.
+    """
     import pandas
 
     table = [tuple(map(_encodable, row)) for row in rows]
     frame = pandas.DataFrame(table, columns=list(map(_encodable, columns)))
+    for name in set(_NAMES) & set(frame):
+        places = frame[name].astype(str).str.extract(_ONE).dropna(axis=1, how='all')
+        if 'layer' not in frame and places.notna().all(axis=None):
+            for place in reversed(places.columns):
+                frame.insert([*frame].index(name) + 1, place, places[place].astype(int))
     frame.attrs['caption'] = caption
     if colours is not None:
         frame.attrs['colours'] = colours

@@ -74,5 +74,9 @@ def test_heads_as_a_person_writes_them(config):
         ([(1, 0), (1, 1), (1, 3), (0, 0)], 'L1-H1+L2 but L2-H3'),
     ],
 )
-def test_masks_are_named_as_people_write_them(config, disabled, name):
-    assert bs.masks.describe(bs.masks.disable(config, [disabled])[0]) == name
+def test_masks_are_named_as_people_write_them(config, disabled, name, untyped):
+    masks = bs.masks.disable(config, [disabled])
+    assert bs.masks.describe(masks[0]) == name
+    for wrong in (masks, masks[0, 0]):
+        with pytest.raises(ValueError, match='names one mask'):
+            bs.masks.describe(wrong)

@@ -1,11 +1,18 @@
 """Analyses that disable something: what holds of all of them."""
 
+import dataclasses
+import re
+
+import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import LEVEL
+from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.sweep import Descent
+from bert_secrets_jax.analyses.effects import findings_of
 from tests.analyses.conftest import with_outliers
+from tests.analyses.worlds import effects_of
 from tests.conftest import killed_after_a_part, rarely
 
 SETTINGS = {
@@ -92,6 +99,28 @@ def test_what_is_refused(analyse, request, name, options, message, untyped, monk
     }
     with pytest.raises((ValueError, TypeError), match=message):
         analyse(name, **options | models)
+
+
+def test_of_a_single_set_nothing_is_the_most():
+    alone = effects_of([-0.1], [-0.2], [0.0], [0.04], [0.04], heads=1)
+    told = [f'{each.name} {each.sentence}' for each in findings_of(alone, 'mine', source='ours')]
+    assert told and not re.search('best|worst|most|least', ' '.join(told))
+
+
+@pytest.mark.parametrize('gain', [0, 0.6])
+def test_a_masked_lm_is_compared_with_guessing_by_frequency(results, gain):
+    """One that knows frequencies alone has just not learnt, and a better one just has."""
+    warned, share = 0, 1 / np.arange(1, 301)
+    share /= share.sum()
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        words = rng.choice(300, (200, 4), p=share)
+        losses, hidden = (-np.log(share[words]) - gain).sum(axis=1), np.full(200, 4)
+        bar = frequency_loss(words.ravel())
+        compared = assess_losses(losses[None], bar * hidden, hidden, names=['it'])
+        result = dataclasses.replace(results['masked_lm_ablation'], guessing={'before': compared})
+        warned += sum(each.warning for each in result.findings())
+    assert warned <= 2 if gain else warned >= 38
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     # A significant effect of next to nothing is told, and is no mark.
     (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
-    assert marks.mark_links({}) == []
+    assert marks.mark_links({}) == [] and '5% more attention' in small.bound
 
 
 def test_marks_of_all_analyses_make_one_atlas(results):

@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, write_page
+from tests.conftest import random_params
 from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = [name for name in bs.analyses.__all__ if name.islower()]
@@ -31,9 +32,35 @@ def test_frames_are_tidy(results, name):
     for title, frame in frames.items():
         assert len(frame) and len(set(frame.columns)) == len(frame.columns), title
         assert all(frame.columns), title
+        # Any two frames about heads merge on their numbers.
+        words = frame.select_dtypes(['object', 'str'])
+        heads = [
+            name for name in words if words[name].astype(str).str.fullmatch(r'L\d+-H\d+').all()
+        ]
+        assert len(heads) != 1 or 'head_' in heads[0] or {'layer', 'head'} <= set(frame), title
+        if 'head' in frame:
+            assert {frame['layer'].dtype.kind, frame['head'].dtype.kind} == {'i'}, title
         for column, most in (('layer', 3), ('head', 4)):
             if column in frame and frame[column].dtype.kind in 'iu':
-                assert frame[column].min() == 1 and frame[column].max() == most, title
+                ends = int(frame[column].min()), int(frame[column].max())
+                # Where rows have names, they may be about some heads alone.
+                some = {'disabled', 'head_left', 'name'} & set(frame) and 1 <= ends[0] <= ends[
+                    1
+                ] <= most
+                assert ends == (1, most) or some, title
+
+
+def test_of_one_head_nothing_is_the_most(model, texts, settings):
+    config = dataclasses.replace(model.config, num_hidden_layers=1, num_attention_heads=1)
+    bert = bs.Bert(config)
+    one = bs.Pretrained(bert, random_params(bert), model.tokenizer)
+    found = [
+        bs.analyses.special_tokens(one, texts, settings=settings),
+        bs.analyses.relations(one, texts, draws=9, settings=settings),
+        bs.analyses.attention_change(one, one, texts, settings=settings),
+    ]
+    told = ' '.join(each.sentence for result in found for each in result.findings())
+    assert 'L1-H1' in told and not re.search('most|least|best|greatest|smallest', told)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import conversation
 from bert_secrets_jax.programs.settings import assign
 from bert_secrets_jax.runs.folder import open_folder
+from tests.data.test_language import GERMAN
 
 
 @pytest.fixture
@@ -89,6 +90,12 @@ def test_sections_say_what_they_need(fails, tmp_path):
     assert line.startswith('error: relations needs a spaCy pipeline')
     line = fails(*own, ('linguistics.pipeline', 'xx_no_such_sm'), sections=['relations'])
     assert "The spaCy pipeline 'xx_no_such_sm' is not installed" in line
+    (tmp_path / 'mine.csv').write_text('\n'.join(['text', *(f'"{each}"' for each in GERMAN)]))
+    for section in ('relations', 'frames', 'probe'):
+        line = fails(*own, sections=[section])
+        assert line.startswith(f'error: {section} needs ') and 'German (de)' in line
+    nothing = (*own, ('data.language', 'en'), ('linguistics.pipeline', 'xx_no_such_sm'))
+    assert 'is not installed' in fails(*nothing, sections=['relations'])
     line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
     assert line.startswith('error: ablate needs labels')
 

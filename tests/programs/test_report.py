@@ -103,6 +103,17 @@ def test_the_others_run(answer, run, caplog):
     assert 'in mistaken' in caplog.text and 'in unreadable' not in caplog.text
 
 
+def test_what_the_language_leaves_out_is_on_the_page(answer, run, monkeypatch):
+    monkeypatch.setattr(Study, 'foreign', 'German (de)')
+    foreign = Section(fine, needs=lambda study: f'texts in English, not in {study.foreign}')
+    answer({'a': foreign, 'b': Section(fine, needs=lambda study: 'labels'), 'c': Section(fine)})
+    assert headings(run) == ['a (left out)', 'About seed 0']
+    reason = '<p>Left out: a needs texts in English, not in German (de).</p>'
+    assert reason in (run / 'report.html').read_text()
+    answer({'a': foreign, 'c': Section(fine)}, ['c'])
+    assert headings(run) == ['About seed 0']
+
+
 def test_a_user_can_still_stop(answer, run):
     def stopped(study, results):
         if study.run.read_only:

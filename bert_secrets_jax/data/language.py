@@ -1,0 +1,69 @@
+"""The language of texts, found offline, because words are found by rules for English alone."""
+
+import collections
+import functools
+from collections.abc import Sequence
+
+from absl import logging
+
+# py3langid's probability from which a text counts, and the share of characters that decides.
+_SURE, _MOST = 0.8, 0.5
+# Fewer characters are never foreign. Unsure texts are read together, up to so many characters.
+_FEWEST, _TOGETHER = 100, 300
+_TEXTS, _LONGEST = 1000, 1000
+
+
+def foreign_language(texts: Sequence[str], language: str = '') -> str:
+    """Return the language of texts, such as 'German (de)', if they are surely not English, else ''.
+
+    The language can be given, such as 'de'. '' finds it from all texts together, of which the same
+    one counts once; a warning says if it is not certain.
+    """
+    if not language:
+        shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS])
+        english = shares.pop('en', 0)
+        foreign = sum(shares.values())
+        if foreign >= max(_MOST, _SURE * (foreign + english)):
+            language = max(shares, key=lambda code: shares[code])
+        elif english < _MOST:
+            logging.warning(
+                'The language of these texts is not certain, and words are found as in English. If '
+                'it is another one, name it (setting data.language, in Python language=...).'
+            )
+    if language.lower().startswith('en') or not language:
+        return ''
+    # Imported late because it takes seconds.
+    import spacy
+
+    try:
+        return f'{spacy.util.get_lang_class(language).__name__} ({language})'
+    except ImportError:
+        return repr(language)
+
+
+def _shares(texts: Sequence[str]) -> dict[str, float]:
+    """Return the share of the characters that are surely in each language, by its code."""
+    found, together, total = collections.Counter(), [''], sum(map(len, texts))
+    for text in texts:
+        found[code := _sure(text)] += len(text)
+        if not code:
+            together[-1] += f' {text}'
+            together += [''] * (len(together[-1]) > _TOGETHER)
+    for text in together:
+        found[_sure(text)] += len(text)
+    # Formulas and the like are 'zxx'.
+    known = [code for code in found if code not in ('', 'zxx') and found[code]]
+    return {code: found[code] / total for code in known if code == 'en' or total >= _FEWEST}
+
+
+def _sure(text: str) -> str:
+    """Return the code of the language of a text; '' if it is not certain."""
+    code, probability = _identifier().classify(text.encode(errors='replace'))
+    return code if probability >= _SURE else ''
+
+
+@functools.cache
+def _identifier():
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
