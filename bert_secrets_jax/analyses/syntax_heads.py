@@ -51,6 +51,7 @@ from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
+from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
@@ -236,17 +237,18 @@ class SyntaxHeads(Result):
         if not self.kinds:
             return []
         dev, names = self.dev, self.relations[:-1]
+        plain = list(map(plain_relation, names))
         shown, sentences, strength = marks.empty(dev.right.shape[1:3])
         beyond = self._above()[:-1] & (self.beyond[:-1] <= LEVEL)
         for place, *head, way in np.argwhere(beyond).tolist():
             sentences[*head] += (
-                f'Finds {dev.right[place, *head, way]:.0%} of {names[place]} ({WAYS[way]}; the '
-                f'best offset {dev.baseline[place]:.0%}). '
+                f'Finds {dev.right[place, *head, way]:.0%} of the links "{plain[place]}" '
+                f'({names[place]}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}). '
             )
             gain = float(dev.gain[place, *head, way])
             if gain > strength[*head]:
-                shown[*head], strength[*head] = names[place], gain
-        about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
+                shown[*head], strength[*head] = plain[place], gain
+        about = {'rank': marks.LINK, 'phrase': 'on the relation "{mark}"'}
         return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
 
     def _above(self) -> np.ndarray:

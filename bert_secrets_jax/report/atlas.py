@@ -3,7 +3,6 @@
 It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and knows no analysis.
 """
 
-import collections
 import dataclasses
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +11,10 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
+from bert_secrets_jax.plots.kinds import Look, looks
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import Badge, Finding, HeadMarks, Result
 
-# Fills on which black can be read, which people with colour blindness can tell apart (Paul Tol's
-# light scheme without its grey, which heads without a mark have); where they run out, they come
-# again with another pattern. Each mark has a letter, too.
-FILLS = (
-    '#77aadd', '#ee8866', '#eedd88', '#ffaabb', '#99ddff', '#44bb99', '#bbcc33', '#aaaa00',
-)  # fmt: skip
-PATTERNS = ('', 'striped', 'dotted', 'barred')
-_LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 # So many findings are told above all heads, if the hypothesis that there is nothing to find has at
 # most this p-value. What is less likely than one in a thousand is not told apart: the p-values of
 # permutations end there, and no others are that exact.
@@ -46,32 +38,22 @@ class View:
 class Drawn:
     """How marks are drawn, which is the same in all atlases that are read beside each other.
 
-    `fills` is the number of each mark in the order of the legend, which gives it a fill, a pattern
-    and a letter; `rings` are the marks that are drawn as rings, in the order of their kinds.
+    `looks` has the fill, pattern and letter of each mark; `rings` are the marks that are drawn as
+    rings, in the order of their kinds.
     """
 
-    fills: Mapping[str, int]
+    looks: Mapping[str, Look]
     rings: tuple[str, ...]
 
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     """Return how to draw the marks of several models, so that a mark is the same on all of them."""
-    counts, rest, rings = collections.Counter(), collections.Counter(), set()
-    for results in models:
-        marks = [each for result in results for each in result.head_marks()]
-        if not marks:
-            continue
-        first, *others = _views(marks)
-        others += [view for pair in _pairs(marks) for view in pair.values()]
-        counts.update(filter(None, first.marks.ravel().tolist()))
-        for view in others:
-            rest.update(filter(None, view.marks.ravel().tolist()))
-        ring = _first(marks, 'ring')
-        rings.update(() if ring is None else _kinds(ring))
-    # Those that are seen first have the plain colours.
-    order = sorted(counts | rest, key=lambda name: (-counts[name], -rest[name], name))
-    fills = {name: number for number, name in enumerate(order)}
-    return Drawn(fills, tuple(sorted(rings, reverse=True)))
+    marks = [each for results in models for result in results for each in result.head_marks()]
+    names = {
+        drawn: [mark for each in marks if each.drawn == drawn for mark in _kinds(each)]
+        for drawn in ('colour', 'ring')
+    }
+    return Drawn(looks(names['colour']), tuple(sorted(set(names['ring']), reverse=True)))
 
 
 def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = None) -> str:
@@ -246,20 +228,11 @@ def _drawn_pair(
     return {'title': title, 'grids': grids, 'legend': _legend(both, drawn)}
 
 
-def _legend(view: View, drawn: Drawn) -> list[tuple[str, str, int, str, str]]:
-    """Return each mark of a view with its fill, how many heads have it, its pattern and letter."""
-    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.fills}
-    looks = {mark: _look(number) for mark, number in drawn.fills.items() if counts[mark]}
-    return [
-        (visible(mark), fill, counts[mark], pattern, letter)
-        for mark, (fill, pattern, letter) in looks.items()
-    ]
-
-
-def _look(number: int) -> tuple[str, str, str]:
-    """Return the fill, the pattern and the letter of a mark."""
-    pattern = PATTERNS[number // len(FILLS) % len(PATTERNS)]
-    return FILLS[number % len(FILLS)], pattern, _LETTERS[number % len(_LETTERS)]
+def _legend(view: View, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
+    """Return each mark of a view, most frequent first, with how many heads have it and its look."""
+    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.looks}
+    most = sorted(filter(counts.get, counts), key=lambda mark: (-counts[mark], mark))
+    return [(visible(mark), counts[mark], *drawn.looks[mark]) for mark in most]
 
 
 def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
@@ -281,7 +254,7 @@ def _grid(
         place, name = (layer, head), head_name(layer, head)
         mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
-        fill, pattern, letter = _look(drawn.fills[mark]) if mark else ('', '', '')
+        fill, pattern, letter, _ = drawn.looks[mark] if mark else ('',) * 4
         which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
         return {
             'name': name,

@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import counted
-from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_alike
+from bert_secrets_jax.plots.kinds import TABLE
+from bert_secrets_jax.report.atlas import Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import render
@@ -169,7 +170,7 @@ def write_page(
         to_come=list(to_come),
         offers=offers,
         atlases=_atlases(groups, drawn),
-        marks={'fills': FILLS, 'patterns': PATTERNS, 'names': list(drawn.fills)},
+        marks=TABLE | {'kinds': TABLE['kinds'] | drawn.looks},
         sections=[
             _section(part, groups.get(part.group, ()), heads.get(part.group)) for part in parts
         ],

@@ -82,7 +82,11 @@ def test_a_figure_shows_the_column_that_it_names(results, name):
                 values = by_layer[figure['layer']] if last else by_layer.mean(axis=1)
             # Both are rounded to five digits, and so is what a mean is of.
             np.testing.assert_allclose(
-                one['values'], one['times'] * values, rtol=2e-4, atol=1e-6, err_msg=title
+                np.array(one['values'], float) - one['start'],
+                one['times'] * values,
+                rtol=2e-4,
+                atol=1e-6,
+                err_msg=title,
             )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.token_maps import TokenMaps
-from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
+from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, most_certain, told
+from bert_secrets_jax.plots.kinds import TABLE, look, looks
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
 from tests.report.test_page import Shown, finding, written
@@ -98,16 +99,28 @@ def test_told_counts_each_head_once_and_names_the_clearest():
     ]
 
 
-def test_where_colours_run_out_patterns_and_letters_tell_marks_apart():
+def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
     several = np.array([f'mark {number:02}' for number in range(24)]).reshape(4, 6)
     one = HeadMarks(
         title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((4, 6))
     )
     fragment = atlas([Marked(marks=(one,))])
-    drawn = re.findall(r'<a class="head ?(\w*)".*?data-letter="(.)" style="--fill:(.*?)"', fragment)
-    assert len({(pattern, fill) for pattern, _, fill in drawn}) == 24
-    assert {fill for *_, fill in drawn} == set(FILLS)
-    assert ''.join(letter for _, letter, _ in drawn) == 'ABCDEFGHIJKLMNOPQRSTUVWX'
+    drawn = re.findall(
+        r'<a class="head (\w+)".*?data-letter="(.*?)" style="--fill:(.*?)"', fragment
+    )
+    assert len({letter for _, letter, _ in drawn}) == len(drawn) == 24
+    assert {pattern for pattern, *_ in drawn} <= set(TABLE['patterns'])
+
+
+def test_a_kind_looks_the_same_whatever_else_there_is():
+    known, page = TABLE['kinds'], [*TABLE['kinds'], 'my own', 'mine only']
+    assert [looks(page)[name] for name in known] == [look(name) for name in known]
+    assert len({each.letter for each in looks(page).values()}) == len(page)
+    assert looks(['my own'])['my own'] == looks(page)['my own'] == look('my own')
+    assert not {each.pattern for each in map(look, known)} & set(TABLE['patterns'])
+    # Of one colour, kinds differ in the pattern, or are relations between words.
+    plain = [each for each in map(look, known) if each.shape != 'links']
+    assert len({(each.fill, each.pattern) for each in plain}) == len(plain)
 
 
 def test_marks_of_one_title_are_one_view():
@@ -141,7 +154,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     )
     assert fill('.whole') == fill('.pair table:first-child')
     legend = page.locator('.pair + .rings li').all_inner_texts()
-    assert [each.strip() for each in legend] == ['A vertical', 'C block']
+    assert [each.strip() for each in legend] == ['B block', 'V vertical']
     page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
     assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
 
@@ -200,10 +213,10 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
         Marked(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
     ]
     drawn = drawn_alike([one, other])
-    assert drawn.fills == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
+    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
     assert [set(re.findall(r'--fill:(#[0-9a-f]{6})', each)) for each in fragments] == [
-        {FILLS[0]}, {FILLS[1]},
+        {look('self').fill}, {look('next').fill},
     ]  # fmt: skip
     assert cells(fragments[1])['L2-H1'][0] == ['head', 'ring1']
     assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring0']
