@@ -544,12 +544,16 @@ for (const grid of everyGrid) {
 // At most ten lines of what is known of a head, from the atlas.
 function inWords(address, name) {
   const said = document.querySelector(`.bs-atlas a.head[href="#${CSS.escape(address)}${name}"]`)?.dataset.said ?? '';
-  return said.split(/(?<=[.!?]) (?=[A-Z])/).filter(Boolean).slice(0, 10).map(each => make('p', {className: 'said'}, each));
+  return said.split(/(?<=[.!?]) (?=[A-Z])/).filter(Boolean).slice(0, 10).map(each => {
+    const line = make('p', {className: 'said'}, each);
+    line.dataset.address = address;
+    return line;
+  });
 }
 
 // All numbers of one head, below its maps or, without maps, below the atlas.
 function card(address, name) {
-  document.querySelectorAll(`.card[data-address="${address}"]`).forEach(each => each.remove());
+  document.querySelectorAll(`:is(.card, .said)[data-address="${address}"]`).forEach(each => each.remove());
   const mine = everyGrid.filter(grid => grid.address === address);
   const [, layer, head] = name?.match(/^L(\d+)-H(\d+)$/) ?? [];
   if (!mine.length || !(layer >= 1 && layer <= mine[0].layers && head >= 1 && head <= mine[0].heads)) return;
@@ -557,18 +561,19 @@ function card(address, name) {
   const tables = mine.flatMap(({frames}) => frames.filter(ofHeads).map(({caption, columns, sets}) =>
     tableOf(caption, ['', ...columns, ...sets[0].classes.map(([name]) => name)], sets.map(set =>
       [set.of, ...set.values.map(values => shown(values[at])), ...set.classes.map(([, words]) => words[at])]))));
-  const whole = make('section', {className: 'card', 'aria-label': `${name} in words and numbers`});
-  const numbers = make('details', {}, make('summary', {}, `All numbers of ${name}`), ...tables);
-  whole.dataset.address = address;
+  const words = inWords(address, name);
+  const whole = make('section', {className: 'card', 'aria-label': `All numbers of ${name}`});
+  const numbers = make('details', {open: !words.length},
+    make('summary', {}, make('h3', {}, `All numbers of ${name}`)), ...tables);
   const explorer = document.querySelector(`.bs-explorer[data-address="${address}"] .detail`);
-  // In words, above its maps; then all numbers, folded.
+  whole.dataset.address = address;
+  // Words stand above the maps of a head, its numbers below them.
   if (explorer) {
-    explorer.querySelector('.bar').after(make('div', {className: 'card'}, ...inWords(address, name)));
-    explorer.querySelector('.bar + .card').dataset.address = address;
+    explorer.querySelector('.bar').after(...words);
     whole.append(numbers);
     explorer.append(whole);
   } else {
-    whole.append(make('h3', {}, name), ...inWords(address, name), numbers);
+    whole.append(...words.length ? [make('h3', {}, name), ...words] : [], numbers);
     document.getElementById(`${address}heads`)?.parentElement.append(whole);
     whole.scrollIntoView({block: 'nearest'});
   }
@@ -580,25 +585,43 @@ addEventListener('bs-head', ({target, detail}) => {
 
 // The numbers that most readers ask for, in their words: frame, set, column, and what is made of it.
 const ASKED_FOR = [
-  ['effect of losing it', /^(?:masked_lm_)?ablation\w*heads$/, /./, /^difference|^effect|^mean$/],
-  ['importance', /^importance_heads$/, /^$/, /./],
-  ['change by fine-tuning', /^attention_change_heads/, /cosine/, /^mean$/, value => value === null ? null : 1 - value],
+  ['effect of losing it', /ablation\w*heads/, /./, /difference|effect|^mean$/],
+  ['importance', /^importance_heads$/, /./, /./],
+  ['change by fine-tuning (1 - cosine similarity)', /^attention_change_heads/, /cosine/, /^mean$/, value => value === null ? null : 1 - value],
 ];
+
+// All numbers of heads, with a group and a title each.
+function numbersOf(frames, setsOf) {
+  return frames.filter(ofHeads).flatMap(frame => setsOf(frame).flatMap(({of, values}) => frame.about.map(column => ({
+    group: frame.name, caption: frame.caption, of, column: frame.columns[column], values: values[column],
+    sure: sureOf(frame.columns, frame.beside[column], values),
+    title: [of, frame.columns[column] === 'mean' && of ? '' : frame.columns[column]].filter(Boolean).join(', '),
+  }))));
+}
+
+// Several fine-tunings of one recipe as their mean, and without p-values, which are of one each.
+function overSeeds({sets, columns}) {
+  return [...Map.groupBy(sets, ({alike}) => alike)].map(([of, alike]) => ({of, values: alike.length === 1 ? alike[0].values
+    : columns.map((name, column) => alike[0].values[column].map((_, head) => {
+      const known = alike.map(({values}) => values[column][head]).filter(value => value !== null);
+      return known.length && !/\bp\b/.test(name) ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+    }))}));
+}
 
 // All of them can colour and sort the heads of the explorer, and colour those of the atlas.
 for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
-  const mine = everyGrid.filter(grid => grid.address === place.dataset.address);
-  const numbers = mine.flatMap(({frames}) => frames.filter(ofHeads).flatMap(({name, caption, columns, about, beside, sets}) =>
-    sets.flatMap(({of, values}) => about.map(column => ({
-      group: name, values: values[column], caption, of, column: columns[column], sure: sureOf(columns, beside[column], values),
-      title: [of, columns[column] === 'mean' && of ? '' : columns[column]].filter(Boolean).join(', '),
-    })))));
-  const first = ASKED_FOR.flatMap(([title, frame, set, column, made]) => {
-    const found = numbers.find(each => frame.test(each.group) && (!each.of || set.test(each.of)) && column.test(each.column));
-    return found ? [{...found, group: 'most asked for', title: `${title}: ${made ? `1 - ${found.title}` : found.title}`,
-      values: made ? found.values.map(made) : found.values}] : [];
-  });
-  place.dispatchEvent(new CustomEvent('bs-numbers', {detail: place.matches('.bs-atlas') ? [...first, ...numbers] : numbers}));
+  const frames = everyGrid.filter(grid => grid.address === place.dataset.address).flatMap(grid => grid.frames);
+  let numbers = numbersOf(frames, place.matches('.bs-atlas') ? overSeeds : ({sets}) => sets);
+  if (place.matches('.bs-atlas')) {
+    const first = ASKED_FOR.flatMap(([title, frame, set, column, made]) => {
+      const one = numbers.find(each => frame.test(each.group) && (!each.of || set.test(each.of)) && column.test(each.column));
+      return !one ? [] : [{...one, group: 'most asked for', ...made ? {title, caption: '', values: one.values.map(made)}
+        : {title: `${title} (${one.title})`}}];
+    });
+    // What is the same for all heads does not colour them.
+    numbers = [...first, ...numbers].filter(({values}) => new Set(values).size > 1);
+  }
+  place.dispatchEvent(new CustomEvent('bs-numbers', {detail: numbers}));
 }
 
 // Says so where no number of a head is significant after correction (or at all, where none is made).
@@ -606,7 +629,7 @@ function sureOf(columns, beside, values) {
   const tested = beside.filter(at => /\bp\b/.test(columns[at]) && !/tost/.test(columns[at]));
   const corrected = tested.filter(at => /holm|family|max t|corrected/.test(columns[at]));
   const [p] = corrected.length ? corrected : tested;
-  if (p === undefined || values[p].some(value => value !== null && value <= 0.05)) return '';
+  if (p === undefined || values[p].every(value => value === null) || values[p].some(value => value !== null && value <= 0.05)) return '';
   return `No effect shown: ${columns[p]} is above 0.05 for every head.`;
 }
 
@@ -686,6 +709,10 @@ const found = [
     .map(each => ({
       text: each.textContent.trim(), to: `#${each.closest('section').id}`, within: each.closest('.more'),
     })),
+  ...[...document.querySelectorAll('.bs-atlas')].flatMap(atlas => [...atlas.querySelectorAll('.bar option')].map((option, at) => ({
+    text: `Colour the heads by ${option.textContent}`, to: `#${atlas.dataset.address}heads`,
+    act: () => { option.closest('select').selectedIndex = at; option.closest('select').onchange(); },
+  }))),
 ];
 const asked = make('input', {
   type: 'search', placeholder: 'Search: most important head, previous word ...', 'aria-label': 'Search this page',
@@ -708,12 +735,13 @@ asked.oninput = () => {
   // The same head stands in several grids.
   const own = [...new Map(hits.map(hit => [`${hit.to} ${hit.text}`, hit])).values()];
   answers.hidden = !words.length;
-  answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within, why}) =>
+  answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within, act, why}) =>
     make('li', {}, make('a', {
       href: to,
       onclick: () => {
         answers.hidden = true;
         if (within) unfold(within);
+        act?.();
       },
     },
       text.length > 160 ? `${text.slice(0, 159)}…` : text, ...why ? [make('small', {}, ` (${why})`)] : []))));

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.token_maps import TokenMaps
-from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, most_certain, told
 from bert_secrets_jax.plots.kinds import TABLE, look, looks
+from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, most_certain, told
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
 from tests.report.test_page import Shown, finding, written

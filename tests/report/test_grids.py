@@ -583,6 +583,9 @@ def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_pag
     tab = open_page([*parts, MAPS])
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
+    # What the atlas says in words stands above, and the numbers are folded.
+    assert tab.locator('.bar + .said').inner_text() == 'Says 1 of <it>.'
+    assert tab.locator('.card details[open]').count() == 0
     tab.click('.bs-explorer button[aria-label="next head"]')
     tab.locator('.card h3', has_text='All numbers of L1-H2').wait_for()
     assert tab.locator('.card').count() == 1
@@ -638,7 +641,16 @@ def test_search_finds_heads_and_sentences(open_page, parts):
     tab.keyboard.press('Enter')
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     tab.fill('.search input', 'nowhere')
-    assert tab.locator('.search li').all_inner_texts() == ['Nothing on this page.']
+    (nothing,) = tab.locator('.search li').all_inner_texts()
+    assert nothing.startswith('Nothing on this page. Ask for')
+    # In a reader's words, with what they were taken for.
+    tab.fill('.search input', 'Which head looks at the following token?')
+    first = tab.locator('.search li').first.inner_text()
+    assert first == 'L1-H1, next token (attention to the next token)'
+    tab.fill('.search input', 'colour difference')
+    tab.locator('.search li a').first.click()
+    assert tab.get_attribute('.whole a[href="#L1-H2"]', 'aria-label') == 'L1-H2, difference 0.5'
+    tab.fill('.search input', 'nowhere')
     # The list covers the page only while it is used.
     tab.mouse.click(5, 5)
     assert tab.locator('.search ul').is_hidden()
