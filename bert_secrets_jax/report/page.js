@@ -608,6 +608,9 @@ function overSeeds({sets, columns}) {
     }))}));
 }
 
+// The head with the most of each, which search finds.
+const greatest = [];
+
 // All of them can colour and sort the heads of the explorer, and colour those of the atlas.
 for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
   const frames = everyGrid.filter(grid => grid.address === place.dataset.address).flatMap(grid => grid.frames);
@@ -618,6 +621,12 @@ for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
       return !one ? [] : [{...one, group: 'most asked for', ...made ? {title, caption: '', values: one.values.map(made)}
         : {title: `${title} (${one.title})`}}];
     });
+    for (const {title, values, sure} of first) {
+      const at = values.reduce((most, value, each) => Math.abs(value) > Math.abs(values[most]) ? each : most, 0);
+      const {layers, heads, address} = everyGrid.find(grid => grid.address === place.dataset.address);
+      const name = nameAt({layers, heads}, at);
+      greatest.push({text: `Greatest ${title}: ${name} (${shown(values[at])}). ${sure}`.trim(), to: `#${address}${name}`});
+    }
     // What is the same for all heads does not colour them.
     numbers = [...first, ...numbers].filter(({values}) => new Set(values).size > 1);
   }
@@ -699,6 +708,7 @@ const FILLER = new Set('a an and any are at by can did do does for how i in is i
 
 // Sections, heads and sentences by what is typed.
 const found = [
+  ...greatest,
   ...[...document.querySelectorAll('h2')].map(each => ({
     text: each.textContent, to: `#${each.id || each.closest('section').id}`,
   })),

@@ -11,6 +11,7 @@ import pytest
 from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.token_maps import TokenMaps
+from bert_secrets_jax.plots.kinds import look
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
@@ -255,7 +256,7 @@ def test_grids_of_one_figure_have_one_scale_and_are_sorted(open_page, figures):
     )
     # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
     assert colour(0, 'L2-H2') == colour(1, 'L1-H1') != colour(0, 'L2-H3')
-    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share']
+    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
     figure.locator('.heads').nth(1).locator('a[href="#L2-H2"]').hover()
     assert figure.locator('output').inner_text() == 'L2-H2, other: 0, open circle.'
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
@@ -408,21 +409,20 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
 
 
 def test_a_class_is_drawn_as_in_the_atlas(open_page):
-    """Where there are more classes than colours, it has a pattern there, and here."""
-    words = [f'mark {at}' for at in range(9)]
-    marks = np.array([*words[:6], *words[6:], *words[6:]], object).reshape(2, 6)
-    shares = np.eye(9)[[words.index(each) for each in marks.flat]].reshape(2, 6, 9)
-    atlas = coloured_by(marks)
+    """One that the atlas has not, and nobody knows, gets its look from its name, too."""
+    words = ['vertical', 'my own', 'another thing']
+    atlas = coloured_by(np.array([*words[:2], '', '', '', ''], object).reshape(2, 3))
+    shares = np.eye(3)[[0, 1, 2, 2, 2, 2]].reshape(2, 3, 3)
     panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
     figure = plots.Figure()
     figure.numbers = plots.Numbers('classes', 'share', [panel])
-    grid = picture('x', figure)
-    tab = open_page([atlas, Part('x', Shown()).with_pictures([grid])])
+    tab = open_page([atlas, Part('x', Shown()).with_pictures([picture('x', figure)])])
     drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
-      getComputedStyle(each).backgroundColor, /striped/.test(each.className)])"""
+      getComputedStyle(each).backgroundColor, each.className.replace('head', '').trim()])"""
     here = tab.locator('.of-classes .heads a').evaluate_all(drawn)
-    assert here == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)
-    assert sum(striped for *_, striped in here) == 1
+    assert here[:2] == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)[:2]
+    looks = [look(word) for word in words]
+    assert [[each[0], each[2]] for each in here[:3]] == [[one.letter, one.pattern] for one in looks]
 
 
 def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
@@ -545,7 +545,7 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_pa
     numbers.locator('a[href="#L2-H1"]').hover()
     assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
     tab.click('.part > p a[href="#L2-H3"]')
-    tab.locator('.card td', has_text='column').wait_for()
+    tab.locator('.card td', has_text='column').wait_for(state='attached')
 
 
 def test_figures_say_what_was_found(tmp_path, parts):
@@ -631,6 +631,18 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
     assert exact == 'exact'
     tab.evaluate("dispatchEvent(new Event('afterprint'))")
     assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
+
+
+def test_search_says_which_head_matters_most_and_whether_that_is_shown(open_page):
+    frame = coloured(named().assign(p=0.2), 'heads', {'difference': ('p',)})
+    tab = open_page([MARKS, Part('ablation', Shown({'heads': frame}))])
+    tab.fill('.search input', 'What is the most important head?')
+    assert tab.locator('.search li').first.inner_text() == (
+        'Greatest effect of losing it (difference): L2-H3 (12). '
+        'No effect shown: p is above 0.05 for every head. (what losing a head does)'
+    )
+    tab.select_option('.bs-atlas select', 'effect of losing it (difference)')
+    assert 'No effect shown' in tab.inner_text('.bs-atlas .legend')
 
 
 def test_search_finds_heads_and_sentences(open_page, parts):
