@@ -616,7 +616,7 @@ if (matchMedia('screen and (max-width: 48rem)').matches) {
 
 // Sections, heads and sentences by what is typed.
 const found = [
-  ...[...document.querySelectorAll('h2')].map(each => ({
+  ...[...document.querySelectorAll('h2, .part > summary h3')].map(each => ({
     text: each.textContent, to: `#${each.id || each.closest('section').id}`,
   })),
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
