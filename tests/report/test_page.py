@@ -295,7 +295,7 @@ def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, repo
     tab.evaluate("for (const part of document.querySelectorAll('.part')) part.open = true")
     box = tab.locator('.bs-explorer').bounding_box()
     assert box['x'] >= 0 and box['x'] + box['width'] <= width
-    assert box['width'] > tab.locator('section p').first.bounding_box()['width'] * 0.99
+    assert box['width'] > tab.locator('.answer').first.bounding_box()['width'] * 0.99
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
 
 
