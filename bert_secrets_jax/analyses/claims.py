@@ -69,7 +69,7 @@ class Claims(Result):
     """
 
     title: ClassVar[str] = 'Which claims of the paper hold for this model'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     decided: tuple[Verdict, ...]
@@ -114,7 +114,7 @@ class Claims(Result):
 
     def badges(self):
         return [
-            Badge(each.verdict, each.claim.text, each.evidence)
+            Badge(each.verdict, each.claim.short, each.evidence, each.claim.text)
             for each in self.decided
             if each.verdict != verdicts.NOT_MEASURED
         ]

@@ -54,6 +54,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         'settings': 'list all settings with their defaults',
     },
 }
+
+
+def group_of(program: str) -> str:
+    """Return the group of a program; empty for one that is in none."""
+    return next((group for group, programs in GROUPS.items() if program in programs), '')
+
+
 PROGRAMS: Mapping[str, str] = {
     name: what for programs in GROUPS.values() for name, what in programs.items()
 }

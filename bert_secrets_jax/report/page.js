@@ -709,7 +709,7 @@ const FILLER = new Set('a an and any are at by can did do does for how i in is i
 // Sections, heads and sentences by what is typed.
 const found = [
   ...greatest,
-  ...[...document.querySelectorAll('h2')].map(each => ({
+  ...[...document.querySelectorAll('h2, .part > summary h3')].map(each => ({
     text: each.textContent, to: `#${each.id || each.closest('section').id}`,
   })),
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({

@@ -84,7 +84,7 @@ def test_runs_are_read_and_put_side_by_side(run, tmp_path):
     assert (found.one, found.other, found.heads) == ('MRPC', 'RTE', 12)
     assert [files(folder) for folder in folders] == before
     page = (tmp_path / 'out' / 'report.html').read_text()
-    headings = re.findall('<h2[^>]*>(.*?)</h2>', page)
+    headings = re.findall('<h[23][^>]*>(.*?)</h[23]>', page)
     assert headings == [
         'MRPC: all heads at a glance', 'RTE: all heads at a glance', 'Side by side',
         'MRPC: This run', 'RTE: This run',

@@ -63,7 +63,7 @@ def run(tmp_path):
 
 
 def headings(folder):
-    return re.findall('<h2>(.*?)</h2>', (folder / 'report.html').read_text())
+    return re.findall('<h3>(.*?)</h3>', (folder / 'report.html').read_text())
 
 
 def test_the_others_run(answer, run, caplog):
@@ -92,7 +92,7 @@ def test_the_others_run(answer, run, caplog):
         f'error: own.jsonl is damaged. All of them: {details} (e)',
     ]
     assert headings(run) == [
-        'About seed 0', 'a (failed)', 'About seed 0', 'c (failed)', 'd (failed)', 'e (failed)',
+        'a (failed)', 'About seed 0', 'c (failed)', 'd (failed)', 'e (failed)', 'About seed 0',
     ]  # fmt: skip
     page = (run / 'report.html').read_text()
     assert f'<p>It failed: {mended}</p>' in page and '<p>It failed as a did.</p>' in page

@@ -10,10 +10,10 @@ import pytest
 
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.plots.kinds import TABLE, look, looks
-from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, most_certain, told
+from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, what_heads_do
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
-from tests.report.test_page import Shown, finding, written
+from tests.report.test_page import Shown, written
 
 SHAPE = (2, 3)
 
@@ -83,20 +83,17 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
     fragment = atlas(results)
     (title,) = re.findall(r'aria-label="L1-H2[^"]*" title="([^"]*)"', fragment)
     assert html.unescape(title) == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
-    assert '<it>' not in fragment and '<claim>' not in fragment and '</script>' in fragment
-    assert 'holds: 2 claims' in fragment
+    assert '<it>' not in fragment and '</script>' in fragment
 
 
-def test_told_counts_each_head_once_and_names_the_clearest():
+def test_what_heads_do_counts_each_head_once():
     marks = [
         marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}'),
         marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}'),
-        marked('ring', mark='needed', title='F1 without it', none='No head is needed.'),
+        marked('ring', mark='needed', title='F1 without it'),
     ]
-    assert told(marks) == [
-        'Of 6 heads: 2 mostly on next token (L2-H3 most), 1 on the relation obj (L1-H2).',
-        'No head is needed.',
-    ]
+    assert what_heads_do(marks) == 'Of 6 heads, 2 mostly on next token, 1 on the relation obj.'
+    assert what_heads_do([]) == what_heads_do(marks[2:]) == ''
 
 
 def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
@@ -142,7 +139,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Marked(marks=(before, after, other))])
-    assert told([before, after, other]) == ['Of 6 heads: 2 vertical (L1-H2 most), 1 self (L2-H1).']
+    assert what_heads_do([before, after, other]) == 'Of 6 heads, 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
@@ -157,46 +154,6 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     assert [each.strip() for each in legend] == ['B block', 'V vertical']
     page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
     assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
-
-
-def test_what_is_most_certain_is_told_first():
-    def found(name, **about):
-        return finding(f'{name}.', **about)
-
-    results = [
-        Shown(said=(
-            found('No question', low=0.9, high=0.95, sample=900),
-            found('A change', null=0.0, low=0.1, high=0.3, sample=500),
-            found('No change', null=0.0, low=-0.1, high=0.3, sample=500),
-            found('Chance', p=0.2, sample=900),
-            found('Noise', p=1e-9, warning=True),
-        )),
-        Shown(said=(
-            found('Few', p=1e-9, sample=10),
-            found('Many', p=5e-4, sample=300),
-            found('Likely', p=0.01, sample=10),
-        )),
-    ]  # fmt: skip
-    # One of each result first, then what is most certain of the rest.
-    assert most_certain(results) == ['Many.', 'Few.', 'A change.']
-    results.append(Shown(said=(found('Another', p=0.04, sample=10),)))
-    assert most_certain(results) == ['Many.', 'Another.', 'A change.']
-    assert most_certain(results[:1]) == ['A change.']
-
-
-def test_of_two_that_draw_rings_the_one_that_is_drawn_is_told():
-    """One fine-tuned model says no more above the grid where a sample of them was measured."""
-
-    def ringed(said, rank):
-        return Marked(
-            marks=(marked('ring', at=[(0, 0)], mark='needed', rank=rank),),
-            said=(finding(said, p=0.001, sample=10),),
-        )
-
-    other = Shown(said=(finding('Of no head.', p=0.01, sample=10),))
-    one, many = ringed('One model.', 1), ringed('Many.', 0)
-    assert most_certain([one, many, other]) == ['Many.', 'Of no head.']
-    assert most_certain([one, other]) == ['One model.', 'Of no head.']
 
 
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
