@@ -141,6 +141,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     fragment = atlas([Marked(marks=(before, after, other))])
     assert what_heads_do([before, after, other]) == 'Of 6 heads, 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
+    page.click('.pairs summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
     labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')

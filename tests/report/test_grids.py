@@ -661,7 +661,9 @@ def test_search_finds_heads_and_sentences(open_page, parts):
     assert first == 'L1-H1, next token (attention to the next token)'
     tab.fill('.search input', 'colour difference')
     tab.locator('.search li a').first.click()
-    assert tab.get_attribute('.whole a[href="#L1-H2"]', 'aria-label') == 'L1-H2, difference 0.5'
+    assert tab.get_attribute('.whole a[href="#L1-H2"]', 'aria-label') == (
+        'L1-H2, effect of losing it (difference) 0.5'
+    )
     tab.fill('.search input', 'nowhere')
     # The list covers the page only while it is used.
     tab.mouse.click(5, 5)
