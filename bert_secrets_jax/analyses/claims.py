@@ -84,7 +84,15 @@ class Claims(Result):
 
     def findings(self):
         counts = Counter(each.verdict for each in self.decided)
-        parts = [f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict]]
+        said = {
+            verdicts.HOLDS: '{n} {n:|holds|hold}',
+            verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
+        }
+        parts = [
+            filled(said.get(verdict, f'{{n}} {verdict}'), {'n': counts[verdict]})
+            for verdict in _ORDER
+            if counts[verdict]
+        ]
         return [
             Finding(
                 name='claims that hold',

@@ -92,16 +92,6 @@ class Finding:
     warning: bool = False
 
     @property
-    def evidence(self) -> float:
-        """The p-value that there is nothing to find, at most; NaN if the finding does not tell.
-
-        A 95 % interval without the null says that it is at most 0.05, and no more.
-        """
-        if not math.isnan(self.p):
-            return self.p
-        return 0.05 if self.low > self.null or self.high < self.null else math.nan
-
-    @property
     def sentence(self) -> str:
         """The sentence, with its numbers filled in."""
         if not self.template:
@@ -118,7 +108,7 @@ class Finding:
     def certainty(self) -> str:
         """How sure the number is: its interval, p-value and sample; then its source."""
         parts = [f'95 % interval: {two_digits(self.low)} to {two_digits(self.high)}']
-        parts = parts * (not math.isnan(self.low)) + [f'p = {self.p:.1g}'] * (self.p >= 0)
+        parts = parts * (not math.isnan(self.low)) + [f'p = {self.p:.1g}'] * bool(self.p >= 0)
         parts += [f'{self.sample:,} {self.sample_of}'] * (self.sample > 0)
         return '. '.join([*parts, self.source])
 

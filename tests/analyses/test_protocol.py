@@ -15,7 +15,7 @@ from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, write_page
-from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
+from tests.words import MOST_AT_LOAD, MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = [name for name in bs.analyses.__all__ if name.islower()]
 
@@ -146,9 +146,11 @@ def test_what_a_person_reads_is_short(results, name):
 
 def test_a_page_of_everything_is_short(results, tmp_path):
     """Every analysis together is read in a quarter of an hour, whatever is folded away."""
-    parts = [Part(name, result) for name, result in results.items()]
+    parts = [Part(name, result, chapter='All') for name, result in results.items()]
     write_page(tmp_path / 'page.html', title='All', lead='Of all.', parts=parts, details={})
-    texts = texts_of((tmp_path / 'page.html').read_text())
+    page = (tmp_path / 'page.html').read_text()
+    texts = texts_of(page)
+    assert sum(map(count_words, texts_of(page, at_load=True))) <= MOST_AT_LOAD
     assert sum(map(count_words, texts)) <= MOST_WORDS
     assert [text for text in texts if longest_sentence(text) > 25] == []
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.experiments.conftest import error_line, kept, read, run, settings
-from tests.words import MOST_WORDS, count_words, texts_of
+from tests.words import MOST_AT_LOAD, count_words, texts_of
 
 
 def test_help_shows_the_flags():
@@ -83,4 +83,4 @@ def test_the_quickstart_offline(tmp_path):
     run('reproduce', *smoke, f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
     assert 'What the heads of all-MiniLM-L6-v2 attend to' in page and 'embedded corpus, dev' in page
-    assert sum(map(count_words, texts_of(page))) <= MOST_WORDS
+    assert sum(map(count_words, texts_of(page, at_load=True))) <= MOST_AT_LOAD
