@@ -52,6 +52,15 @@ def readable(number: float | int | np.number) -> str:
     return f'{number:,.0f}' if abs(number) >= 1000 else f'{number:.3g}'
 
 
+def two_digits(number: float | int | np.number) -> str:
+    """Return a number as a page has it: a count in full, all else with two digits that matter.
+
+    >>> two_digits(1437.2), two_digits(0.34449), two_digits(-5.91), two_digits(83.8)
+    ('1,437', '0.34', '-5.9', '84')
+    """
+    return f'{number:z,.0f}' if abs(number) >= 10 or number == 0 else f'{number:.2g}'
+
+
 class _Agreeing(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         match format_spec.split('|'):

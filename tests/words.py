@@ -3,8 +3,8 @@
 import html.parser
 import re
 
-# The most words of a page with every section.
-MOST_WORDS = 4000
+# The most words of a page with every section: those that are seen at once, and all of them.
+MOST_AT_LOAD, MOST_WORDS = 2500, 3900
 # Pictures, scripts, cells of tables, addresses of files and lines of code are not read as text.
 _NOT_READ = {'script', 'style', 'svg', 'table', 'code', 'select', 'a', 'button'}
 _ALONE = {'meta', 'img', 'br', 'link', 'input'}
@@ -12,8 +12,9 @@ _BLOCKS = {'p', 'li', 'h1', 'h2', 'h3', 'figcaption', 'summary', 'output', 'div'
 
 
 class _Text(html.parser.HTMLParser):
-    def __init__(self, page):
+    def __init__(self, page, at_load):
         super().__init__()
+        self.at_load = at_load
         self.open, self.pieces = [], ['']
         self.feed(page)
 
@@ -21,7 +22,9 @@ class _Text(html.parser.HTMLParser):
         if tag in _ALONE:
             return
         file = tag == 'a' and not dict(attributes).get('href', '').startswith('#')
-        self.open.append((tag, tag in _NOT_READ and (tag != 'a' or file)))
+        hidden = tag in _NOT_READ and (tag != 'a' or file)
+        closed = tag == 'details' and 'open' not in dict(attributes)
+        self.open.append((tag, hidden or (closed and self.at_load)))
         if tag in _BLOCKS:
             self.pieces.append('')
 
@@ -32,7 +35,10 @@ class _Text(html.parser.HTMLParser):
             self.pieces.append('')
 
     def handle_data(self, data):
-        if not any(hidden for _, hidden in self.open):
+        names = [tag for tag, _ in self.open]
+        # The summary of what is closed is seen.
+        inner = names.index('summary') - 1 if 'summary' in names else -1
+        if not any(hidden for at, (_, hidden) in enumerate(self.open) if at != inner):
             self.pieces[-1] += data
 
 
@@ -46,6 +52,6 @@ def longest_sentence(text):
     return max(map(count_words, re.split(r'(?<=[.!?])\s+(?=[A-Z"])', text)))
 
 
-def texts_of(page):
-    """Return the texts of a page: paragraphs, captions, headings, and what is clicked on."""
-    return [text for piece in _Text(page).pieces if (text := ' '.join(piece.split()))]
+def texts_of(page, *, at_load=False):
+    """Return the texts of a page, or those `at_load`, outside of what is folded."""
+    return [text for piece in _Text(page, at_load).pieces if (text := ' '.join(piece.split()))]

@@ -32,6 +32,7 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
+_CHANGE = 'change (1 - cosine similarity)'
 # The statistic that measures each reading of Figure 5.
 READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
 _TITLES = {'paper': 'over real tokens', 'notebook': 'over padded maps (notebook)'}
@@ -234,28 +235,26 @@ def attention_change(
 
 def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:
     return {
-        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name])
+        _TITLES[name]: plots.Source(f'heads_{name}', 'mean', READINGS[name], -1, 1)
         for name in result.grids
     }
 
 
 def _draw_heads(result: AttentionChange):
-    grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
-    # Most heads change little: on a scale from 0, all of these would have one colour.
-    lowest = float(np.floor(10 * min(grid.min() for grid in grids.values()))) / 10
-    return plots.head_grids(grids, label=UNIT, limits=(lowest, 1.0)).captioned(
-        'Cosine similarity of the maps before and after fine-tuning '
-        f'({result.subject.as_in("Figure 5")}): low is much changed.',
+    grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
+    return plots.head_grids(grids, label=_CHANGE).captioned(
+        f'Change of the maps by fine-tuning: 1 - {UNIT} ({result.subject.as_in("Figure 5")}). '
+        'The CSV file has the similarity.',
         _sources(result),
     )
 
 
 def _draw_layers(result: AttentionChange):
-    grids = {_TITLES[name]: grid for name, grid in result.grids.items()}
+    grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
     published = paper.attention_change(result.subject.task)
     return plots.layer_profiles(
         grids,
-        label=UNIT,
-        published={} if published is None else dict.fromkeys(grids, published),
+        label=_CHANGE,
+        published={} if published is None else dict.fromkeys(grids, 1 - published),
         published_name='paper: BERT-base',
     ).captioned('The same by layer: mean over heads, and the range of the heads.', _sources(result))

@@ -69,7 +69,7 @@ class Claims(Result):
     """
 
     title: ClassVar[str] = 'Which claims of the paper hold for this model'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     decided: tuple[Verdict, ...]
@@ -84,7 +84,15 @@ class Claims(Result):
 
     def findings(self):
         counts = Counter(each.verdict for each in self.decided)
-        parts = [f'{counts[verdict]} {verdict}' for verdict in _ORDER if counts[verdict]]
+        said = {
+            verdicts.HOLDS: '{n} {n:|holds|hold}',
+            verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
+        }
+        parts = [
+            filled(said.get(verdict, f'{{n}} {verdict}'), {'n': counts[verdict]})
+            for verdict in _ORDER
+            if counts[verdict]
+        ]
         return [
             Finding(
                 name='claims that hold',
@@ -114,7 +122,7 @@ class Claims(Result):
 
     def badges(self):
         return [
-            Badge(each.verdict, each.claim.text, each.evidence)
+            Badge(each.verdict, each.claim.short, each.evidence, each.claim.text)
             for each in self.decided
             if each.verdict != verdicts.NOT_MEASURED
         ]

@@ -230,17 +230,28 @@ def findings_of(
     name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
     fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
-        real = effects.corrected <= LEVEL
+        real, visible = effects.corrected <= LEVEL, np.inf
+        if effects.detectable is not None:
+            median = np.median(np.nan_to_num(effects.detectable, nan=np.inf))
+            visible = effects.outcome.scale * float(median)
+        nothing = 'We could not show that any of the {count} {what} matters to {outcome}.'
+        if np.isfinite(visible):
+            nothing += ' Effects below about {visible:.2g} {size} stay hidden.'
         yield how_many(
             f'{name}: significantly needed',
             real & (effects.gain < 0),
             what,
-            template='By {outcome}, {estimate} {unit} {estimate:|is|are} significantly needed and '
-            '{better} better lost, after correction ({correction}).',
+            template='Losing {estimate} {unit} lowers {outcome} significantly, losing {better} '
+            'raises it.'
+            if real.any()
+            else nothing,
             numbers={
+                'count': len(real),
+                'what': what,
+                'visible': visible,
+                'size': unit_of(effects),
                 'outcome': title_of(effects),
                 'better': int((real & (effects.gain > 0)).sum()),
-                'correction': effects.correction,
             },
             **fields,
         )

@@ -71,6 +71,16 @@ class Finetuning(Result):
         return '/'.join(TITLES[name] for name in self.metrics)
 
     @property
+    def score(self) -> str:
+        """How well the fine-tuned model does in the metric that is tested, and guessing."""
+        runs = self.starts.get('pretrained') or next(iter(self.starts.values()))
+        value = 100 * np.mean([row[self.tested] for row in runs.last])
+        if self.tested == 'accuracy':
+            guess = 100 * self.larger_class
+            return f'{value:.0f} of 100 answers are right; guessing gives {guess:.0f}.'
+        return f'{value:.0f} of 100 ({TITLES[self.tested]}).'
+
+    @property
     def unlearnt(self) -> list[int]:
         """The seeds whose model, fine-tuned from pre-trained weights, has learnt nothing at 5 %."""
         if 'pretrained' not in self.starts:

@@ -52,6 +52,7 @@ from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
+from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
@@ -249,16 +250,17 @@ class SyntaxHeads(Result):
     def head_marks(self):
         """Mark heads that find a relation."""
         dev, names = self.dev, self.relations[:-1]
+        plain = list(map(plain_relation, names))
         shown, sentences, strength = marks.empty(dev.right.shape[1:3])
         for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
             sentences[*head] += (
-                f'Finds {dev.right[place, *head, way]:.0%} of {names[place]} ({WAYS[way]}; the '
-                f'best offset {dev.baseline[place]:.0%}). '
+                f'Finds {dev.right[place, *head, way]:.0%} of the links "{plain[place]}" '
+                f'({names[place]}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}). '
             )
             gain = float(dev.gain[place, *head, way])
             if gain > strength[*head]:
-                shown[*head], strength[*head] = names[place], gain
-        about = {'rank': marks.LINK, 'phrase': 'on the relation {mark}'}
+                shown[*head], strength[*head] = plain[place], gain
+        about = {'rank': marks.LINK, 'phrase': 'on the relation "{mark}"'}
         return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
 
     def _by_gain(self) -> list[int]:

@@ -14,10 +14,9 @@ from bert_secrets_jax.plots.figure import (
     layers_down_heads_across,
     styled,
 )
+from bert_secrets_jax.plots.kinds import look
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
-# People with colour blindness can tell these five apart, too.
-_CLASSES = ('#0072b2', '#e69f00', '#009e73', '#cc79a7', '#bbbbbb')
 _NARROW = {'fontsize': 8, 'columnspacing': 1, 'handlelength': 1}
 
 
@@ -25,15 +24,15 @@ _NARROW = {'fontsize': 8, 'columnspacing': 1, 'handlelength': 1}
 def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
     """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
     figure, (axis,) = figure_of(6.4, 0.42 * len(shares) + 1.1, grid=None)
-    bars = []
+    bars, colours = [], [look(name).fill for name in classes]
     for row, values in enumerate(shares.values()):
         start = 0.0
-        for value, colour in zip(values, _CLASSES, strict=False):
+        for value, colour in zip(values, colours, strict=False):
             bars.append(axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7))
             if value >= 0.04:
                 middle, text = 100 * (start + value / 2), f'{100 * value:.0f}'
                 centred = {'ha': 'center', 'va': 'center', 'fontsize': 8}
-                axis.text(middle, row, text, color=_ink(colour), **centred)
+                axis.text(middle, row, text, color=INK, **centred)
             start += value
     axis.set_yticks(range(len(shares)), shares)
     axis.invert_yaxis()
@@ -56,14 +55,15 @@ def class_grids(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fig
     layers, heads = next(iter(shares.values())).shape[:2]
     width, height = len(shares) * (0.24 * heads + 0.8), 0.24 * layers + 1.2
     figure, axes = figure_of(width, height, columns=len(shares), grid=None)
-    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in _CLASSES])
+    fills = [look(name).fill for name in classes]
+    colours = np.array([matplotlib.colors.to_rgb(colour) for colour in fills])
     for axis, (title, grid) in zip(axes, shares.items(), strict=True):
         # The greatest of five classes holds a fifth at least; its colour can still be told.
         strength = np.interp(grid.max(axis=-1), (0.2, 1), (0.35, 1))[..., None]
         axis.imshow(1 - strength * (1 - colours[grid.argmax(axis=-1)]))
         axis.set_title(title)
         layers_down_heads_across(axis, layers, heads)
-    patches = [matplotlib.patches.Patch(color=colour) for colour in _CLASSES]
+    patches = [matplotlib.patches.Patch(color=colour) for colour in fills]
     entries = dict(zip(classes, patches, strict=False))
     figure.named(entries, 'upper center', ncols=min(len(classes), int(width)), **_NARROW)
     panels = [
@@ -98,9 +98,3 @@ def class_examples(panels: Mapping[str, Sequence[tuple[str, np.ndarray]]]) -> Fi
         if not maps:
             axes[column].text(0.5, 0.5, 'none', ha='center', va='center', color='0.5')
     return figure
-
-
-def _ink(colour: str) -> str:
-    """Return black or white, whichever is legible on the colour."""
-    red, green, blue = matplotlib.colors.to_rgb(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else 'white'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Black on the colours of a map: on a dark page, what is '#000000' turns light, and this does not.
 INK = '#111111'
-# The colour map of attention maps.
+# The colour map of attention maps and of all numbers from less to more: dark is much.
 MAPS = 'magma_r'
 COLOURS = ('#1f77b4', '#d62728', '#2ca02c', '#9467bd', '#ff7f0e', '#17becf')
 MARKERS = 'osD^vPX*'

@@ -9,6 +9,7 @@ from matplotlib.image import AxesImage
 from bert_secrets_jax.plots.figure import (
     COLOURS,
     INK,
+    MAPS,
     Figure,
     figure_of,
     layers_down_heads_across,
@@ -17,7 +18,6 @@ from bert_secrets_jax.plots.figure import (
 )
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
-_HEADS = 'viridis'
 # Without the head, the score falls where the colour is red, rises where it is blue, and stays
 # where it is white.
 _EFFECTS = 'RdBu'
@@ -54,11 +54,11 @@ def head_grids(
     shape = {'rows': rows, 'columns': columns, 'used': len(grids)}
     figure, axes = figure_of(width, rows * (0.24 * layers + 0.9), **shape, grid=None)
     for axis, (title, grid) in zip(axes, grids.items(), strict=False):
-        colours = _EFFECTS if differences else _HEADS
+        colours = _EFFECTS if differences else MAPS
         image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
         if title in marked:
             down, across = np.nonzero(marked[title])
-            axis.scatter(across, down, s=16, facecolor='none', edgecolor='red', linewidth=0.8)
+            axis.scatter(across, down, s=16, facecolor='none', edgecolor='#0072ff', linewidth=0.8)
         axis.set_title(title)
         layers_down_heads_across(axis, layers, heads)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.01)
@@ -201,7 +201,7 @@ def feature_matrices(
     figure, axes = figure_of(*size, columns=len(matrices), grid=None)
     highest = highest or float(max(np.nanmax(matrix) for matrix in matrices.values()))
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-        image = axis.imshow(matrix, cmap=_HEADS, vmin=0, vmax=highest)
+        image = axis.imshow(matrix, cmap=MAPS, vmin=0, vmax=highest)
         axis.set(title=title, ylabel='head')
         axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
         axis.set_yticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)

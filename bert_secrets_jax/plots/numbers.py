@@ -16,12 +16,14 @@ class Source(NamedTuple):
         fine-tunings, the figure shows the mean. '{}' stands for the name of the numbers or the
         panel.
       times: The number by which the column is multiplied, such as 100 for points.
+      start: The number to which that is added: a change is 1 - 1 * the similarity.
     """
 
     frame: str
     column: str
     of: str = '{}'
     times: int = 1
+    start: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

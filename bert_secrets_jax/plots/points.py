@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 
-from bert_secrets_jax.plots.figure import Figure, colour_of, figure_of, marker_of, styled
+from bert_secrets_jax.plots.figure import MAPS, Figure, colour_of, figure_of, marker_of, styled
+from bert_secrets_jax.plots.kinds import look
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
 
@@ -27,7 +28,7 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
     by_layer, by_kind = axes
     # The ends of the colours are nearly those of a dark and of a light page; the edge is not.
     points = by_layer.scatter(
-        *positions.T, c=layers, cmap='viridis', s=18, edgecolors='0.5', linewidths=0.8
+        *positions.T, c=layers, cmap=MAPS, s=18, edgecolors='0.5', linewidths=0.8
     )
     bar = figure.colorbar(points, ax=by_layer, label='layer', shrink=0.9, pad=0.01)
     bar.set_ticks(np.unique(layers).tolist())
@@ -35,9 +36,9 @@ def planes(positions: np.ndarray, *, kinds: Sequence[str], order: Sequence[str])
     for index, kind in enumerate(order):
         chosen = positions[[each == kind for each in kinds]]
         if len(chosen):
-            colour = '0.7' if kind == order[-1] else colour_of(index)
+            colour = '0.7' if kind == order[-1] else look(kind).fill
             entries[f'{kind} ({len(chosen)})'] = by_kind.scatter(
-                *chosen.T, s=16, marker=marker_of(index), color=colour
+                *chosen.T, s=16, marker=marker_of(index), color=colour, edgecolors='0.4'
             )
     # Below, where no head is.
     figure.named(entries, 'lower center', ncols=4)
@@ -143,7 +144,7 @@ def head_scatter(
     figure, axes = figure_of(*size, columns=len(panels), sharey=True, grid='both')
     layers = np.repeat(np.arange(1, len(values) + 1), values.shape[1])
     for axis, (title, each) in zip(axes, panels.items(), strict=True):
-        points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap='viridis', s=12)
+        points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap=MAPS, s=12)
         axis.axhline(0, color='0.5', linewidth=0.8, zorder=0)
         axis.set_title(title, fontsize=8)
         axis.tick_params(labelsize=7)

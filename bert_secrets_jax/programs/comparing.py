@@ -14,7 +14,7 @@ from bert_secrets_jax.brief import summary
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.files import read_json
 from bert_secrets_jax.programs.outputs import write_part
-from bert_secrets_jax.programs.report import LAST, PAGE
+from bert_secrets_jax.programs.report import LAST, PAGE, headlines
 from bert_secrets_jax.programs.sections import FILES, SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import Part, write_page
@@ -118,6 +118,7 @@ def compare_runs(
             title='Runs side by side',
             lead=f'Runs: {"; ".join(found)}. Layers and heads count from 1.',
             parts=[part, *(Part('run', run, group=name) for name, run in found.items())],
+            told={name: headlines(run.results, run.texts) for name, run in found.items()},
             details=dict(_differing(found)),
         )
     return compared

@@ -90,6 +90,18 @@ def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:
     named.data.labels = tuple(names)
     return named
 
+_QUESTIONS = {
+    'mrpc': 'Do two sentences mean the same?',
+    'sts-b': 'How alike are two sentences?',
+    'sst-2': 'Does a reviewer like the film?',
+    'qqp': 'Do two questions ask the same?',
+    'rte': 'Does the first text imply the second?',
+    'qnli': 'Does a sentence answer the question?',
+    'mnli': 'Does the first sentence imply the second?',
+    'cola': 'Is a sentence grammatical?',
+    'wnli': 'Does the first sentence imply the second?',
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
@@ -166,6 +178,13 @@ def text_name(data: ConfigDict, split: str) -> str:
             return 'embedded prose'
         case _:
             return pathlib.PurePath(_file(data, split)).name
+
+
+def question_of(data: ConfigDict) -> str:
+    """Return what a model is asked about a text, as a question; empty for texts of one's own."""
+    if data.source == 'corpus':
+        return 'Does a comment welcome the news?'
+    return _QUESTIONS.get(get_task(data.task).name, '') if data.source == 'glue' else ''
 
 
 def metrics(data: ConfigDict) -> tuple[str, ...]:

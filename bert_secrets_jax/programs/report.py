@@ -18,6 +18,7 @@ from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
+from bert_secrets_jax.programs.inputs import question_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import (
     FILES,
@@ -30,8 +31,9 @@ from bert_secrets_jax.programs.sections import (
 )
 from bert_secrets_jax.programs.settings import in_clone
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.programs.titles import PROGRAMS
-from bert_secrets_jax.report.page import Offer, Part, is_made_of, write_page
+from bert_secrets_jax.programs.titles import GROUPS, PROGRAMS, group_of
+from bert_secrets_jax.report.atlas import what_heads_do
+from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept, digest
@@ -70,19 +72,22 @@ class Answers:
         return {name: part.result for name, part in parts.items() if part.result is not None}
 
     def in_order(self) -> list[Part]:
-        """Return the parts in the order of the page: claims first."""
-        names = list(dict.fromkeys(['claims', 'inputs', *SECTIONS]))
+        """Return the parts in the order of the page, by their chapters."""
+        names = ['inputs', *SECTIONS]
         if 'ablate_seeds' in self.parts:
             # Answered later, since it takes more time.
             names.remove('ablate_seeds')
             names.insert(names.index('ablate'), 'ablate_seeds')
-        return [*(self.parts[name] for name in names if name in self.parts), *self._names()]
+        parts = [self.parts[name] for name in names if name in self.parts]
+        order = ['', *GROUPS]
+        return [*sorted(parts, key=lambda part: order.index(part.chapter)), *self._names()]
 
     def _names(self) -> list[Part]:
         """Return the part with what the lines of Python need, if there are any."""
         lines = [self.lines[name] for name in SECTIONS if name in self.parts and name in self.lines]
         names = Names({name: made for each in lines for name, made in each.names.items()})
-        part = Part('names', names, group=self.group, made_by=(('Python', names.python),))
+        made_by = (('Python', names.python),)
+        part = Part('names', names, group=self.group, chapter=MADE, made_by=made_by)
         return [part] if names.names else []
 
 
@@ -186,7 +191,9 @@ def _answer(
 
         message = _attempt(title, attempt, study.folder, failures)
         if message:
-            answers.parts[name] = Part(name, message=message, group=answers.group)
+            answers.parts[name] = Part(
+                name, message=message, group=answers.group, chapter=_chapter(name)
+            )
             # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])
     # Something computed for these, such as a fine-tuning, may be all that another section needs.
@@ -278,6 +285,8 @@ def _put(answers: Answers, name: str, result: Result) -> None:
         FILES.get(name, name),
         result,
         group=answers.group,
+        chapter=_chapter(name),
+        about=_about(result, answers.study),
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
@@ -315,13 +324,59 @@ def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str])
     write_page(
         path,
         title=f'What the heads of {studies[0].model_name} attend to',
-        lead=f'Texts: {texts}. Layers and heads count from 1.',
+        lead=f'{_score(every)}Texts: {texts}. Layers and heads count from 1.',
+        told={
+            each.group: headlines(each.results_of(SECTIONS), each.study.corpus) for each in every
+        },
         parts=[*tasks, *parts],
         details=details,
         to_come=to_come,
         offers=[offer for answers in every for offer in answers.offers],
         made_of=made_of,
     )
+
+
+def _chapter(section: str) -> str:
+    """Return the heading under which a section stands."""
+    declared = {each.name: each.group for each in declarations()}
+    return group_of(section) or declared.get(section, '')
+
+
+def _about(result: Result, study: Study) -> str:
+    """Return the texts that a result is about, if they are not those of the run."""
+    texts = getattr(result, 'subject', study.subject).texts
+    return '' if texts == study.subject.texts else texts.removeprefix('the ')
+
+
+def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
+    """Return what results say of these texts: which heads matter, what they do, what changed."""
+    own = {
+        name: result
+        for name, result in results.items()
+        if getattr(getattr(result, 'subject', None), 'texts', texts).startswith(texts)
+    }
+
+    def first(*names: str) -> str:
+        found = next((own[name].findings() for name in names if name in own), [])
+        return next((each.sentence for each in found if not each.warning), '')
+
+    marks = [each for result in own.values() for each in result.head_marks()]
+    said = (
+        first('ablate_seeds', 'ablate', 'masked_lm', 'importance'),
+        what_heads_do(marks),
+        first('attention_change'),
+        first('claims'),
+    )
+    return list(filter(None, said))
+
+
+def _score(every: Sequence[Answers]) -> str:
+    """Return what the model was asked and how well it does, if there is one task."""
+    if len(every) > 1 or 'finetune' not in every[0].results:
+        return ''
+    question = question_of(every[0].study.config.data)
+    score = every[0].results['finetune'].score
+    return f'{question} {score} ' if question else f'{score} '
 
 
 def _side_by_side(every: Sequence[Answers]) -> Part | None:

@@ -15,6 +15,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     group: {name: each['answers'] for name, each in programs.items()}
     for group, programs in _LISTED.items()
 }
+
+
+def group_of(program: str) -> str:
+    """Return the group of a program; empty for one that is in none."""
+    return next((group for group, programs in GROUPS.items() if program in programs), '')
+
+
 PROGRAMS: Mapping[str, str] = {name: each['answers'] for name, each in _EVERY.items()}
 PRICES = {name: each['price'] for name, each in _EVERY.items() if 'price' in each}
 OWN_SETTINGS = {n: tuple(each.get('settings', [f'{n}.'])) for n, each in _EVERY.items()}

@@ -1,9 +1,8 @@
 """The atlas: all heads at a glance, and what results say of each in a sentence.
 
-It is made from what all results have (`runs.result.HeadMarks`, `Badge`), and knows no analysis.
+It is made from what all results have (`runs.result.HeadMarks`), and knows no analysis.
 """
 
-import collections
 import dataclasses
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,21 +11,10 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
+from bert_secrets_jax.plots.kinds import Look, looks
 from bert_secrets_jax.report.templates import render
-from bert_secrets_jax.runs.result import Badge, Finding, HeadMarks, Result
+from bert_secrets_jax.runs.result import HeadMarks, Result
 
-# Fills on which black can be read, which people with colour blindness can tell apart (Paul Tol's
-# light scheme without its grey, which heads without a mark have); where they run out, they come
-# again with another pattern. Each mark has a letter, too.
-FILLS = (
-    '#77aadd', '#ee8866', '#eedd88', '#ffaabb', '#99ddff', '#44bb99', '#bbcc33', '#aaaa00',
-)  # fmt: skip
-PATTERNS = ('', 'striped', 'dotted', 'barred')
-_LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
-# So many findings are told above all heads, if the hypothesis that there is nothing to find has at
-# most this p-value. What is less likely than one in a thousand is not told apart: the p-values of
-# permutations end there, and no others are that exact.
-_TOLD, _LEVEL, _EXACT = 3, 0.05, 0.001
 ALL = 'what it mostly does'
 _AS_IT_IS = 'as it is'
 _RANK = operator.attrgetter('rank')
@@ -46,32 +34,22 @@ class View:
 class Drawn:
     """How marks are drawn, which is the same in all atlases that are read beside each other.
 
-    `fills` is the number of each mark in the order of the legend, which gives it a fill, a pattern
-    and a letter; `rings` are the marks that are drawn as rings, in the order of their kinds.
+    `looks` has the fill, pattern and letter of each mark; `rings` are the marks that are drawn as
+    rings, in the order of their kinds.
     """
 
-    fills: Mapping[str, int]
+    looks: Mapping[str, Look]
     rings: tuple[str, ...]
 
 
 def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     """Return how to draw the marks of several models, so that a mark is the same on all of them."""
-    counts, rest, rings = collections.Counter(), collections.Counter(), set()
-    for results in models:
-        marks = [each for result in results for each in result.head_marks()]
-        if not marks:
-            continue
-        first, *others = _views(marks)
-        others += [view for pair in _pairs(marks) for view in pair.values()]
-        counts.update(filter(None, first.marks.ravel().tolist()))
-        for view in others:
-            rest.update(filter(None, view.marks.ravel().tolist()))
-        ring = _first(marks, 'ring')
-        rings.update(() if ring is None else _kinds(ring))
-    # Those that are seen first have the plain colours.
-    order = sorted(counts | rest, key=lambda name: (-counts[name], -rest[name], name))
-    fills = {name: number for number, name in enumerate(order)}
-    return Drawn(fills, tuple(sorted(rings, reverse=True)))
+    marks = [each for results in models for result in results for each in result.head_marks()]
+    names = {
+        drawn: [mark for each in marks if each.drawn == drawn for mark in _kinds(each)]
+        for drawn in ('colour', 'ring')
+    }
+    return Drawn(looks(names['colour']), tuple(sorted(set(names['ring']), reverse=True)))
 
 
 def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = None) -> str:
@@ -106,16 +84,10 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         }
         for view in views
     ]
-    badges: dict[str, list[Badge]] = {}
-    for each in (badge for result in results for badge in result.badges()):
-        badges.setdefault(each.verdict, []).append(each)
     return render(
         'atlas.html',
         heads=(prefix, *shapes.pop()),
-        told=most_certain(results),
-        counted=told(marks),
         pairs=[_drawn_pair(pair, marks, drawn) for pair in _pairs(marks)],
-        badges=badges,
         grid=_grid(views[0], drawn, ring, corner, said),
         rings=_rings(drawn, ring, corner),
         bounds=' and '.join(dict.fromkeys(each.bound for each in marks if each.bound)),
@@ -123,65 +95,18 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     )
 
 
-def most_certain(results: Sequence[Result]) -> list[str]:
-    """Return the sentences of the findings with the greatest evidence, those of greatest first.
-
-    Each is of another result while there are any. A result whose rings are not drawn, as others
-    have a lower rank, is left out: a fine-tuned model does not stand above many. Evidence is the
-    corrected p-value that there is nothing to find, and then the size of the sample.
-    """
-    rings = [_first(result.head_marks(), 'ring') for result in results]
-    lowest, ranked = min((ring.rank for ring in rings if ring), default=0), []
-    for result, ring in zip(results, rings, strict=True):
-        if ring is None or ring.rank == lowest:
-            # Warnings stand elsewhere.
-            found = [each for each in result.findings() if each.template and not each.warning]
-            certain = [each for each in found if each.evidence <= _LEVEL]
-            ranked += enumerate(sorted(certain, key=_doubt))
-    # The best of all results come before the second best of any.
-    first = sorted(ranked, key=lambda each: (each[0], _doubt(each[1])))[:_TOLD]
-    return [finding.sentence for _, finding in sorted(first, key=lambda each: _doubt(each[1]))]
-
-
-def _doubt(finding: Finding) -> tuple[float, int]:
-    return (max(finding.evidence, _EXACT), -finding.sample)
-
-
-def told(marks: Sequence[HeadMarks]) -> list[str]:
-    """Return what the marks of a model say together: what heads do, which matter, what changed."""
-    count = marks[0].marks.size
-    colours = _colours(marks)
+def what_heads_do(marks: Sequence[HeadMarks]) -> str:
+    """Return what most heads of a model do, each head counted once; empty if no mark says it."""
+    left, kinds = np.full(marks[0].marks.shape, True) if marks else True, []
     # A head that follows a link may have a vertical map, too, and be counted so by its section.
-    left, counted = np.full(marks[0].marks.shape, True), []
-    for each in colours:
-        counted += _counted(each, left)
+    for each in _colours(marks):
+        for mark in _kinds(each):
+            count = int(((each.marks == mark) & left).sum())
+            kinds += [(count, f'{count} {each.phrase.format(mark=mark)}')] * (count > 0)
         left = left & (each.marks == '')
-    counted.sort(key=lambda part: -part[0])
-    sentences = [f'Of {count} heads: {_joined(counted[:_NAMED])}.'] if counted else []
-    for drawn in ('ring', 'corner'):
-        each = _first(marks, drawn)
-        if each is not None:
-            found = _joined(_counted(each, each.marks != ''))
-            lead = f'{each.title[:1].upper()}{each.title[1:]}'
-            sentences.append(f'{lead}: {found}.' if found else each.none)
-    return [each for each in sentences if each]
-
-
-def _counted(marks: HeadMarks, where: np.ndarray) -> list[tuple[int, str]]:
-    """Return how many heads have each mark, and in words with the clearest of them."""
-    found = []
-    for mark in _kinds(marks):
-        has = (marks.marks == mark) & where
-        if has.any():
-            first = np.where(has, marks.strength, -np.inf).argmax()
-            name = head_name(*np.unravel_index(first, has.shape))
-            count, most = int(has.sum()), ' most' if has.sum() > 1 else ''
-            found.append((count, f'{count} {marks.phrase.format(mark=mark)} ({name}{most})'))
-    return found
-
-
-def _joined(counted: Sequence[tuple[int, str]]) -> str:
-    return ', '.join(text for _, text in counted)
+    most = sorted(kinds, key=lambda kind: -kind[0])[:_NAMED]
+    told = ', '.join(text for _, text in most)
+    return f'Of {marks[0].marks.size} heads, {told}.' if most else ''
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
@@ -247,20 +172,11 @@ def _drawn_pair(
     return {'title': title, 'grids': grids, 'legend': _legend(both, drawn)}
 
 
-def _legend(view: View, drawn: Drawn) -> list[tuple[str, str, int, str, str]]:
-    """Return each mark of a view with its fill, how many heads have it, its pattern and letter."""
-    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.fills}
-    looks = {mark: _look(number) for mark, number in drawn.fills.items() if counts[mark]}
-    return [
-        (visible(mark), fill, counts[mark], pattern, letter)
-        for mark, (fill, pattern, letter) in looks.items()
-    ]
-
-
-def _look(number: int) -> tuple[str, str, str]:
-    """Return the fill, the pattern and the letter of a mark."""
-    pattern = PATTERNS[number // len(FILLS) % len(PATTERNS)]
-    return FILLS[number % len(FILLS)], pattern, _LETTERS[number % len(_LETTERS)]
+def _legend(view: View, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
+    """Return each mark of a view, most frequent first, with how many heads have it and its look."""
+    counts = {mark: int((view.marks == mark).sum()) for mark in drawn.looks}
+    most = sorted(filter(counts.get, counts), key=lambda mark: (-counts[mark], mark))
+    return [(visible(mark), counts[mark], *drawn.looks[mark]) for mark in most]
 
 
 def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
@@ -282,7 +198,7 @@ def _grid(
         place, name = (layer, head), head_name(layer, head)
         mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
-        fill, pattern, letter = _look(drawn.fills[mark]) if mark else ('', '', '')
+        fill, pattern, letter, _ = drawn.looks[mark] if mark else ('',) * 4
         which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
         return {
             'name': name,

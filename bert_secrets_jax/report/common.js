@@ -1,23 +1,14 @@
 // What the scripts of the page and of the explorer share.
 
-// From no attention to all of it; and from less over the same to more.
+// From less to more, dark is more, on a light page and on a dark one; and from less over the same
+// to more.
 const COLOURS = {
-  light: {
-    weight: ['#fcfdbf', '#fec287', '#fb8761', '#e55064', '#b5367a', '#812581', '#4f127b',
-             '#1c1044', '#000004'],
-    change: ['#67001f', '#bb2a34', '#e58368', '#fbceb7', '#f6f7f7', '#c0dceb', '#68abd0',
-             '#2870b1', '#053061'],
-  },
-  dark: {
-    weight: ['#000004', '#1c1044', '#4f127b', '#812581', '#b5367a', '#e55064', '#fb8761',
-             '#fec287', '#fcfdbf'],
-    change: ['#ffd0c2', '#ff8a70', '#d9432f', '#86281f', '#141414', '#22528c', '#2f7fd0',
-             '#78b4ff', '#cfe4ff'],
-  },
+  weight: ['#fcfdbf', '#fec287', '#fb8761', '#e55064', '#b5367a', '#812581', '#4f127b',
+           '#1c1044', '#000004'],
+  change: ['#67001f', '#bb2a34', '#e58368', '#fbceb7', '#f6f7f7', '#c0dceb', '#68abd0',
+           '#2870b1', '#053061'],
 };
-// Paper is light, whatever the screen is.
-const dark = matchMedia('screen and (prefers-color-scheme: dark)');
-const stops = kind => COLOURS[dark.matches ? 'dark' : 'light'][kind];
+const stops = kind => COLOURS[kind];
 const range = count => [...Array(count).keys()];
 
 function make(tag, properties, ...children) {
@@ -73,4 +64,24 @@ function painter({low, high, signed}) {
     const share = signed ? (value / (high || 1) + 1) / 2 : (value - low) / (high - low || 1);
     return palette[Math.round(255 * Math.min(Math.max(share, 0), 1))];
   };
+}
+
+// A tiny map of 8 tokens for each kind of head: which tokens [row, column] attend where.
+const SHAPES = {
+  columns: (row, column) => column === 2 || column === 5, band: (row, column) => Math.abs(row - column) === 1,
+  cross: (row, column) => row === column + 1 || column === 5, block: (row, column) => row < 4 === column < 4,
+  scattered: (row, column) => (3 * row + 5 * column + row * column) % 4 === 0, first: (row, column) => column === 0,
+  ends: (row, column) => column === 4 || column === 7, previous: (row, column) => column === row - 1,
+  next: (row, column) => column === row + 1, self: (row, column) => row === column,
+  marks: (row, column) => column === 3 || column === 6, even: (row, column) => (row + column) % 2 === 0,
+  links: (row, column) => [1, 3, 1, 6, 6, 7, 4, 4][row] === column, rare: (row, column) => column === 5,
+};
+function sketch(shape) {
+  const drawn = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const cells = range(64).filter(at => SHAPES[shape]?.(Math.floor(at / 8), at % 8));
+  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
+  path.setAttribute('d', cells.map(at => `M${at % 8} ${Math.floor(at / 8)}h1v1h-1z`).join(''));
+  for (const [key, value] of Object.entries({viewBox: '0 0 8 8', class: 'sketch', 'aria-hidden': 'true'})) drawn.setAttribute(key, value);
+  drawn.append(path);
+  return drawn;
 }

@@ -174,7 +174,7 @@ def traced(
 
 
 def _traced(numbers: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    source = numbers['source'] or {'frame': None, 'times': 1}
+    source = numbers['source'] or {'frame': None, 'times': 1, 'start': 0}
     rows = [
         (at, number, frame['columns'].index(_spaced(source['column'])))
         for at, frame in enumerate(found)
@@ -183,7 +183,7 @@ def _traced(numbers: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> d
         if each['alike'] in ('', source['of'])
     ]
     kept = {name: numbers[name] for name in ('of', 'values')}
-    return {**kept, 'rows': rows, 'times': source['times']}
+    return {**kept, 'rows': rows, 'times': source['times'], 'start': source.get('start', 0)}
 
 
 def _listed(values: 'pandas.Series | np.ndarray') -> list[float | None]:

@@ -72,12 +72,15 @@ function nameAt(grid, at) {
 }
 
 // A number with all that its frame has to say of how sure it is: interval, error, p-values, sample.
-function told(frame, set, column, at, times) {
+function told(frame, set, column, at, times, start = 0) {
   const {columns, beside} = frame, {values} = frame.sets[set];
   const numberOf = place => values[place][at];
-  const scaled = place => /\b(?:low|high|error|deviation)\b/.test(columns[place])
-    ? shown(numberOf(place) === null ? null : times * numberOf(place)) : shown(numberOf(place));
-  const ends = ['low', 'high'].map(end => beside[column].find(place =>
+  const scaled = place => {
+    const value = numberOf(place), name = columns[place];
+    return shown(value === null ? null : /\b(?:low|high)\b/.test(name) ? start + times * value
+      : /\b(?:error|deviation)\b/.test(name) ? Math.abs(times) * value : value);
+  };
+  const ends = (times < 0 ? ['high', 'low'] : ['low', 'high']).map(end => beside[column].find(place =>
     RegExp(`\\b${end}\\b`).test(columns[place])));
   const interval = ends.every(place => place !== undefined && numberOf(place) !== null)
     ? [`interval ${ends.map(scaled).join(' to ')}`] : [];
@@ -88,24 +91,29 @@ function told(frame, set, column, at, times) {
 function key({low, high, signed, label}) {
   return make('p', {className: 'key'}, shown(low),
     make('i', {style: `background: linear-gradient(90deg, ${stops(signed ? 'change' : 'weight')})`}),
-    shown(high), ` ${label}`);
+    shown(high), ` ${label}${signed ? ' (red: less, blue: more)' : ' (dark: more)'}`);
 }
 
-// Classes of heads have the colours, patterns and letters that the atlas gives to the same words.
-const {fills, patterns, names: marked} = JSON.parse(document.getElementById('marks').textContent);
-const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+// Kinds of heads look as in the atlas; an unknown one gets its look from its name (`plots/kinds.py`).
+const {fills, patterns, kinds: known} = JSON.parse(document.getElementById('marks').textContent);
 
 function markOf(word) {
-  if (!marked.includes(word)) marked.push(word);
-  const number = marked.indexOf(word), fill = fills[number % fills.length];
-  return {letter: letters[number % letters.length], pattern: patterns[Math.floor(number / fills.length) % patterns.length],
-    fill: channels(fill)};
+  if (!Object.hasOwn(known, word)) {
+    const number = [...word].reduce((sum, letter, at) => sum + (at + 1) * letter.codePointAt(0), 0);
+    const [first, second] = word.split(/\s+/).filter(Boolean), taken = new Set(Object.values(known).map(each => each[2]));
+    const letters = ((first ?? '?')[0] + (second ? second[0] : (first ?? '?').slice(1, 2))).toLowerCase();
+    const tries = [letters, ...range(taken.size + 1).map(at => letters + (at + 2))];
+    known[word] = [fills[number % fills.length], patterns[Math.floor(number / fills.length) % patterns.length],
+      tries.find(each => !taken.has(each)), ''];
+  }
+  const [fill, pattern, letter, shape] = known[word];
+  return {fill: channels(fill), pattern, letter, shape};
 }
 
 function legend(words) {
   return make('p', {className: 'key'}, ...words.map(word => {
-    const {fill, letter, pattern} = markOf(word);
-    return make('span', {}, make('i', {className: `mark ${pattern}`, style: `background-color: rgb(${fill})`}),
+    const {fill, letter, pattern, shape} = markOf(word);
+    return make('span', {}, ...shape ? [sketch(shape), ' '] : [], make('i', {className: `mark ${pattern}`, style: `background-color: rgb(${fill})`}),
       make('b', {}, ` ${letter} `), word);
   }));
 }
@@ -113,8 +121,7 @@ function legend(words) {
 // The colour of a class, the paler the smaller its share.
 function shade(word, share = 1) {
   const strength = Math.min(Math.max(0.35 + 0.65 * (share - 0.2) / 0.8, 0.35), 1);
-  const paper = dark.matches ? 18 : 255;
-  return markOf(word).fill.map(value => Math.round(paper + strength * (value - paper)));
+  return markOf(word).fill.map(value => Math.round(255 + strength * (value - 255)));
 }
 
 // One stop of the tab key; arrows move among cells that stand in so many columns.
@@ -335,7 +342,6 @@ function build(grid) {
 
   choice.onchange = () => { columns(); draw(); };
   column.onchange = way.onchange = draw;
-  dark.addEventListener('change', draw);
   columns();
   draw();
   grid.root.append(make('div', {className: 'controls'}, make('label', {}, 'Numbers of ', choice),
@@ -494,14 +500,14 @@ function redraw(figure) {
     {frames: [], layers: panels[0].shape[0], heads: panels[0].shape[1], address: figure.dataset.address};
 
   // What the frame of a number has to say of it, or of the numbers that it is the mean of.
-  function beside({rows, times}, at) {
+  function beside({rows, times, start}, at) {
     if (!rows.length) return [];
     const [[place, first, column]] = rows, frame = grid.frames[place];
     if (kind === 'layers' && frame.axis === 'heads') return [`mean of ${grid.heads} heads`];
-    if (rows.length === 1) return told(frame, first, column, at, times);
+    if (rows.length === 1) return told(frame, first, column, at, times, start);
     const each = rows.map(([, set]) => frame.sets[set].values[column][at]).filter(value => value !== null);
-    return each.length ? [`mean of ${rows.length} fine-tunings, ${shown(times * Math.min(...each))} to ${
-      shown(times * Math.max(...each))}`] : [];
+    const ends = [Math.min(...each), Math.max(...each)].map(value => start + times * value).sort((a, b) => a - b);
+    return each.length ? [`mean of ${rows.length} fine-tunings, ${ends.map(shown).join(' to ')}`] : [];
   }
 
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {className: `panels of-${kind}`});
@@ -525,7 +531,6 @@ function redraw(figure) {
   }
 
   way.onchange = draw;
-  dark.addEventListener('change', draw);
   draw();
   figure.prepend(place, readout, make('div', {className: 'controls'}, scale, make('label', {}, 'Shown ', way)));
   figure.querySelector('.image').open = false;
@@ -536,9 +541,19 @@ for (const grid of everyGrid) {
   grid.root.addEventListener('toggle', () => { if (!grid.root.querySelector('output')) build(grid); });
 }
 
+// At most ten lines of what is known of a head, from the atlas.
+function inWords(address, name) {
+  const said = document.querySelector(`.bs-atlas a.head[href="#${CSS.escape(address)}${name}"]`)?.dataset.said ?? '';
+  return said.split(/(?<=[.!?]) (?=[A-Z])/).filter(Boolean).slice(0, 10).map(each => {
+    const line = make('p', {className: 'said'}, each);
+    line.dataset.address = address;
+    return line;
+  });
+}
+
 // All numbers of one head, below its maps or, without maps, below the atlas.
 function card(address, name) {
-  document.querySelectorAll(`.card[data-address="${address}"]`).forEach(each => each.remove());
+  document.querySelectorAll(`:is(.card, .said)[data-address="${address}"]`).forEach(each => each.remove());
   const mine = everyGrid.filter(grid => grid.address === address);
   const [, layer, head] = name?.match(/^L(\d+)-H(\d+)$/) ?? [];
   if (!mine.length || !(layer >= 1 && layer <= mine[0].layers && head >= 1 && head <= mine[0].heads)) return;
@@ -546,12 +561,19 @@ function card(address, name) {
   const tables = mine.flatMap(({frames}) => frames.filter(ofHeads).map(({caption, columns, sets}) =>
     tableOf(caption, ['', ...columns, ...sets[0].classes.map(([name]) => name)], sets.map(set =>
       [set.of, ...set.values.map(values => shown(values[at])), ...set.classes.map(([, words]) => words[at])]))));
-  const whole = make('section', {className: 'card', 'aria-label': `All numbers of ${name}`},
-    make('h3', {}, `All numbers of ${name}`), ...tables);
-  whole.dataset.address = address;
+  const words = inWords(address, name);
+  const whole = make('section', {className: 'card', 'aria-label': `All numbers of ${name}`});
+  const numbers = make('details', {open: !words.length},
+    make('summary', {}, make('h3', {}, `All numbers of ${name}`)), ...tables);
   const explorer = document.querySelector(`.bs-explorer[data-address="${address}"] .detail`);
-  if (explorer) explorer.append(whole);
-  else {
+  whole.dataset.address = address;
+  // Words stand above the maps of a head, its numbers below them.
+  if (explorer) {
+    explorer.querySelector('.bar').after(...words);
+    whole.append(numbers);
+    explorer.append(whole);
+  } else {
+    whole.append(...words.length ? [make('h3', {}, name), ...words] : [], numbers);
     document.getElementById(`${address}heads`)?.parentElement.append(whole);
     whole.scrollIntoView({block: 'nearest'});
   }
@@ -561,15 +583,63 @@ addEventListener('bs-head', ({target, detail}) => {
   card(detail.address, detail.head);
 });
 
-// All of them can colour and sort the heads of the explorer.
-for (const explorer of document.querySelectorAll('.bs-explorer')) {
-  const mine = everyGrid.filter(grid => grid.address === explorer.dataset.address);
-  const numbers = mine.flatMap(({frames}) => frames.filter(ofHeads).flatMap(({name, columns, about, sets}) =>
-    sets.flatMap(({of, values}) => about.map(column => ({
-      group: name, values: values[column],
-      title: [of, columns[column] === 'mean' && of ? '' : columns[column]].filter(Boolean).join(', '),
-    })))));
-  explorer.dispatchEvent(new CustomEvent('bs-numbers', {detail: numbers}));
+// The numbers that most readers ask for, in their words: frame, set, column, and what is made of it.
+const ASKED_FOR = [
+  ['effect of losing it', /ablation\w*heads/, /./, /difference|effect|^mean$/],
+  ['importance', /^importance_heads$/, /./, /./],
+  ['change by fine-tuning (1 - cosine similarity)', /^attention_change_heads/, /cosine/, /^mean$/, value => value === null ? null : 1 - value],
+];
+
+// All numbers of heads, with a group and a title each.
+function numbersOf(frames, setsOf) {
+  return frames.filter(ofHeads).flatMap(frame => setsOf(frame).flatMap(({of, values}) => frame.about.map(column => ({
+    group: frame.name, caption: frame.caption, of, column: frame.columns[column], values: values[column],
+    sure: sureOf(frame.columns, frame.beside[column], values),
+    title: [of, frame.columns[column] === 'mean' && of ? '' : frame.columns[column]].filter(Boolean).join(', '),
+  }))));
+}
+
+// Several fine-tunings of one recipe as their mean, and without p-values, which are of one each.
+function overSeeds({sets, columns}) {
+  return [...Map.groupBy(sets, ({alike}) => alike)].map(([of, alike]) => ({of, values: alike.length === 1 ? alike[0].values
+    : columns.map((name, column) => alike[0].values[column].map((_, head) => {
+      const known = alike.map(({values}) => values[column][head]).filter(value => value !== null);
+      return known.length && !/\bp\b/.test(name) ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+    }))}));
+}
+
+// The head with the most of each, which search finds.
+const greatest = [];
+
+// All of them can colour and sort the heads of the explorer, and colour those of the atlas.
+for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
+  const frames = everyGrid.filter(grid => grid.address === place.dataset.address).flatMap(grid => grid.frames);
+  let numbers = numbersOf(frames, place.matches('.bs-atlas') ? overSeeds : ({sets}) => sets);
+  if (place.matches('.bs-atlas')) {
+    const first = ASKED_FOR.flatMap(([title, frame, set, column, made]) => {
+      const one = numbers.find(each => frame.test(each.group) && (!each.of || set.test(each.of)) && column.test(each.column));
+      return !one ? [] : [{...one, group: 'most asked for', ...made ? {title, caption: '', values: one.values.map(made)}
+        : {title: `${title} (${one.title})`}}];
+    });
+    for (const {title, values, sure} of first) {
+      const at = values.reduce((most, value, each) => Math.abs(value) > Math.abs(values[most]) ? each : most, 0);
+      const {layers, heads, address} = everyGrid.find(grid => grid.address === place.dataset.address);
+      const name = nameAt({layers, heads}, at);
+      greatest.push({text: `Greatest ${title}: ${name} (${shown(values[at])}). ${sure}`.trim(), to: `#${address}${name}`});
+    }
+    // What is the same for all heads does not colour them.
+    numbers = [...first, ...numbers].filter(({values}) => new Set(values).size > 1);
+  }
+  place.dispatchEvent(new CustomEvent('bs-numbers', {detail: numbers}));
+}
+
+// Says so where no number of a head is significant after correction (or at all, where none is made).
+function sureOf(columns, beside, values) {
+  const tested = beside.filter(at => /\bp\b/.test(columns[at]) && !/tost/.test(columns[at]));
+  const corrected = tested.filter(at => /holm|family|max t|corrected/.test(columns[at]));
+  const [p] = corrected.length ? corrected : tested;
+  if (p === undefined || values[p].every(value => value === null) || values[p].some(value => value !== null && value <= 0.05)) return '';
+  return `No effect shown: ${columns[p]} is above 0.05 for every head.`;
 }
 
 // What the address of the page names; a broken one names nothing.
@@ -614,9 +684,32 @@ if (matchMedia('screen and (max-width: 48rem)').matches) {
   reveal()?.scrollIntoView();
 }
 
+// What readers type, in words of their own, and what it leads to.
+const MEANT = [
+  [/^(?:important|importance|matters?|needed|necessary|loss|losing|remov\w*|prun\w*|disabl\w*)$/, /importan|matter|needed|necessary|without it|losing|disabl|prun/i, 'what losing a head does'],
+  [/^(?:unimportant|useless|unneeded|idle)$/, /importan|matter|needed|better without|without it|prun|idle|inactive/i, 'heads that can go'],
+  [/^(?:chang\w*|train\w*|fine-?tun\w*|learn\w*)$/, /chang|fine-tun/i, 'what training changed'],
+  [/^(?:previous|preceding|before|left)$/, /previous/i, 'attention to the previous token'],
+  [/^(?:next|following|after|right)$/, /next token/i, 'attention to the next token'],
+  [/^words?$/, /token|word/i, 'tokens are words or pieces of them'],
+  [/^(?:same|itself|self)$/, /\bself\b|itself/i, 'attention to the token itself'],
+  [/^(?:separators?|sep|end)$/, /\[SEP\]/i, 'the separator is [SEP]'],
+  [/^(?:start|first|cls|beginning)$/, /\[CLS\]/i, 'the first token is [CLS]'],
+  [/^(?:punctuation|commas?|periods?|stops?|dots?)$/, /period or comma|punctuation/i, 'punctuation'],
+  [/^(?:subjects?|nsubj)$/, /subject|nsubj/i, 'the subject of a verb'],
+  [/^(?:objects?|dobj)$/, /\bobject|\bd?obj\b/i, 'the object of a verb'],
+  [/^(?:syntax|grammar|syntactic|dependenc\w*|relations?)$/, /relation|dependenc|synta|\blinks?\b|subject|object/i, 'relations between words'],
+  [/^(?:meaning|semantic\w*|frames?|roles?)$/, /frame|semantic|\brole/i, 'meaning'],
+  [/^(?:everywhere|uniform\w*|spread|broad\w*)$/, /broad|entropy|heterogeneous/i, 'attention that is spread out'],
+  [/^(?:position\w*|distance|offset)$/, /position|offset|diagonal|previous|next token/i, 'position'],
+  [/^(?:sure|certain\w*|significan\w*)$/, /significan|interval|p = /i, 'how sure it is'],
+];
+const FILLER = new Set('a an and any are at by can did do does for how i in is it most of on the there to what where which who why you with look looks looking attend attends head heads'.split(' '));
+
 // Sections, heads and sentences by what is typed.
 const found = [
-  ...[...document.querySelectorAll('h2')].map(each => ({
+  ...greatest,
+  ...[...document.querySelectorAll('h2, .part > summary h3')].map(each => ({
     text: each.textContent, to: `#${each.id || each.closest('section').id}`,
   })),
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
@@ -626,32 +719,45 @@ const found = [
     .map(each => ({
       text: each.textContent.trim(), to: `#${each.closest('section').id}`, within: each.closest('.more'),
     })),
+  ...[...document.querySelectorAll('.bs-atlas')].flatMap(atlas => [...atlas.querySelectorAll('.bar option')].map((option, at) => ({
+    text: `Colour the heads by ${option.textContent}`, to: `#${atlas.dataset.address}heads`,
+    act: () => { option.closest('select').selectedIndex = at; option.closest('select').onchange(); },
+  }))),
 ];
 const asked = make('input', {
-  type: 'search', placeholder: 'Search: L6-H5, previous token, frames ...', 'aria-label': 'Search this page',
+  type: 'search', placeholder: 'Search: most important head, previous word ...', 'aria-label': 'Search this page',
 });
 const answers = make('ul', {hidden: true, 'aria-label': 'Found'}), MOST = 12;
 asked.oninput = () => {
-  const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
-  // "L6-H1" is not meant by L6-H10 as long as there is an L6-H1.
-  const rank = ({text}) => text.toLowerCase().split(/[\s,]+/).includes(words[0]) ? 0 : 1;
-  const hits = words.length ? found.filter(({text}) =>
-    words.every(word => text.toLowerCase().includes(word))) : [];
+  const typed = asked.value.toLowerCase().split(/[\s?!,]+/).filter(Boolean), told = typed.filter(word => !FILLER.has(word));
+  const words = told.length ? told : typed;
+  const meant = words.map(word => MEANT.filter(([said]) => said.test(word)));
+  // "L6-H1" is not meant by L6-H10 as long as there is an L6-H1; what has the words stands before what they mean.
+  const says = (text, word) => text.toLowerCase().includes(word);
+  const rank = ({text, why}) => text.toLowerCase().split(/[\s,]+/).includes(words[0]) && !why ? 0 : why ? 2 : 1;
+  const hits = words.length ? found.flatMap(each => {
+    const literal = words.map(word => says(each.text, word));
+    if (!words.every((_, at) => literal[at] || meant[at].some(([, reached]) => reached.test(each.text)))) return [];
+    const why = meant.flatMap((ways, at) => literal[at] ? [] : ways.slice(0, 1).map(([, , reason]) => reason));
+    return [{...each, why: why.join(', ')}];
+  }) : [];
   hits.sort((a, b) => rank(a) - rank(b));
   // The same head stands in several grids.
   const own = [...new Map(hits.map(hit => [`${hit.to} ${hit.text}`, hit])).values()];
   answers.hidden = !words.length;
-  answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within}) =>
+  answers.replaceChildren(...own.slice(0, MOST).map(({text, to, within, act, why}) =>
     make('li', {}, make('a', {
       href: to,
       onclick: () => {
         answers.hidden = true;
         if (within) unfold(within);
+        act?.();
       },
     },
-      text.length > 160 ? `${text.slice(0, 159)}…` : text))));
+      text.length > 160 ? `${text.slice(0, 159)}…` : text, ...why ? [make('small', {}, ` (${why})`)] : []))));
   if (own.length > MOST) answers.append(make('li', {}, `And ${own.length - MOST} more: another word leaves fewer.`));
-  if (words.length && !hits.length) answers.append(make('li', {}, 'Nothing on this page.'));
+  if (words.length && !hits.length) answers.append(make('li', {}, 
+    'Nothing on this page. Ask for a head (L6-H5) or in words: most important head, previous word, subject, separator, what changed.'));
 };
 document.querySelector('.search').onkeydown = event => {
   const links = [asked, ...answers.querySelectorAll('a')], at = links.indexOf(document.activeElement);

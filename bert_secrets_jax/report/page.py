@@ -12,19 +12,21 @@ import numbers
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
 from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
-from bert_secrets_jax.names import counted
-from bert_secrets_jax.report.atlas import FILLS, PATTERNS, Drawn, atlas, drawn_alike
+from bert_secrets_jax.names import two_digits
+from bert_secrets_jax.plots.kinds import TABLE
+from bert_secrets_jax.report.atlas import Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.findings import findings_frame
-from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
+from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Badge, Finding, Result, image
 
 if TYPE_CHECKING:
     import pandas
@@ -36,6 +38,8 @@ _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'"
 )
+# The last chapter, with the settings, the commands and what was not computed.
+MADE = 'How this page was made'
 # A text alternative is heard as a whole.
 _SAID = 2
 _PUBLISHED = re.compile(r'\bpublished\b|^paper: ')
@@ -69,6 +73,8 @@ class Part:
     Attributes:
       name: The short name, with which the names of its files begin.
       group: The beginning of the titles, such as the name of a task; empty for none.
+      chapter: The heading under which the page has it; empty for none.
+      about: The texts that it is about, if they are others than those of the page.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
       made_by: Ways to make it again: pairs such as ('Shell', 'bert-secrets frames --model=...').
     """
@@ -77,6 +83,8 @@ class Part:
     result: Result | None = None
     message: str = ''
     group: str = ''
+    chapter: str = ''
+    about: str = ''
     pictures: tuple[Picture, ...] = ()
     folder: str = ''
     made_by: tuple[tuple[str, str], ...] = ()
@@ -104,9 +112,19 @@ class Part:
 
     @property
     def title(self) -> str:
-        """The heading of the part."""
+        """The topic of the part."""
         title = f'{self.name} ({self.why})' if self.result is None else self.result.title
         return f'{self.group}: {title}' if self.group else title
+
+    @property
+    def heading(self) -> str:
+        """The heading of the part: its first finding, if it has one."""
+        found = [each for each in self._said() if not each.warning]
+        title = found[0].headline if found else ''
+        return (f'{self.group}: {title}' if self.group else title) if title else self.title
+
+    def _said(self) -> list[Finding]:
+        return [] if self.result is None else self.result.findings()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,15 +156,17 @@ def write_page(
     lead: str,
     parts: Sequence[Part],
     details: Mapping[str, Mapping[str, Any]],
+    told: Mapping[str, Sequence[str]] = MappingProxyType({}),
     to_come: Sequence[str] = (),
     offers: Sequence[Offer] = (),
     made_of: str = '',
 ) -> None:
-    """Write the page: `lead` under the title, the parts in order, and the rest around them.
+    """Write the page: `lead` under the title, the parts in their chapters, and the rest around.
 
-    `details` has settings or versions under each heading at the end, `to_come` the names of parts
-    that are still being computed, `offers` those that are not computed. By `made_of`, the digest of
-    everything on the page, `is_made_of` knows it again.
+    `told` has the sentences above the heads of each group, `details` the settings or versions under
+    each heading at the end, `to_come` the names of parts that are still being computed, `offers`
+    those that are not computed. By `made_of`, the digest of everything on the page, `is_made_of`
+    knows it again.
     """
     warnings = [
         (part.group, finding.sentence)
@@ -161,6 +181,14 @@ def write_page(
             groups.setdefault(part.group, []).append(part.result)
     heads = {group: _heads(group, results) for group, results in groups.items()}
     drawn = drawn_alike(groups.values())
+    shown = [
+        _section(part, groups.get(part.group, ()), heads.get(part.group)) | {'id': f'part{number}'}
+        for number, part in enumerate(parts, 1)
+    ]
+    chapters: dict[str, list[dict[str, Any]]] = {}
+    for section in shown:
+        if not section['explorer']:
+            chapters.setdefault(section['chapter'], []).append(section)
     text = render(
         'page.html',
         policy=_POLICY,
@@ -169,11 +197,10 @@ def write_page(
         warnings=warnings,
         to_come=list(to_come),
         offers=offers,
-        atlases=_atlases(groups, drawn),
-        marks={'fills': FILLS, 'patterns': PATTERNS, 'names': list(drawn.fills)},
-        sections=[
-            _section(part, groups.get(part.group, ()), heads.get(part.group)) for part in parts
-        ],
+        atlases=_atlases(groups, drawn, told),
+        explorers=[section for section in shown if section['explorer']],
+        chapters=chapters | {MADE: chapters.pop(MADE, [])},
+        marks=TABLE | {'kinds': TABLE['kinds'] | drawn.looks},
         details=[
             _table('', ('setting', 'value'), list(values.items()))
             | {'heading': heading, 'words': False}
@@ -188,15 +215,18 @@ def write_page(
         logging.warning('%s has %.0f MB: fewer example sentences make it smaller.', path, size)
 
 
-def _atlases(groups: Mapping[str, Sequence[Result]], drawn: Drawn) -> list[dict[str, Any]]:
-    """Return the atlas of each model or task that has one."""
+def _atlases(
+    groups: Mapping[str, Sequence[Result]], drawn: Drawn, told: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
+    """Return the atlas of each model or task, or the sentences alone where no head is marked."""
     found = []
     for group, results in groups.items():
         prefix = _slug(group)
         fragment = atlas(results, prefix=prefix, drawn=drawn)
-        if fragment:
+        if fragment or told.get(group):
             title = f'{group}: all heads at a glance' if group else 'All heads at a glance'
-            found.append({'prefix': prefix, 'title': title, 'fragment': fragment})
+            about = {'prefix': prefix, 'title': title, 'heads': _heads(group, results)}
+            found.append(about | {'fragment': fragment, 'told': told.get(group, ())})
     return found
 
 
@@ -224,51 +254,45 @@ def _section(
     """Return what the page shows of a part, from all results of its group and where heads lead."""
     section = {
         'title': part.title,
+        'heading': part.heading,
+        'open': part.result is None or not part.chapter or bool(part.result.token_maps()),
+        'chapter': part.chapter,
+        'about': part.about,
         'message': part.message if part.result is None else '',
         'folder': part.folder,
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        **dict.fromkeys(('pictures', 'answer', 'notes', 'tables', 'files', 'grids'), ()),
-        'records': None,
-        'explorer': '',
-        'numbers_of': '',
-        'more': '',
+        **dict.fromkeys(('pictures', 'notes', 'tables', 'files', 'grids'), ()),
+        'badges': {},
+        **dict.fromkeys(('answer', 'records', 'explorer')),
     }
     if part.result is None:
         return section
     maps, findings = part.result.token_maps(), part.result.findings()
     found = part.grids(heads)
-    axes = {each['axis'] for each in found}
-    words = [word for axis, word in (('heads', 'head'), ('layers', 'layer')) if axis in axes]
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}
         section['explorer'] = Markup(Explorer(maps, notes, address=_slug(part.group)).html())
     section |= {
-        'answer': [each.sentence for each in findings[:1]],
+        'answer': next((each for each in findings if not each.warning), None),
         'records': _frame(findings_frame(findings)) if findings else None,
+        'badges': _badges(part.result),
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,
-        'numbers_of': f'every {" and ".join(words)}',
     }
-    return section | {'more': _more(section)}
+    return section
 
 
-def _more(section: Mapping[str, Any]) -> str:
-    """Return what is behind the click below the answer and the first figure; empty for nothing."""
-    seen = bool(section['pictures'] or section['explorer'])
-    counts = (
-        ('finding', len(section['records']['rows']) if section['records'] else 0),
-        ('figure', len(section['pictures']) - 1),
-        ('table', len(section['tables']) * seen),
-    )
-    parts = [counted(count, name) for name, count in counts if count > 0]
-    parts += ['notes'] * bool(section['notes'])
-    parts += ['files'] * bool(section['files'] or section['made_by'])
-    return f'More: {", ".join(parts)}' if parts else ''
+def _badges(result: Result) -> dict[str, list[Badge]]:
+    """Return the verdicts of a result, those that are alike together."""
+    badges: dict[str, list[Badge]] = {}
+    for badge in result.badges():
+        badges.setdefault(badge.verdict, []).append(badge)
+    return badges
 
 
 def _pictures(
@@ -328,16 +352,13 @@ def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    """Return a cell as a person reads it: three digits that count, a dash for nothing."""
+    """Return a cell as a person reads it: two digits that matter, a dash for nothing."""
     if isinstance(value, numbers.Integral | str):
         return str(value)
     if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
         return '–'
     if isinstance(value, numbers.Real):
-        value = float(value)
-        if value.is_integer():
-            return f'{value:z,.0f}'
-        return f'{value:.3f}' if 0.001 <= abs(value) < 100 else f'{value:.3g}'
+        return f'{value:z,.0f}' if float(value).is_integer() else two_digits(float(value))
     return str(value)
 
 

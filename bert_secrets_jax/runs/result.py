@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.measure.colours import Colours, head_tables
-from bert_secrets_jax.names import filled, readable, visible
+from bert_secrets_jax.names import filled, readable, two_digits, visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
@@ -95,21 +95,25 @@ class Finding:
     warning: bool = False
 
     @property
-    def evidence(self) -> float:
-        """The p-value that there is nothing to find, at most; NaN if the finding does not tell.
-
-        A 95 % interval without the null says that it is at most 0.05, and no more.
-        """
-        if not math.isnan(self.p):
-            return self.p
-        return 0.05 if self.low > self.null or self.high < self.null else math.nan
-
-    @property
     def sentence(self) -> str:
         """The sentence, with its numbers filled in."""
         if not self.template:
             return self.record
         return filled(self.template, {**vars(self), **self.numbers})
+
+    @property
+    def headline(self) -> str:
+        """The beginning of the sentence, without what stands in brackets, as a title."""
+        first = re.split(r'(?<=[.!?]) (?=[A-Z])|; ', re.sub(r' \([^()]*\)', '', self.sentence))[0]
+        return first.removesuffix('.')
+
+    @property
+    def certainty(self) -> str:
+        """How sure the number is: its interval, p-value and sample; then its source."""
+        parts = [f'95 % interval: {two_digits(self.low)} to {two_digits(self.high)}']
+        parts = parts * (not math.isnan(self.low)) + [f'p = {self.p:.1g}'] * bool(self.p >= 0)
+        parts += [f'{self.sample:,} {self.sample_of}'] * (self.sample > 0)
+        return '. '.join([*parts, self.source])
 
     @property
     def record(self) -> str:
@@ -168,11 +172,12 @@ class HeadMarks:
 
 @dataclasses.dataclass(frozen=True)
 class Badge:
-    """A verdict in a word, such as 'holds', the claim in a sentence, and that which decides."""
+    """A verdict such as 'holds', the claim in a line, that which decides, and the whole claim."""
 
     verdict: str
     text: str
     evidence: str
+    whole: str = ''
 
 
 class Figures(Mapping):
@@ -266,7 +271,7 @@ class Result:
         return []
 
     def badges(self) -> list[Badge]:
-        """Return verdicts, which are shown above everything else."""
+        """Return verdicts, each of which is a line of the page."""
         return []
 
     def verdicts(self) -> 'list[Verdict]':

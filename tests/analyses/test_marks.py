@@ -9,7 +9,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses import marks
 from bert_secrets_jax.measure.links import KINDS
-from bert_secrets_jax.report.atlas import atlas, told
+from bert_secrets_jax.report.atlas import atlas
 from tests.analyses.conftest import flat_table as table
 from tests.analyses.worlds import effects_of
 
@@ -32,7 +32,6 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
     (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
     assert '-30.00 points (-50.00 to +50.00, p = 0.5, corrected 1)' in found.sentences[1, 0]
-    assert '1 significantly needed (L1-H1), 1 significantly better without' in told([found])[0]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
     (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')

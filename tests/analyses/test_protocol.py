@@ -16,7 +16,7 @@ from bert_secrets_jax.names import filled
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, write_page
 from tests.conftest import random_params
-from tests.words import MOST_WORDS, count_words, longest_sentence, texts_of
+from tests.words import MOST_AT_LOAD, MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = [name for name in bs.analyses.__all__ if name.islower()]
 
@@ -109,7 +109,11 @@ def test_a_figure_shows_the_column_that_it_names(results, name):
                 values = by_layer[figure['layer']] if last else by_layer.mean(axis=1)
             # Both are rounded to five digits, and so is what a mean is of.
             np.testing.assert_allclose(
-                one['values'], one['times'] * values, rtol=2e-4, atol=1e-6, err_msg=title
+                np.array(one['values'], float) - one['start'],
+                one['times'] * values,
+                rtol=2e-4,
+                atol=1e-6,
+                err_msg=title,
             )
 
 
@@ -169,9 +173,11 @@ def test_what_a_person_reads_is_short(results, name):
 
 def test_a_page_of_everything_is_short(results, tmp_path):
     """Every analysis together is read in a quarter of an hour, whatever is folded away."""
-    parts = [Part(name, result) for name, result in results.items()]
+    parts = [Part(name, result, chapter='All') for name, result in results.items()]
     write_page(tmp_path / 'page.html', title='All', lead='Of all.', parts=parts, details={})
-    texts = texts_of((tmp_path / 'page.html').read_text())
+    page = (tmp_path / 'page.html').read_text()
+    texts = texts_of(page)
+    assert sum(map(count_words, texts_of(page, at_load=True))) <= MOST_AT_LOAD
     assert sum(map(count_words, texts)) <= MOST_WORDS
     assert [text for text in texts if longest_sentence(text) > 25] == []
 

@@ -64,7 +64,7 @@ def run(tmp_path):
 
 
 def headings(folder):
-    return re.findall('<h2>(.*?)</h2>', (folder / 'report.html').read_text())
+    return re.findall('<h3>(.*?)</h3>', (folder / 'report.html').read_text())
 
 
 def test_the_others_run(answer, run, caplog):
@@ -93,7 +93,7 @@ def test_the_others_run(answer, run, caplog):
         f'error: own.jsonl is damaged. All of them: {details} (e)',
     ]
     assert headings(run) == [
-        'About seed 0', 'a (failed)', 'About seed 0', 'c (failed)', 'd (failed)', 'e (failed)',
+        'a (failed)', 'About seed 0', 'c (failed)', 'd (failed)', 'e (failed)', 'About seed 0',
     ]  # fmt: skip
     page = (run / 'report.html').read_text()
     assert f'<p>It failed: {mended}</p>' in page and '<p>It failed as a did.</p>' in page
@@ -196,7 +196,7 @@ def test_finished_sections_stay_and_stale_ones_go(answer, run):
     answer(KNOWN)
     everything = headings(run)
     assert everything == [
-        'About fixed 0, one 0, two 0', 'About fixed 0', 'About one 0', 'About two 0',
+        'About fixed 0', 'About one 0', 'About two 0', 'About fixed 0, one 0, two 0',
     ]  # fmt: skip
     first = (run / 'report.html').read_text()
     # One section, nothing changed: the page stays whole, and the same.
@@ -204,7 +204,7 @@ def test_finished_sections_stay_and_stale_ones_go(answer, run):
     assert (run / 'report.html').read_text() == first
     # Other settings: what depends on them, and is not asked for, is gone, and its files too.
     answer(KNOWN, ['one'], seed=1)
-    assert headings(run) == ['About fixed 0, one 1', 'About fixed 0', 'About one 1']
+    assert headings(run) == ['About fixed 0', 'About one 1', 'About fixed 0, one 1']
     assert not (run / 'two_told.csv').exists() and not (run / 'findings' / 'two.csv').exists()
     assert (run / 'one_told.csv').read_text() == 'what\none 1\n'
     assert (run / 'fixed_told.csv').exists()

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.measure.token_maps import TokenMaps
-from bert_secrets_jax.report.atlas import ALL, FILLS, atlas, drawn_alike, most_certain, told
+from bert_secrets_jax.plots.kinds import TABLE, look, looks
+from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, what_heads_do
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
-from tests.report.test_page import Shown, finding, written
+from tests.report.test_page import Shown, written
 
 SHAPE = (2, 3)
 
@@ -82,32 +83,41 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
     fragment = atlas(results)
     (title,) = re.findall(r'aria-label="L1-H2[^"]*" title="([^"]*)"', fragment)
     assert html.unescape(title) == 'L1-H2: Says 1 of <it>. Says 2 of <it>.'
-    assert '<it>' not in fragment and '<claim>' not in fragment and '</script>' in fragment
-    assert 'holds: 2 claims' in fragment
+    assert '<it>' not in fragment and '</script>' in fragment
 
 
-def test_told_counts_each_head_once_and_names_the_clearest():
+def test_what_heads_do_counts_each_head_once():
     marks = [
         marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}'),
         marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}'),
-        marked('ring', mark='needed', title='F1 without it', none='No head is needed.'),
+        marked('ring', mark='needed', title='F1 without it'),
     ]
-    assert told(marks) == [
-        'Of 6 heads: 2 mostly on next token (L2-H3 most), 1 on the relation obj (L1-H2).',
-        'No head is needed.',
-    ]
+    assert what_heads_do(marks) == 'Of 6 heads, 2 mostly on next token, 1 on the relation obj.'
+    assert what_heads_do([]) == what_heads_do(marks[2:]) == ''
 
 
-def test_where_colours_run_out_patterns_and_letters_tell_marks_apart():
+def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
     several = np.array([f'mark {number:02}' for number in range(24)]).reshape(4, 6)
     one = HeadMarks(
         title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((4, 6))
     )
     fragment = atlas([Marked(marks=(one,))])
-    drawn = re.findall(r'<a class="head ?(\w*)".*?data-letter="(.)" style="--fill:(.*?)"', fragment)
-    assert len({(pattern, fill) for pattern, _, fill in drawn}) == 24
-    assert {fill for *_, fill in drawn} == set(FILLS)
-    assert ''.join(letter for _, letter, _ in drawn) == 'ABCDEFGHIJKLMNOPQRSTUVWX'
+    drawn = re.findall(
+        r'<a class="head (\w+)".*?data-letter="(.*?)" style="--fill:(.*?)"', fragment
+    )
+    assert len({letter for _, letter, _ in drawn}) == len(drawn) == 24
+    assert {pattern for pattern, *_ in drawn} <= set(TABLE['patterns'])
+
+
+def test_a_kind_looks_the_same_whatever_else_there_is():
+    known, page = TABLE['kinds'], [*TABLE['kinds'], 'my own', 'a question']
+    assert [looks(page)[name] for name in known] == [look(name) for name in known]
+    assert len({each.letter for each in looks(page).values()}) == len(page)
+    assert looks(['my own'])['my own'] == looks(page)['my own'] == look('my own')
+    assert not {each.pattern for each in map(look, known)} & set(TABLE['patterns'])
+    # Of one colour, kinds differ in the pattern, or are relations between words.
+    plain = [each for each in map(look, known) if each.shape != 'links']
+    assert len({(each.fill, each.pattern) for each in plain}) == len(plain)
 
 
 def test_marks_of_one_title_are_one_view():
@@ -129,8 +139,9 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Marked(marks=(before, after, other))])
-    assert told([before, after, other]) == ['Of 6 heads: 2 vertical (L1-H2 most), 1 self (L2-H1).']
+    assert what_heads_do([before, after, other]) == 'Of 6 heads, 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
+    page.click('.pairs summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
     labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')
@@ -141,49 +152,9 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     )
     assert fill('.whole') == fill('.pair table:first-child')
     legend = page.locator('.pair + .rings li').all_inner_texts()
-    assert [each.strip() for each in legend] == ['A vertical', 'C block']
+    assert [each.strip() for each in legend] == ['B block', 'V vertical']
     page.locator('.pair table').nth(1).locator('a[href="#L2-H3"]').hover()
     assert page.inner_text('output') == 'fine-tuned, L2-H3: Says 2 of <it>.'
-
-
-def test_what_is_most_certain_is_told_first():
-    def found(name, **about):
-        return finding(f'{name}.', **about)
-
-    results = [
-        Shown(said=(
-            found('No question', low=0.9, high=0.95, sample=900),
-            found('A change', null=0.0, low=0.1, high=0.3, sample=500),
-            found('No change', null=0.0, low=-0.1, high=0.3, sample=500),
-            found('Chance', p=0.2, sample=900),
-            found('Noise', p=1e-9, warning=True),
-        )),
-        Shown(said=(
-            found('Few', p=1e-9, sample=10),
-            found('Many', p=5e-4, sample=300),
-            found('Likely', p=0.01, sample=10),
-        )),
-    ]  # fmt: skip
-    # One of each result first, then what is most certain of the rest.
-    assert most_certain(results) == ['Many.', 'Few.', 'A change.']
-    results.append(Shown(said=(found('Another', p=0.04, sample=10),)))
-    assert most_certain(results) == ['Many.', 'Another.', 'A change.']
-    assert most_certain(results[:1]) == ['A change.']
-
-
-def test_of_two_that_draw_rings_the_one_that_is_drawn_is_told():
-    """One fine-tuned model says no more above the grid where a sample of them was measured."""
-
-    def ringed(said, rank):
-        return Marked(
-            marks=(marked('ring', at=[(0, 0)], mark='needed', rank=rank),),
-            said=(finding(said, p=0.001, sample=10),),
-        )
-
-    other = Shown(said=(finding('Of no head.', p=0.01, sample=10),))
-    one, many = ringed('One model.', 1), ringed('Many.', 0)
-    assert most_certain([one, many, other]) == ['Many.', 'Of no head.']
-    assert most_certain([one, other]) == ['One model.', 'Of no head.']
 
 
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
@@ -200,13 +171,13 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
         Marked(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
     ]
     drawn = drawn_alike([one, other])
-    assert drawn.fills == {'self': 0, 'next': 1} and drawn.rings == ('needed', 'better')
+    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
     assert [set(re.findall(r'--fill:(#[0-9a-f]{6})', each)) for each in fragments] == [
-        {FILLS[0]}, {FILLS[1]},
+        {look('self').fill}, {look('next').fill},
     ]  # fmt: skip
-    assert cells(fragments[1])['L2-H1'][0] == ['head', 'ring1']
-    assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring0']
+    assert cells(fragments[1])['L2-H1'][0] == ['head', 'ring1', look('next').pattern]
+    assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring0', look('next').pattern]
     # The legend of one has nothing of the other.
     assert '"next"' not in fragments[0] and 'better' not in fragments[0]
 

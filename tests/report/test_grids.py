@@ -11,6 +11,7 @@ import pytest
 from bert_secrets_jax import plots
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.token_maps import TokenMaps
+from bert_secrets_jax.plots.kinds import look
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
@@ -255,7 +256,7 @@ def test_grids_of_one_figure_have_one_scale_and_are_sorted(open_page, figures):
     )
     # 0.0000001 of twelve has the colour of nothing, though the other grid has nothing else.
     assert colour(0, 'L2-H2') == colour(1, 'L1-H1') != colour(0, 'L2-H3')
-    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share']
+    assert figure.locator('.key').inner_text().split() == ['0', '12', 'share', '(dark:', 'more)']
     figure.locator('.heads').nth(1).locator('a[href="#L2-H2"]').hover()
     assert figure.locator('output').inner_text() == 'L2-H2, other: 0, open circle.'
     figure.locator('select').select_option('as a grid, the heads of each layer sorted')
@@ -408,21 +409,20 @@ def test_pointing_at_a_class_tells_the_shares_of_the_file(open_page, others):
 
 
 def test_a_class_is_drawn_as_in_the_atlas(open_page):
-    """Where there are more classes than colours, it has a pattern there, and here."""
-    words = [f'mark {at}' for at in range(9)]
-    marks = np.array([*words[:6], *words[6:], *words[6:]], object).reshape(2, 6)
-    shares = np.eye(9)[[words.index(each) for each in marks.flat]].reshape(2, 6, 9)
-    atlas = coloured_by(marks)
+    """One that the atlas has not, and nobody knows, gets its look from its name, too."""
+    words = ['vertical', 'my own', 'another thing']
+    atlas = coloured_by(np.array([*words[:2], '', '', '', ''], object).reshape(2, 3))
+    shares = np.eye(3)[[0, 1, 2, 2, 2, 2]].reshape(2, 3, 3)
     panel = plots.Panel('now', dict(zip(words, np.moveaxis(shares, -1, 0), strict=True)))
     figure = plots.Figure()
     figure.numbers = plots.Numbers('classes', 'share', [panel])
-    grid = picture('x', figure)
-    tab = open_page([atlas, Part('x', Shown()).with_pictures([grid])])
+    tab = open_page([atlas, Part('x', Shown()).with_pictures([picture('x', figure)])])
     drawn = """all => all.map(each => [each.dataset.letter || each.textContent,
-      getComputedStyle(each).backgroundColor, /striped/.test(each.className)])"""
+      getComputedStyle(each).backgroundColor, each.className.replace('head', '').trim()])"""
     here = tab.locator('.of-classes .heads a').evaluate_all(drawn)
-    assert here == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)
-    assert sum(striped for *_, striped in here) == 1
+    assert here[:2] == tab.locator('.bs-atlas .whole a.head').evaluate_all(drawn)[:2]
+    looks = [look(word) for word in words]
+    assert [[each[0], each[2]] for each in here[:3]] == [[one.letter, one.pattern] for one in looks]
 
 
 def test_pointing_at_a_feature_tells_the_number_of_the_file(open_page, others):
@@ -533,7 +533,7 @@ def test_a_point_of_a_plane_tells_its_kind(open_page, others):
 def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_page, others):
     tab = open_page(others)
     unfold(tab)
-    numbers = tab.locator('.bs-grids', has_text='The numbers of every head and layer')
+    numbers = tab.locator('.bs-grids', has_text='All numbers')
     numbers.locator('summary').click()
     numbers.get_by_label('Numbers of').select_option('accuracy')
     assert numbers.get_by_label('Shown').locator('option').all_inner_texts()[0] == 'as bars'
@@ -545,7 +545,7 @@ def test_all_numbers_of_a_result_are_bars_of_layers_and_classes_of_heads(open_pa
     numbers.locator('a[href="#L2-H1"]').hover()
     assert numbers.locator('output').inner_text() == 'L2-H1: distance -0.25, mostly: block.'
     tab.click('.part > p a[href="#L2-H3"]')
-    tab.locator('.card td', has_text='column').wait_for()
+    tab.locator('.card td', has_text='column').wait_for(state='attached')
 
 
 def test_figures_say_what_was_found(tmp_path, parts):
@@ -583,6 +583,9 @@ def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_pag
     tab = open_page([*parts, MAPS])
     tab.click('.bs-atlas a[href="#L1-H1"]')
     assert tab.inner_text('.bs-explorer .card h3') == 'All numbers of L1-H1'
+    # What the atlas says in words stands above, and the numbers are folded.
+    assert tab.locator('.bar + .said').inner_text() == 'Says 1 of <it>.'
+    assert tab.locator('.card details[open]').count() == 0
     tab.click('.bs-explorer button[aria-label="next head"]')
     tab.locator('.card h3', has_text='All numbers of L1-H2').wait_for()
     assert tab.locator('.card').count() == 1
@@ -630,15 +633,38 @@ def test_what_is_printed_has_everything(open_page, parts, theme):
     assert tab.locator('.more[open]').count() == 0 and unfolded(tab) == []
 
 
+def test_search_says_which_head_matters_most_and_whether_that_is_shown(open_page):
+    frame = coloured(named().assign(p=0.2), 'heads', {'difference': ('p',)})
+    tab = open_page([MARKS, Part('ablation', Shown({'heads': frame}))])
+    tab.fill('.search input', 'What is the most important head?')
+    assert tab.locator('.search li').first.inner_text() == (
+        'Greatest effect of losing it (difference): L2-H3 (12). '
+        'No effect shown: p is above 0.05 for every head. (what losing a head does)'
+    )
+    tab.select_option('.bs-atlas select', 'effect of losing it (difference)')
+    assert 'No effect shown' in tab.inner_text('.bs-atlas .legend')
+
+
 def test_search_finds_heads_and_sentences(open_page, parts):
     tab = open_page(parts)
     tab.fill('.search input', 'l2-h2')
     answers = tab.locator('.search li').all_inner_texts()
-    assert answers == ['L2-H2', 'The most is in L2-H2.']
-    tab.keyboard.press('Enter')
+    assert set(answers) == {'L2-H2', 'The most is in L2-H2', 'The most is in L2-H2.'}
+    tab.locator('.search li a', has_text='L2-H2').and_(tab.locator('a[href="#L2-H2"]')).click()
     assert tab.inner_text('.card h3') == 'All numbers of L2-H2'
     tab.fill('.search input', 'nowhere')
-    assert tab.locator('.search li').all_inner_texts() == ['Nothing on this page.']
+    (nothing,) = tab.locator('.search li').all_inner_texts()
+    assert nothing.startswith('Nothing on this page. Ask for')
+    # In a reader's words, with what they were taken for.
+    tab.fill('.search input', 'Which head looks at the following token?')
+    first = tab.locator('.search li').first.inner_text()
+    assert first == 'L1-H1, next token (attention to the next token)'
+    tab.fill('.search input', 'colour difference')
+    tab.locator('.search li a').first.click()
+    assert tab.get_attribute('.whole a[href="#L1-H2"]', 'aria-label') == (
+        'L1-H2, effect of losing it (difference) 0.5'
+    )
+    tab.fill('.search input', 'nowhere')
     # The list covers the page only while it is used.
     tab.mouse.click(5, 5)
     assert tab.locator('.search ul').is_hidden()
@@ -666,9 +692,9 @@ def unfolded(tab):
 def test_on_a_telephone_the_page_is_the_atlas_and_a_list_of_sections(telephone):
     telephone = telephone()
     assert unfolded(telephone) == [] and telephone.locator('.bs-atlas .head').first.is_visible()
-    assert telephone.locator('.part h2').count() == 4
+    assert telephone.locator('.part > summary h3').count() == 4
     # They stand in one list only.
-    assert telephone.locator('nav').is_hidden()
+    assert telephone.locator('nav ol').first.is_hidden()
     assert telephone.evaluate('document.documentElement.scrollHeight') < 1500
     telephone.locator('.part > summary').nth(1).focus()
     telephone.keyboard.press('Enter')
@@ -681,26 +707,26 @@ def test_a_link_to_what_is_folded_opens_it_and_search_finds_it(telephone):
     telephone = telephone()
     telephone.fill('.search input', 'the most is in')
     telephone.keyboard.press('Enter')
-    wait_until(telephone, "document.querySelectorAll('.part')[2].open")
+    wait_until(telephone, "document.querySelectorAll('.part')[3].open")
     assert telephone.locator('.part p', has_text='The most is in L2-H2.').is_visible()
-    telephone.locator('.part > summary').nth(2).click()
+    telephone.locator('.part > summary').nth(3).click()
     telephone.click('.bs-atlas a[href="#L1-H2"]')
-    assert unfolded(telephone) == [3]
+    assert unfolded(telephone) == [0]
     assert telephone.locator('.bs-explorer .card').is_visible()
     assert telephone.evaluate('scrollY') > 0
     # An address that is there already is followed again.
     for again in range(2):
         telephone.evaluate("location.hash = '#part2'")
-        wait_until(telephone, "document.querySelectorAll('.part')[1].open")
+        wait_until(telephone, "document.querySelectorAll('.part')[2].open")
         if not again:
-            telephone.locator('.part > summary').nth(1).click()
+            telephone.locator('.part > summary').nth(2).click()
             telephone.evaluate('document.querySelector(\'nav a[href="#part2"]\').click()')
-            assert unfolded(telephone) == [1, 3]
+            assert unfolded(telephone) == [0, 2]
 
 
 @pytest.mark.parametrize(
     ('address', 'opened'),
-    [('#L2-H3', [3]), ('#part2', [1]), ('#heads', []), ('#%ff', []), ('#%22L1-H1', [])],
+    [('#L2-H3', [0]), ('#part2', [2]), ('#heads', []), ('#%ff', []), ('#%22L1-H1', [])],
 )
 def test_what_an_address_names_is_open_from_the_beginning(telephone, address, opened):
     telephone = telephone(address)

@@ -15,7 +15,7 @@ from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
 from bert_secrets_jax.report.templates import linked
-from bert_secrets_jax.runs.result import Finding, Result
+from bert_secrets_jax.runs.result import Badge, Finding, Result
 from tests.plots.test_texts import NASTY
 
 
@@ -115,7 +115,7 @@ def test_a_report(report):
     page = Page(report)
     for text in (
         'BERT & <friends>', 'Words <b>.', '85.5 ± 1.4', 'top head', 'Numbers', 'seed',
-        'first_grid:', 'How it is read.', 'third (failed)', 'It failed: <no reason>.',
+        'How it is read.', 'third (failed)', 'It failed: <no reason>.',
     ):  # fmt: skip
         assert text in page.text
     assert page.tags.count('section') == 3 and page.tags.count('img') == 1
@@ -151,11 +151,11 @@ def test_warnings_stand_first_and_what_is_to_come_is_said(tmp_path):
         'Nothing learnt.', '<bdi dir="ltr">RTE</bdi>: Nothing learnt.'
     ]  # fmt: skip
     assert 'Still to come, reload the page then: ablate, maps.' in first
-    assert 'Fine.' not in first and 'RTE: Shown &lt;here&gt;' in page
+    assert 'Fine.' not in first and 'RTE: Fine' in page and 'RTE: Shown &lt;here&gt;' in page
     assert 'Still to come' not in written(tmp_path, [warned])
 
 
-def test_tables_show_three_digits_and_what_has_a_value(tmp_path):
+def test_tables_show_two_digits_and_what_has_a_value(tmp_path):
     columns = ('name', 'value')
     values = (
         ('count', 1020), ('whole', 1020.0), ('share', 0.12345), ('tiny', 0.00012345),
@@ -169,9 +169,8 @@ def test_tables_show_three_digits_and_what_has_a_value(tmp_path):
     page = written(tmp_path, [Part('a', Shown({'table': frame}))])
     shown = dict(re.findall('<tr><td>(.*?)</td><td>(.*?)</td></tr>', page))
     assert shown == {
-        'count': '1020', 'whole': '1,020', 'share': '0.123', 'tiny': '0.000123',
-        'large': '1.23e+04', 'none': '–', 'missing': '–', 'zero': '0', 'negative': '-0.500',
-        'numpy': '0.250',
+        'count': '1020', 'whole': '1,020', 'share': '0.12', 'tiny': '0.00012', 'large': '12,346',
+        'none': '–', 'missing': '–', 'zero': '0', 'negative': '-0.5', 'numpy': '0.25',
     }  # fmt: skip
     rows = [('a', math.nan, '', 0.0), ('b', math.nan, '–', math.nan)]
     page = written(tmp_path, [Part('a', Shown({'t': framed(rows, ('x', 'none', 'no', 'some'))}))])
@@ -180,7 +179,7 @@ def test_tables_show_three_digits_and_what_has_a_value(tmp_path):
     long = framed([(row, row) for row in range(33)], ('number', 'value'))
     short = framed([('a', 'b')], ('seen', 'only_in_the_file'), shown=['seen'])
     page = written(tmp_path, [Part('toy', Shown({'heads': long, 'toy_short': short}))])
-    assert 'Numbers (rows): toy_heads.csv (33), toy_short.csv (1).' in Page(page).text
+    assert 'toy_heads.csv (33), toy_short.csv (1)' in Page(page).text
     assert 'only in the file' not in page and '<th scope="col">seen</th>' in page
     assert file_name('toy', 'toy_short') == 'toy_short' and file_name('toy', 'x') == 'toy_x'
 
@@ -226,7 +225,7 @@ def nasty(tmp_path_factory):
 def test_any_text_is_on_the_page_as_it_is(nasty):
     text = Page(nasty).text
     assert [each for each in NASTY if visible(each, keep='\t\n') not in text] == []
-    for each in ('</title>⟨U+D800⟩', 'pic⟨U+DC80⟩:', 'one_⟨U+DC80⟩.csv', 'cap⟨U+001B⟩'):
+    for each in ('</title>⟨U+D800⟩', 'one_⟨U+DC80⟩.csv', 'cap⟨U+001B⟩'):
         assert each in text
     # Nothing else of what is hidden is left than line ends, tabs and joiners.
     hidden = {each for each in set(nasty) if visible(each) != each}
@@ -241,8 +240,8 @@ def test_any_text_leaves_the_page_in_order(visit, nasty):
     warning = tab.locator('.warning').first.inner_text()
     assert warning.startswith('gpj.⟨U+202E⟩exe: $')
     assert tab.locator('.bs-explorer .head').count() == 2
-    heads = tab.locator('h2').all_text_contents()
-    assert heads[2:] == [
+    heads = tab.locator('.part h3').all_text_contents()
+    assert heads[-len(NASTY) :] == [
         f'{visible(each, keep=chr(9))}: {visible(each, keep=chr(9))} (failed)' for each in NASTY
     ]
 
@@ -285,7 +284,7 @@ def test_the_page_is_whole_without_scripts(visit, report):
     assert table.locator('td').count() == len(ROWS) * len(COLUMNS)
     assert tab.locator('th button').count() == 0
     assert tab.locator('nav a').all_inner_texts() == [
-        'Shown <here>', 'Shown <here>', 'third (failed)',
+        'Shown <here>', 'third (failed)', 'How this page was made',
     ]  # fmt: skip
 
 
@@ -296,7 +295,7 @@ def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, repo
     tab.evaluate("for (const part of document.querySelectorAll('.part')) part.open = true")
     box = tab.locator('.bs-explorer').bounding_box()
     assert box['x'] >= 0 and box['x'] + box['width'] <= width
-    assert box['width'] > tab.locator('section p').first.bounding_box()['width'] * 0.99
+    assert box['width'] > tab.locator('.answer').first.bounding_box()['width'] * 0.99
     assert tab.evaluate('document.documentElement.scrollWidth') <= width
 
 
@@ -313,3 +312,37 @@ def test_names_of_heads_lead_to_them_unless_they_are_the_papers(sentence, ours):
     assert linked('L1-H2 & x', ('mrpc-', 2, 3)) == '<a href="#mrpc-L1-H2">L1-H2</a> &amp; x'
     assert linked(f'{sentence} & x', None) == f'{sentence} &amp; x'
     assert re.findall(r'href="#(.*?)"', linked(sentence, ('', 2, 2))) == ours
+
+
+def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
+    """Each is one line until it is opened; texts other than the page's are named."""
+    said = finding('Layer 6 changes most (0.56 of 1), then 5; as in the paper.', p=0.01, sample=9)
+    claims = Claimed(badged=(Badge('holds', 'A <claim>.', 'It is 5.', 'A whole claim.'),))
+    parts = [
+        Part('one', Shown(said=(said,)), chapter='What changed', about='embedded treebank'),
+        Part('two', claims, chapter='What matters'),
+        Part('maps', Shown(maps={'it': [TokenMaps(['a'], np.ones((1, 2, 1, 1)))]}), chapter='x'),
+    ]
+    text = written(tmp_path, parts, told={'': ['No head matters.']})
+    assert text.index('No head matters.') < text.index('bs-explorer') < text.index('<nav')
+    tab = visit(text)
+    assert tab.locator('h2').all_inner_texts()[:2] == ['What changed', 'What matters']
+    first = tab.locator('#part1')
+    assert first.inner_text().split('\n')[0].startswith('Layer 6 changes most, then 5')
+    assert first.locator('summary .tag').inner_text() == 'embedded treebank'
+    assert not first.locator('.answer').is_visible()
+    first.locator('summary h3').click()
+    assert first.locator('.sure').get_attribute('data-said') == 'p = 0.01. 9 examples. here'
+    tab.locator('#part2 summary h3').click()
+    assert tab.locator('#part2 h4').inner_text() == 'holds: 1'
+    assert not tab.get_by_text('A whole claim.').is_visible()
+    tab.get_by_text('A <claim>.').click()
+    assert tab.get_by_text('A whole claim.').is_visible()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Claimed(Shown):
+    badged: tuple = ()
+
+    def badges(self):
+        return list(self.badged)

@@ -35,18 +35,21 @@ HEAD_HELPS = Claim(
     'section 4.6, Figure 8: all tasks',
     bound=_ANY_GAIN,
     limits=_ONE_AT_A_TIME,
+    short='Disabling some single head raises the score',
 )
 LAYER_HELPS = Claim(
     'Disabling a whole layer may raise the score.',
     'section 4.6, Figure 9: RTE, layer 1, +3.2 points',
     bound=_ANY_GAIN,
     limits=_ONE_AT_A_TIME,
+    short='Disabling some whole layer raises the score',
 )
 RANDOM_HEAD_HELPS = Claim(
     'Disabling a random head raises the score on average.',
     'section 4.6, Figure 8: MRPC and RTE',
     bound='Any gain counts, as in the paper.',
     limits='Which head: heads that are needed and heads that hurt may be among them.',
+    short='Disabling a random head raises the score',
 )
 FRAME_HEADS = Claim(
     'The two heads that attend most along frame links are not needed: disabling either one costs '
@@ -54,12 +57,14 @@ FRAME_HEADS = Claim(
     'the discussion',
     bound=_HALF_A_POINT,
     limits='That frames are not needed: another head may take over when one is lost.',
+    short='The heads that follow frames are not needed',
 )
 SAME_HEADS = Claim(
     'STS-B and RTE need the same two heads most.',
     'the discussion, Figure 8: L2-H12 and L4-H1 of BERT-base',
     bound='Any difference to other heads counts, as in Figure 8.',
     limits='That they do the same for both tasks, such as comparing the two texts word by word.',
+    short='STS-B and RTE need the same two heads',
 )
 
 

@@ -28,6 +28,7 @@ LAST_LAYERS = Claim(
     bound='The smallest difference that bears out the paper in its Figure 5 is 0.09 (QNLI); the '
     'threshold is less than a quarter of that, and four times the error of digitising it.',
     limits='Which layers matter to the task.',
+    short='Fine-tuning changes the last two layers most',
 )
 CLS_THEN_SEP = Claim(
     'From the first half of the layers to the second, attention moves from [CLS] to [SEP], which '
@@ -36,6 +37,7 @@ CLS_THEN_SEP = Claim(
     bound='The smallest of these changes in the paper, the gain of [SEP] on QNLI, is 0.05; the '
     'threshold is less than half of that.',
     limits='That it is the same attention that moves.',
+    short='Early layers attend to [CLS], late ones to [SEP]',
 )
 
 

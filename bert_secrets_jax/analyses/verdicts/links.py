@@ -22,6 +22,7 @@ FRAMES = Claim(
     'section 4.2, Figure 3: two of 144 heads',
     bound=_QUARTER,
     limits='That these heads know frames: which words occur together is not held fixed.',
+    short='Some heads look from frame elements to their target',
 )
 VERB_SUBJECT = Claim(
     'Heads that attend most between verb and subject look at a position, not at the relation: '
@@ -29,6 +30,7 @@ VERB_SUBJECT = Claim(
     'section 4.5',
     bound=_QUARTER,
     limits='Heads that attend less along these links.',
+    short='Heads between verb and subject only follow position',
 )
 NOUN_PRONOUN = Claim(
     'Heads that attend most between noun and pronoun look at a position, not at the relation: '
@@ -36,6 +38,7 @@ NOUN_PRONOUN = Claim(
     'section 4.5',
     bound=_QUARTER,
     limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
+    short='Heads between noun and pronoun only follow position',
 )
 
 

@@ -23,12 +23,14 @@ SEP_HALF = Claim(
     bound='The paper says "over half". What it shows are means of layers between 0.48 and 0.57; '
     'the test is of the mean over all of these layers.',
     limits='Whether this attention does anything.',
+    short='Middle layers give [SEP] more than half of their attention',
 )
 SEP_TO_SEP = Claim(
     'In the same layers, [SEP] gives on average more than 90 % of its attention to [SEP].',
     f'{_CLARK}, section 3.2, Figure 2',
     bound='The paper says "over 90 %".',
     limits='Whether a [SEP] looks at itself or at the other one.',
+    short='There, [SEP] gives [SEP] nine tenths of its attention',
 )
 BROAD_CLS = Claim(
     'In the last layer, [CLS] attends broadly: the entropy of its attention is on average at least '
@@ -37,6 +39,7 @@ BROAD_CLS = Claim(
     bound='The paper says "broad" and has 3.89 nats, where even attention to 128 tokens has 4.85: '
     '80 %.',
     limits='That [CLS] takes something from all of these tokens.',
+    short='In the last layer, [CLS] spreads its attention',
 )
 SEP_NO_OP = Claim(
     'From layer 5 of 12 on, the gradient of the loss is smaller at attention to [SEP] than at '
@@ -44,6 +47,7 @@ SEP_NO_OP = Claim(
     f'{_CLARK}, section 3.2, Figure 3',
     bound='The paper says that the gradients "become very small": any difference counts here.',
     limits='What a larger change of attention would do.',
+    short='Attention to [SEP] hardly changes the loss',
 )
 
 
@@ -54,6 +58,7 @@ SEP_MOVES_LITTLE = Claim(
     bound='Clark et al. say "over half" of attention; the same half is asked of what is moved, the '
     'norms of weighted vectors as shares of their sum for each token.',
     limits='That attention to [SEP] does nothing: less than half may be much.',
+    short='Heads take little from [SEP], however much they attend to it',
 )
 
 

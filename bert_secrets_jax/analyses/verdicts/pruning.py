@@ -27,6 +27,7 @@ HEADS_CAN_GO = Claim(
     bound='The share is the published one for MNLI; on other tasks more heads can go. The point is '
     'ours: the paper speaks of no noticeable effect.',
     limits='How many heads could go in a better order, or if the model were trained again.',
+    short='Two in five heads can go',
 )
 ORDER_TELLS = Claim(
     'Removed in the order of the gradient of the mask, heads are missed less than in random '
@@ -35,6 +36,7 @@ ORDER_TELLS = Claim(
     bound='On average over all steps, from a tenth to nine tenths of the heads in the default; '
     'fewer than one in twenty random orders do as well.',
     limits='Whether another score tells more.',
+    short='Removing heads by gradient beats removing them at random',
 )
 OUTLIERS_NEEDED = Claim(
     'Without outlier dimensions of LayerNorm, the masked LM loses more than '
@@ -42,6 +44,7 @@ OUTLIERS_NEEDED = Claim(
     'Kovaleva et al. 2021, abstract',
     bound='Ours, a perplexity greater by a tenth: the abstract has no number.',
     limits='Which of several outliers is needed, and what a task loses.',
+    short='The masked LM needs its outlier dimensions',
 )
 
 

@@ -24,6 +24,7 @@ RELATION_HEADS = Claim(
     'meaning in Universal Dependencies.',
     limits='That no other head does better than the one that was chosen on other texts, and that '
     'position and word class do not explain it.',
+    short='Half of the relations have a head that finds them',
 )
 NO_HEAD_FOR_ALL = Claim(
     'At all relations together, the best head finds the other word less than '
@@ -31,6 +32,7 @@ NO_HEAD_FOR_ALL = Claim(
     'Clark et al. 2019, section 4.2, Table 1',
     bound='In Table 1 the difference is 8.2 points.',
     limits='That no other head does better than the one that was chosen on other texts.',
+    short='No single head finds all relations',
 )
 
 
@@ -44,6 +46,7 @@ PROBE_BEYOND_WORDS = Claim(
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
     limits='Trees: heads are chosen for each word alone.',
+    short='Attention knows more syntax than distances do',
 )
 ATTENTION_BEYOND_RANDOM = Claim(
     f'A probe of attention alone is more than {LEAD_OVER_RANDOM:g} points of UAS better than one '
@@ -51,6 +54,7 @@ ATTENTION_BEYOND_RANDOM = Claim(
     'Clark et al. 2019, section 5, Table 3',
     bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
     limits='Other random weights: a single draw of them is measured.',
+    short='Attention knows more syntax than word vectors do',
 )
 _THRESHOLDS = {PROBE_BEYOND_WORDS: LEAD_OVER_WORDS, ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM}
 _OF_LINKS = {

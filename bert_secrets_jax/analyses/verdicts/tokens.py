@@ -24,6 +24,7 @@ VERTICAL = Claim(
     bound='The paper says "predominantly, if not exclusively" and has no number: more than half of '
     'the attention, and nine heads in ten, are ours.',
     limits='What the classifier takes for vertical by mistake.',
+    short='Heads with vertical maps look at [CLS] and [SEP]',
 )
 FEATURES = Claim(
     'Attention to linguistic features is negligible beside that to [CLS] and [SEP]: each receives '
@@ -32,12 +33,14 @@ FEATURES = Claim(
     bound='The paper says "negligible" and has no number: a quarter is ours. Above it, a feature '
     'could be seen in a figure of the scale of Figure 6.',
     limits='That no head attends to a feature: it is the mean over all heads.',
+    short='Attention to linguistic features is negligible',
 )
 LAST_CLS = Claim(
     'In the last layer, [CLS] attends to [SEP] more than to any other type of token.',
     'section 4.5, Figure 7: all tasks but STS-B, RTE and QNLI',
     bound='Any difference counts, as in Figure 7.',
     limits='What [CLS] takes from there, and types that were not annotated.',
+    short='In the last layer, [CLS] attends most to [SEP]',
 )
 
 
@@ -53,6 +56,7 @@ FEW_HETEROGENEOUS = Claim(
     bound='61 % is the greatest share in the paper, of QQP; 5 % of the maps are allowed for what '
     "two classifiers disagree on, the paper's with an F1 of 0.86.",
     limits='What the classifier mistakes in models of another kind than all labelled ones.',
+    short='Few maps are block or heterogeneous',
 )
 
 

@@ -18,6 +18,7 @@ PRETRAINING = Claim(
     'section 4.3, Table 1: all tasks',
     bound='Any difference counts, as in Table 1.',
     limits='Other ways of training from random weights, such as longer ones.',
+    short='Pre-trained weights score higher than random ones',
 )
 FINETUNING_GAINS = Claim(
     'Fine-tuning gains 35.9 points of accuracy on average: on these tasks as much as in the paper, '
@@ -26,6 +27,7 @@ FINETUNING_GAINS = Claim(
     bound="The standard error of the paper's average over its seven tasks: other tasks like these "
     'would move it by as much.',
     limits='Anything about tasks that were not measured.',
+    short='Fine-tuning gains as much as in the paper',
 )
 
 

@@ -50,12 +50,14 @@ class Claim:
       source: The section and the figure of the paper with the statement, and the tasks it is about.
       bound: Where the threshold of the test comes from.
       limits: A statement of what a verdict on the claim does not show; empty for none.
+      short: The claim in at most twelve words.
     """
 
     text: str
     source: str
     bound: str = ''
     limits: str = ''
+    short: str = ''
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
