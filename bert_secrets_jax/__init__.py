@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         write_annotations,
     )
     from bert_secrets_jax.data.corpus import read_corpus
-    from bert_secrets_jax.data.encoding import Batch, bucket, encode, mark, tokenize
+    from bert_secrets_jax.data.encoding import Batch, LabelledBatch, bucket, encode, mark, tokenize
     from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
     from bert_secrets_jax.data.linguistics import annotate
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.tasks import GLUE, Example, Task, draw, get_task
     from bert_secrets_jax.data.treebank import Parse, encode_parses, read_treebank, treebank_sample
     from bert_secrets_jax.finetune.config import FinetuneConfig
+    from bert_secrets_jax.finetune.losses import task_loss
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,29 @@ def brief(self: Any) -> str:
     fields = [field.name for field in dataclasses.fields(self) if field.repr]
     shown = ', '.join(f'{name}={_value(getattr(self, name))}' for name in fields)
     return f'{type(self).__name__}({shown})'
+
+
+def tree(self: Any) -> str:
+    """Return the `_repr_html_` of a dataclass: its fields, and dictionaries that unfold."""
+    fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.repr}
+    return _branch(html.escape(repr(self)), fields, 'open')
+
+
+def _branch(title: str, items: Mapping, state: str = '') -> str:
+    rows = ''.join(
+        _branch(f'{name} {html.escape(_value(item))}', item)
+        if isinstance(item, Mapping)
+        else f'<div>{name} = <code>{html.escape(_value(item) + _bytes(item))}</code></div>'
+        for name, item in ((html.escape(str(name)), item) for name, item in items.items())
+    )
+    inside = f'<div style="margin-left: 1.5em">{rows}</div>'
+    return f'<details {state}><summary>{title}</summary>{inside}</details>'
+
+
+def _bytes(value: Any) -> str:
+    if not getattr(value, 'shape', ()):
+        return ''
+    return f', {value.nbytes / 1e6:.1f} MB' if value.nbytes > 50_000 else f', {value.nbytes:,} B'
 
 
 def shortened(value: Any) -> str:

@@ -1,11 +1,11 @@
-"""Progress of long work: a bar on a terminal, plain lines in a log."""
+"""Progress of long work: a bar on a terminal or in a notebook, plain lines elsewhere."""
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-import tqdm
 from absl import logging
 
 from bert_secrets_jax import processes
@@ -39,12 +39,21 @@ def progress(
         yield from items
         return
     total = sum(map(size, items)) if share is None else None
-    shown = _bar if sys.stderr.isatty() else _lines
+    shown = _bar if sys.stderr.isatty() or _in_notebook() else _lines
     yield from shown(items, what, size, unit, total, _COMPILING if compiles else '', share)
 
 
+def _in_notebook() -> bool:
+    return type(sys.stderr).__module__.startswith('ipykernel')
+
+
 def _bar(items, what, size, unit, total, before_first, share):
-    with tqdm.tqdm(total=total, desc=what, unit=f' {unit}', postfix=before_first or None) as bar:
+    with warnings.catch_warnings():
+        # Without ipywidgets, the bar in a notebook is text, and nobody needs to be warned.
+        warnings.simplefilter('ignore')
+        from tqdm.auto import tqdm
+    postfix, leave = before_first or None, not _in_notebook()
+    with tqdm(total=total, desc=what, unit=f' {unit}', postfix=postfix, leave=leave) as bar:
         for index, item in enumerate(items):
             yield item
             if index == 0:
@@ -54,11 +63,19 @@ def _bar(items, what, size, unit, total, before_first, share):
             bar.update(size(item))
 
 
+def _say(line: str, *values) -> None:
+    """Log a line; in a script that has not set up absl's log, it goes to stderr."""
+    if logging.get_absl_logger().isEnabledFor(logging.converter.STANDARD_INFO):
+        logging.info(line, *values)
+    elif logging.get_verbosity() == logging.WARNING:
+        print(line % values, file=sys.stderr, flush=True)
+
+
 def _lines(items, what, size, unit, total, before_first, share):
     if total is not None and not items:
         return
     of = f' {unit}' if total is None else f'/{total} {unit}'
-    logging.info('%s: 0%s%s', what, of, f', {before_first} ...' if before_first else '')
+    _say('%s: 0%s%s', what, of, f', {before_first} ...' if before_first else '')
     start = last = time.monotonic()
     done = 0
     for item in items:
@@ -72,9 +89,9 @@ def _lines(items, what, size, unit, total, before_first, share):
             left = f'{seconds * (1 - part) / part:.0f} s left' if part else 'time left unknown'
             if part and total is None:
                 left = f'{part:.0%}, {left}'
-            logging.info('%s: %d%s, %.1f/s, %s', what, done, of, done / seconds, left)
+            _say('%s: %d%s, %.1f/s, %s', what, done, of, done / seconds, left)
     seconds = time.monotonic() - start
-    logging.info(
+    _say(
         '%s: %d%s, %.1f/s, done in %.0f s',
         what, done, of, done / max(seconds, 1e-9), seconds,
     )  # fmt: skip

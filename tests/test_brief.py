@@ -35,3 +35,18 @@ def test_many_marks_are_counted(tokenizer):
     assert 'marks={mark0, mark1, mark2, mark3, mark4 and 2 more}' in repr(many)
     shapes = jax.eval_shape(lambda batch: batch, many)
     assert repr(shapes) == repr(many)
+
+
+def test_trees_in_notebooks(model, tokenizer):
+    shown = model._repr_html_()
+    assert 'float32[3, 24, 4, 6]' in shown and '<details open>' in shown
+    assert shown.count('<details') == shown.count('</details>') > 10 and len(shown) < 20_000
+    (batch,) = bs.encode(tokenizer, ['the cat ran'], labels=[1])
+    assert 'labels = <code>int64[1], 8 B</code>' in batch._repr_html_()
+    hostile = bs.TokenMaps(['<script>'], np.zeros((1, 1, 1, 1)), scores={'<b>': np.zeros(1)})
+    assert '<script>' not in hostile._repr_html_() and '&lt;b&gt;' in hostile._repr_html_()
+    tuned = bs.Finetuned(
+        start='pretrained', seeds=(0,), metrics=('f1',), label_names=('<i>', 'yes'),
+        train_examples=2, dev_examples=2, larger_class=0.5, history=[],
+    )  # fmt: skip
+    assert '&lt;i&gt;' in tuned._repr_html_() and "('<i>', 'yes')" in repr(tuned)

@@ -7,6 +7,8 @@ import pkgutil
 import re
 import textwrap
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,6 +66,30 @@ def test_examples(optimized, tmp_path, monkeypatch):
     *lines, last = example(bs.read_results).strip().splitlines()
     exec('\n'.join(lines), names)
     assert eval(last, names).loc[1].tolist() == [1, 0]
+
+
+def test_the_gradient_of_a_head_mask(model):
+    """The example runs, and agrees with finite differences; filler rows count for nothing."""
+    tuned = bs.with_classifier(model, ['no', 'yes', 'perhaps'], seed=1)
+    dev = [bs.Example(text, label=row) for row, text in enumerate(['a cat', 'it ran .', 'dog'])]
+    names = {'jax': jax, 'jnp': jnp, 'bs': bs, 'tuned': tuned, 'dev': dev}
+    exec(example(bs.task_loss).replace('(6, 12)', '(3, 4)'), names)
+    padded = bs.encode(tuned.tokenizer, dev, labels=[0, 1, 2], batch_multiple=4)
+    assert [batch.size for batch in padded] == [3] and len(padded[0].labels) == 4
+
+    def total(mask):
+        return sum(float(names['loss'](mask, batch)) for batch in padded)
+
+    step = 1e-2 * jnp.zeros((3, 4)).at[1, 2].set(1)
+    slope = (total(1 + step) - total(1 - step)) / 2e-2
+    assert abs(slope) > 1e-4
+    np.testing.assert_allclose(names['gradient'][1, 2], slope, rtol=0.02)
+    with pytest.raises(ValueError, match='text/1 has the label None'):
+        bs.encode(tuned.tokenizer, [dev[0], bs.Example('dog', id='text/1')], labels=True)
+    with pytest.raises(ValueError, match='2 labels for 3 texts'):
+        bs.encode(tuned.tokenizer, dev, labels=[0, 1])
+    with pytest.raises(ValueError, match='no classifier'):
+        bs.task_loss(model.bert.apply({'params': model.params}, **padded[0].inputs), padded[0])
 
 
 def test_nothing_begins_with_what_or_of():

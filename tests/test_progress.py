@@ -1,7 +1,9 @@
 """Progress yields every item and says where it stands."""
 
+import io
 import logging
 
+import absl.logging
 import pytest
 
 from bert_secrets_jax import progress as progress_module
@@ -32,3 +34,20 @@ def test_a_bar_on_a_terminal(capsys, monkeypatch, compiles):
     assert list(shown) == [[2]]
     last = capsys.readouterr().err.rstrip().rsplit('\r', 1)[-1]
     assert '2/2' in last and 'compiling' not in last
+
+
+def test_lines_of_a_script_that_has_set_up_no_log(capsys):
+    absl.logging.set_verbosity(absl.logging.WARNING)
+    assert list(progress(['ab'], 'Fine-tuning', size=len)) == ['ab']
+    assert 'Fine-tuning: 0/2 examples' in capsys.readouterr().err
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    assert list(progress(['ab'], 'Fine-tuning', size=len)) == ['ab']
+    absl.logging.set_verbosity(absl.logging.WARNING)
+    assert not capsys.readouterr().err
+
+
+def test_a_bar_in_a_notebook_needs_no_widgets(monkeypatch, recwarn):
+    kernel = type('OutStream', (io.StringIO,), {'__module__': 'ipykernel.iostream'})()
+    monkeypatch.setattr('sys.stderr', kernel)
+    assert list(progress([[1], [2]], 'Reading', size=len)) == [[1], [2]]
+    assert 'Reading:' in kernel.getvalue() and not recwarn.list

@@ -18,11 +18,11 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.ablation import sweep
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.configs.ranges import parse_axes
+from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.finetune import steps
 from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning.constants import optimal_constants
 from bert_secrets_jax.pruning.gates import train_gates

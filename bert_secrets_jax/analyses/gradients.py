@@ -7,10 +7,11 @@ from typing import Any
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import task_loss
-from bert_secrets_jax.measure.gradients import gradient_importance, masked_lm_loss, with_labels
+from bert_secrets_jax.measure.gradients import gradient_importance, masked_lm_loss
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress

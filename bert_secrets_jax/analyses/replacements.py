@@ -25,10 +25,9 @@ from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses.effects import effect_of, loss_effects, notes_of, rows_of
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute, Encoding
-from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
-from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.paper import spearman

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 from absl import logging
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_annotations
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
@@ -67,6 +67,7 @@ class Batch:
     example: Any
 
     __repr__ = brief
+    _repr_html_ = tree
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -83,6 +84,26 @@ class Batch:
     def size(self) -> int:
         """The number of examples, without filler rows."""
         return int((np.asarray(self.example) >= 0).sum())
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LabelledBatch(Batch):
+    """A batch with the labels of its examples.
+
+    Attributes:
+      labels: [B, ...] The class ids, or the values of a regression; anything in a filler row.
+    """
+
+    labels: Any
+
+    __repr__ = brief
+
+
+def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> LabelledBatch:
+    """Return a batch with the labels of its examples, from those [E, ...] of all examples."""
+    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
+    return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -499,6 +520,7 @@ def encode(
     texts: Sequence[Text],
     *,
     annotations: Sequence[Annotation] | None = None,
+    labels: Sequence[Any] | np.ndarray | bool = False,
     max_length: int = 128,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] | None = None,
@@ -515,6 +537,8 @@ def encode(
       tokenizer: A fast tokenizer of `transformers`.
       texts: Strings, pairs of strings or `Example`s (`as_examples`), all single or all pairs.
       annotations: The annotations of the same texts in the same order; they become marks (`mark`).
+      labels: The label of each text, in the same order, or True for those of the `Example`s. The
+        batches are `LabelledBatch`es, as `bs.task_loss` takes them.
       max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
         log line says how many were.
       tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
@@ -529,15 +553,19 @@ def encode(
 
     Raises:
       TypeError: The texts or the tokenizer are something else.
-      ValueError: There are no texts, single sentences are mixed with pairs, or the annotations
-        belong to other texts.
+      ValueError: There are no texts, single sentences are mixed with pairs, the annotations
+        belong to other texts, or a text has no label.
     """
     examples = as_examples(texts)
+    if labels is True:
+        labels = [each.label for each in examples]
+    if labels is not False:
+        _check_labels(labels, examples)
     encoded = tokenize(tokenizer, examples, max_length=max_length)
     if annotations is not None:
         encoded = mark(encoded, annotations)
         check_annotations(examples, annotations)
-    return bucket(
+    batches = bucket(
         encoded,
         max_length=max_length,
         tokens_per_batch=tokens_per_batch,
@@ -546,6 +574,20 @@ def encode(
         batch_multiple=batch_multiple,
         passes=passes,
     )
+    if labels is False:
+        return batches
+    return [with_labels(batch, np.asarray(labels)) for batch in batches]
+
+
+def _check_labels(labels: Sequence[Any] | np.ndarray, examples: Sequence[Example]) -> None:
+    if len(labels) != len(examples):
+        raise ValueError(f'There are {len(labels)} labels for {len(examples)} texts.')
+    for label, example in zip(labels, examples, strict=True):
+        if not np.issubdtype(np.asarray(label).dtype, np.number):
+            raise ValueError(
+                f'{example.place} has the label {label!r}: labels are class ids, counted from 0, '
+                'or values of a regression.'
+            )
 
 
 def bucket(

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from bert_secrets_jax.measure.gradients import LabelledBatch
+from bert_secrets_jax.data.encoding import LabelledBatch
 from bert_secrets_jax.model.bert import BertOutput
 from bert_secrets_jax.model.config import QUESTIONS, TOKENS
 
@@ -40,9 +40,27 @@ def loss_per_example(
 
 
 def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
-    """Return the loss of each example whose label the batch has, as gradients take it."""
-    assert output.logits is not None
-    return loss_per_example(output.logits, batch.labels)
+    """Return the loss of each text of a batch with labels, 0 in a filler row.
+
+    How much the loss depends on each head is its gradient with respect to the mask:
+
+        def loss(mask, batch):
+            output = tuned.bert.apply({'params': tuned.params}, **batch.inputs, head_mask=mask)
+            return bs.task_loss(output, batch).sum()
+
+        labelled = bs.encode(tuned.tokenizer, dev, labels=True)
+        gradient = sum(jax.grad(loss)(jnp.ones((6, 12)), batch) for batch in labelled)
+
+    Raises:
+      ValueError: The model has no classifier of whole texts.
+    """
+    if output.logits is None or output.logits.ndim != 2:
+        raise ValueError(
+            'Each text has one label, and this model has no classifier of texts: give one that '
+            'was fine-tuned for that, such as `bs.finetune` returns.'
+        )
+    losses = loss_per_example(output.logits, batch.labels)
+    return jnp.where(batch.example >= 0, losses, 0)
 
 
 def losses_of(

@@ -9,6 +9,7 @@ from typing import Any
 
 import scipy.stats
 
+from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.files import checksums, differing, read_record, write_record
 from bert_secrets_jax.finetune.metrics import tested
 from bert_secrets_jax.finetune.seeds import best_rows
@@ -52,6 +53,9 @@ class Finetuned:
     dtype: ComputeDtype = 'float32'
     head: str = SEQUENCES
     in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+    __repr__ = brief
+    _repr_html_ = tree
 
     @functools.cached_property
     def models(self) -> tuple[Pretrained, ...]:

@@ -26,7 +26,7 @@ from bert_secrets_jax.measure.links import directions
 from bert_secrets_jax.measure.statistics import Comparison, Reading, Statistic
 from bert_secrets_jax.measure.stream import MapsOf, Reduction, learned_maps, stream
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_heads_alike
 
 K = TypeVar('K', bound=Hashable)
 SHARE = 'share of attention'
@@ -480,6 +480,7 @@ def measure_change(
     Raises:
       ValueError, TypeError: As in `measure`.
     """
+    check_heads_alike(before, after)
     compared = []
     for each in described:
         compared += [each] if each.pairwise else [of_second(each), changed(each)]

@@ -10,7 +10,7 @@ from bert_secrets_jax.measure.catalogue import Described, measure, measure_chang
 from bert_secrets_jax.measure.statistics import Comparison, Statistic
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps, stream
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, check_heads_alike
 
 __all__ = ['HeadTable', 'collect', 'compare']
 
@@ -88,6 +88,7 @@ def compare(
     Raises:
       ValueError, TypeError: As in `collect`.
     """
+    check_heads_alike(before, after)
     options = {'keep_values': keep_values, 'mesh': mesh}
     if isinstance(statistics, Mapping):
         return stream((before, after), batches, _checked(statistics), **options)

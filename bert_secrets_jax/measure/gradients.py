@@ -6,19 +6,16 @@ changed, and take the magnitude of its gradient for that, inspired by Sundararaj
 Shapes: B examples, L layers, N heads, T query tokens, S key tokens, K hidden wordpieces.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 
-from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.measure.statistics import Maps, Marks, Result
@@ -32,26 +29,6 @@ OTHERS = 'other tokens'
 TYPES = ('[CLS]', '[SEP]', 'period or comma', OTHERS)
 _MARKS = ('cls', 'sep', 'period_comma')
 Loss = Callable[[BertOutput, Any], Float[Array, ' B']]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class LabelledBatch(Batch):
-    """A batch with the labels of its examples.
-
-    Attributes:
-      labels: [B, ...] The class ids, or the values of a regression; anything in a filler row.
-    """
-
-    labels: Any
-
-    __repr__ = brief
-
-
-def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> LabelledBatch:
-    """Return a batch with the labels of its examples, from those [E, ...] of all examples."""
-    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
-    return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])
 
 
 def masked_lm_loss(output: BertOutput, batch: MaskedBatch) -> Float[Array, ' B']:

@@ -5,7 +5,7 @@ Shapes: B batch, L layers, N heads. A statistic's value may have further axes, `
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import flax.struct
@@ -65,7 +65,7 @@ def stream(
     mesh: Mesh | None = None,
     maps_of: MapsOf = learned_maps,
 ) -> dict[K, Any]:
-    """Measure statistics of the maps of one model, or of two with as many layers and heads.
+    """Measure statistics of the maps of one model, or of two.
 
     Batches are read once, and at most two of them are held at a time. A statistic takes the maps of
     each model, one argument each, and then the marks; the result of a `Reduction` stands in the
@@ -214,11 +214,17 @@ def _batch_values(key, statistic, marks, maps):
             f'{list(value.shape[1:])} and {list(weight.shape[1:])}.'
         )
     # A statistic may make a number of maps that are NaN, such as 0 of an entropy.
-    broken = functools.reduce(
-        jnp.logical_or, (~jnp.isfinite(each.sum(axis=(-2, -1))) for each in maps)
-    )
+    broken = functools.reduce(jnp.logical_or, _broken(maps))
     broken = broken.reshape(*broken.shape, *[1] * (value.ndim - 3))
     return jnp.where(broken, jnp.nan, value), weight
+
+
+def _broken(maps: Sequence[Float[Array, 'B _ _ T S']]) -> Iterator[Bool[Array, 'B _ _']]:
+    """Yield which heads' maps are broken; all heads where a model with other heads has any."""
+    for each in maps:
+        broken = ~jnp.isfinite(each.sum(axis=(-2, -1)))
+        alike = each.shape == maps[0].shape
+        yield broken if alike else broken.any(axis=(1, 2), keepdims=True)
 
 
 class _Marks(dict):

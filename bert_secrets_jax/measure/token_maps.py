@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.data.encoding import BUCKETS, Encoded
 from bert_secrets_jax.measure.stream import MapsOf, learned_maps
 from bert_secrets_jax.measure.words import word_maps
@@ -42,6 +42,7 @@ class TokenMaps:
     prediction: str = ''
 
     __repr__ = brief
+    _repr_html_ = tree
 
     def __post_init__(self):
         length = len(self.tokens)

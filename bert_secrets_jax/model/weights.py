@@ -15,6 +15,7 @@ import numpy as np
 import safetensors.numpy
 from absl import logging
 
+from bert_secrets_jax.brief import tree
 from bert_secrets_jax.files import open_regular, parse_json, read_text, sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
 from bert_secrets_jax.model.attention import rotation_frequencies
@@ -69,6 +70,8 @@ class Pretrained:
         """The hyperparameters of `bert`."""
         return self.bert.config
 
+    _repr_html_ = tree
+
     def __repr__(self) -> str:
         count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         reads = 'no tokenizer' if self.tokenizer is None else type(self.tokenizer).__name__
@@ -90,6 +93,21 @@ def check_whole(*models: Pretrained) -> None:
     check_pretrained(*models)
     for model in models:
         check_has_all_heads(model.config)
+
+
+def check_heads_alike(before: Pretrained, after: Pretrained) -> None:
+    """Raise ValueError for two models whose heads have no counterparts, and name both shapes."""
+    check_pretrained(before, after)
+    shapes = [
+        (each.config.num_hidden_layers, each.config.num_attention_heads) for each in (before, after)
+    ]
+    if shapes[0] != shapes[1]:
+        one, other = ('{} layers of {} heads'.format(*shape) for shape in shapes)
+        raise ValueError(
+            f'The first model has {one}, the second {other}: their heads have no counterparts. '
+            'bs.analyses.matching(one, other, texts) pairs them by their maps, and '
+            'bs.compare_runs compares layers at the same relative depth.'
+        )
 
 
 def from_pretrained(

@@ -90,6 +90,7 @@ def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:
     named.data.labels = tuple(names)
     return named
 
+
 _QUESTIONS = {
     'mrpc': 'Do two sentences mean the same?',
     'sts-b': 'How alike are two sentences?',

@@ -13,10 +13,9 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.compute import Compute, Encoding
-from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
-from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.measure.importance import NORMS, head_importance, normalised
 from bert_secrets_jax.measure.relevance import head_relevance
 from bert_secrets_jax.measure.statistics import confidence

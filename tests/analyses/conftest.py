@@ -134,6 +134,7 @@ def results(model, masked_lm, tuned, texts, settings):
     found['masked_lm_ablation'] = of.masked_lm_ablation(masked_lm, texts, tuned=tuned, **swept)
     found['syntax_heads'] = of.syntax_heads(model, annotated, annotated, draws=9, **common)
     found['clusters'] = of.clusters(model, texts, **common)
+    found['matching'] = of.matching(model, masked_lm, texts, **common)
     found['look_at'] = of.look_at(masked_lm, texts, **common)
     found['probing'] = of.probing(
         model, random_parses(0, 20), random_parses(1, 24), seeds=2, max_length=32, **subject

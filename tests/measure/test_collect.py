@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.collect import collect, compare
-from tests.conftest import WORDS, forward
+from tests.conftest import WORDS, forward, random_params
 from tests.model import numpy_bert
 
 STATISTICS = {
@@ -261,3 +262,25 @@ def test_mistakes_name_their_mend(pretrained, tokenizer, untyped, wrong, error, 
     with pytest.raises(error, match=message) as raised:
         collect(**given)
     assert '\n' not in str(raised.value)
+
+
+def test_heads_without_counterparts_are_told_in_words(model, tokenizer):
+    shallow = bs.Bert(dataclasses.replace(model.config, num_hidden_layers=2))
+    other = bs.Pretrained(shallow, random_params(shallow), tokenizer)
+    words = 'first model has 3 layers of 4 heads, the second 2 layers of 4 heads'
+    with pytest.raises(ValueError, match=words):
+        bs.compare(model, other, bs.encode(tokenizer, ['a cat']), ['cosine'])
+    with pytest.raises(ValueError, match=words):
+        bs.analyses.attention_change(model, other, ['a cat'])
+
+
+def test_a_forward_pass_under_jit_with_a_traced_mask(model, tokenizer):
+    inputs = bs.encode(tokenizer, ['a cat', 'the dog ran .'])[0].inputs
+
+    def maps(inputs, mask):
+        return model.bert.apply({'params': model.params}, **inputs, head_mask=mask).attentions
+
+    mask = jnp.ones((3, 4)).at[0, 1].set(0)
+    np.testing.assert_allclose(jax.jit(maps)(inputs, mask), maps(inputs, mask), atol=1e-6)
+    with pytest.raises(ValueError, match='head_mask'):
+        jax.jit(maps)(inputs, mask[:2])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.masking import mask_words
 from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.measure.gradients import (
@@ -17,7 +17,6 @@ from bert_secrets_jax.measure.gradients import (
     by_type,
     gradient_importance,
     masked_lm_loss,
-    with_labels,
 )
 from tests.conftest import PAIRS, forward, random_params, relative
 from tests.together import task_loss

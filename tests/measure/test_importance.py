@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode
-from bert_secrets_jax.measure.gradients import with_labels
+from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
 from tests.conftest import PAIRS, forward, random_params, relative
 from tests.together import task_loss

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.measure.gradients import with_labels
 from bert_secrets_jax.pruning.constants import SETTLED, optimal_constants
 from bert_secrets_jax.pruning.shapley import negative_loss
 from tests.model import numpy_bert

@@ -1,0 +1,47 @@
+"""Heads of two models are matched by their maps."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from tests.analyses.conftest import with_attention
+from tests.conftest import random_params
+
+
+def test_permuted_heads_are_matched_exactly(model, texts, settings):
+    order = np.random.default_rng(0).permutation(4)
+
+    def permute(attention):
+        for name in ('query', 'key', 'value'):
+            attention[name] = {
+                part: leaf[:, :, order] if leaf.ndim == 4 else leaf[:, order]
+                for part, leaf in attention[name].items()
+            }
+        attention['output'] = attention['output'] | {
+            'kernel': attention['output']['kernel'][:, order]
+        }
+
+    found = bs.analyses.matching(model, with_attention(model, permute), texts, settings=settings)
+    np.testing.assert_array_equal(found.first[:, 0], found.second[:, 0])
+    np.testing.assert_array_equal(order[found.second[:, 1]], found.first[:, 1])
+    assert found.matched.max() < 1e-5 < found.same_place
+
+
+def test_models_of_other_shapes_and_unrelated_ones(model, byte_tokenizer, texts, settings):
+    shallow = bs.Bert(dataclasses.replace(model.config, num_hidden_layers=2))
+    other = dataclasses.replace(model, bert=shallow, params=random_params(shallow, seed=9))
+    found = bs.analyses.matching(model, other, texts, settings=settings)
+    pairs = found.frames()['pairs']
+    assert len(pairs) == 8 and len(set(zip(pairs.layer_a, pairs.head_a, strict=True))) == 8
+    assert found.matched.mean() < found.by_chance.mean() and len(found.findings()) == 1
+    # The other way round, the same pairs.
+    back = bs.analyses.matching(other, model, texts, settings=settings)
+    np.testing.assert_allclose(back.matched.sum(), found.matched.sum(), rtol=1e-5)
+    again = dataclasses.replace(model, params=random_params(model.bert, seed=9))
+    unrelated = bs.analyses.matching(model, again, texts, settings=settings)
+    assert unrelated.findings()[1].p > 0.01
+    with pytest.raises(ValueError, match='other wordpieces'):
+        bytewise = dataclasses.replace(other, tokenizer=byte_tokenizer)
+        bs.analyses.matching(model, bytewise, texts, settings=settings)
