@@ -106,9 +106,9 @@ class Setup:
         return self.split(_batch(self.rows, self.length))
 
     @property
-    def setting(self) -> layers.Setting:
+    def setting(self) -> layers.Static:
         """The static argument of a sweep's pieces."""
-        return layers.Setting(self.config, 'uniform')
+        return layers.Static(self.config, 'uniform')
 
     @property
     def layer(self) -> Any:

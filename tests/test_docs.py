@@ -137,6 +137,7 @@ def test_commands_are_understood(path, tmp_path, monkeypatch):
     ran = []
     monkeypatch.setattr(launch, 'run', lambda *given, **processes: ran.append(given))
     monkeypatch.setattr(conversation, 'compare', lambda *given: ran.append(given))
+    monkeypatch.setattr(cli, 'run_folders', list)
     commands = commands_of(path)
     for arguments in commands:
         cli.main(arguments)
