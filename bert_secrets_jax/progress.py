@@ -65,7 +65,7 @@ def _bar(items, what, size, unit, total, before_first, share):
 
 def _say(line: str, *values) -> None:
     """Log a line; in a script that has not set up absl's log, it goes to stderr."""
-    if logging.get_absl_logger().isEnabledFor(logging.converter.STANDARD_INFO):
+    if logging.vlog_is_on(logging.INFO):
         logging.info(line, *values)
     elif logging.get_verbosity() == logging.WARNING:
         print(line % values, file=sys.stderr, flush=True)
