@@ -107,14 +107,6 @@ def test_records_are_texts_or_examples_of_tensorflow(tmp_path):
         bs.stream_texts(plain, text_a='t')
 
 
-def test_what_tensorflow_datasets_writes_is_read(tmp_path, glue_dir):
-    folder = bs.prepare_tfds(glue_dir, 'mrpc', data_dir=tmp_path)
-    (path,) = folder.glob('*validation.array_record-00000-of-00001')
-    found = bs.stream_texts(path, text_a='sentence1', text_b='sentence2')
-    expected = bs.read_glue(glue_dir, 'mrpc')
-    assert sorted(e.texts for e in found) == sorted(e.texts for e in expected)
-
-
 def test_faults_name_the_file_and_the_line(tmp_path):
     def refused(name, content, message, **options):
         path = tmp_path / name

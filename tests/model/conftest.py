@@ -11,7 +11,6 @@ from bert_secrets_jax.model.weights import save_pretrained
 
 @pytest.fixture
 def directory(tmp_path, pretrained):
-    """The files of a small model with a classifier."""
     save_pretrained(pretrained, tmp_path / 'model')
     return tmp_path / 'model'
 

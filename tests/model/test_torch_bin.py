@@ -13,12 +13,10 @@ import warnings
 import zipfile
 import zlib
 
-import jax
-import ml_dtypes
 import numpy as np
 import pytest
 
-from bert_secrets_jax.model import torch_bin, weights
+from bert_secrets_jax.model import torch_bin
 
 torch = pytest.importorskip('torch')
 
@@ -106,16 +104,6 @@ def state_dict(**tensors: bytes) -> bytes:
 
 FOUR = np.arange(4, dtype=np.float32)
 DATA = {'0': FOUR.tobytes()}
-
-
-def test_a_dtype_cannot_be_changed(path):
-    """BUILD on a dtype would call its __setstate__, and all of the process shares it."""
-    before = np.dtype(ml_dtypes.bfloat16).itemsize
-    state = value((3, '|', None, None, None, 1024, 1, 0))
-    write_zip(path, b'\x80\x02ctorch\nBFloat16Storage\n' + state + b'b0}.')
-    with pytest.raises(ValueError, match='was not loaded'):
-        torch_bin.load(path)
-    assert np.dtype(ml_dtypes.bfloat16).itemsize == before == 2
 
 
 # Says how much memory and time it took to load each of some files; see proc(5).
@@ -250,6 +238,12 @@ def test_hostile_pickles_take_neither_memory_nor_time(tmp_path):
             + value((None, {'__defaults__': (1,)})) + b'b.',
             'sets the state of something that has none',
         ),
+        # That of a dtype would be another for all of the process.
+        (
+            b'\x80\x02ctorch\nBFloat16Storage\n'
+            + value((3, '|', None, None, None, 1024, 1, 0)) + b'b0}.',
+            'sets the state of something that has none',
+        ),
         *(
             (
                 state_dict(a=tensor(None, offset, shape, strides)),
@@ -280,12 +274,6 @@ def test_a_pickle_that_says_something_else_is_refused(path, data, refusal):
         torch_bin.load(path)
 
 
-def test_a_tensor_whose_sign_is_stored_apart_is_refused(path):
-    torch.save({'weight': torch.ones(3)._neg_view()}, path)
-    with pytest.raises(ValueError, match='as a plain checkpoint does not'):
-        torch_bin.load(path)
-
-
 def patched(data: bytes, signature: bytes, position: int, new: bytes) -> bytes:
     """Return an archive with other bytes in the last header of a kind."""
     start = data.rindex(signature) + position
@@ -300,17 +288,6 @@ def test_a_deflated_archive_is_read_up_to_a_ratio(path):
     data = state_dict(a=tensor(storage(count=count)))
     write_zip(path, data, bomb, zipfile.ZIP_DEFLATED)
     assert 'would take more than' in load_within_limits(path, mebibytes=50)[0]
-    # A member that is larger than it claims is not unpacked further than it claims.
-    write_zip(path, state_dict(a=tensor()), bomb, zipfile.ZIP_DEFLATED)
-    whole = path.read_bytes()
-    start = whole.rindex(b'archive/data/0') - 22
-    path.write_bytes(whole[:start] + struct.pack('<I', 16) + whole[start + 4 :])
-    assert 'Bad CRC-32' in load_within_limits(path, mebibytes=50)[0]
-
-
-def test_only_what_tensors_refer_to_is_read(path):
-    write_zip(path, state_dict(a=tensor()), DATA | {'1': bytes(2**27)}, zipfile.ZIP_DEFLATED)
-    assert load_within_limits(path, mebibytes=50) == ["['a']"]
 
 
 def test_members_of_an_archive(path):
@@ -334,17 +311,15 @@ def test_members_of_an_archive(path):
     assert 'BadZipFile' in refusal(patched(whole, b'PK\x05\x06', 12, b'\xff\xff\xff\x7f'))
     assert 'NotImplementedError' in refusal(patched(whole, b'PK\x01\x02', 6, b'\xff'))
     assert 'Bad CRC-32' in refusal(whole.replace(FOUR.tobytes(), FOUR.tobytes()[::-1]))
-    with warnings.catch_warnings(action='ignore'), zipfile.ZipFile(path, 'a') as archive:
-        archive.writestr('archive/data/0', FOUR.tobytes())
-    assert 'two members of one name' in refusal(path.read_bytes())
-    write_zip(path, good, DATA)
-    with zipfile.ZipFile(path, 'a') as archive:
-        archive.writestr('other/data.pkl', good)
-    assert 'no single data.pkl' in refusal(path.read_bytes())
-    write_zip(path, good, DATA)
-    with zipfile.ZipFile(path, 'a') as archive:
-        archive.writestr('archive/byteorder', b'big')
-    assert 'byteorder' in refusal(path.read_bytes())
+    for name, content, fault in (
+        ('archive/data/0', FOUR.tobytes(), 'two members of one name'),
+        ('other/data.pkl', good, 'no single data.pkl'),
+        ('archive/byteorder', b'big', 'byteorder'),
+    ):
+        path.write_bytes(whole)
+        with warnings.catch_warnings(action='ignore'), zipfile.ZipFile(path, 'a') as archive:
+            archive.writestr(name, content)
+        assert fault in refusal(path.read_bytes())
 
 
 def test_an_archive_of_a_million_members(path):
@@ -412,10 +387,3 @@ def test_whatever_is_raised_becomes_the_one_refusal(path, monkeypatch, error):
     monkeypatch.setattr(torch_bin, '_run', fail)
     with pytest.raises(ValueError, match=f'not loaded: reading it raised {type(error).__name__}'):
         torch_bin.load(path)
-
-
-def test_from_pretrained_reads_it(directory, bert, params):
-    tensors = weights.tensors_from_params(bert.config, params)
-    (directory / 'model.safetensors').unlink()
-    torch.save({k: torch.tensor(v) for k, v in tensors.items()}, directory / 'pytorch_model.bin')
-    jax.tree.map(np.testing.assert_array_equal, weights.from_pretrained(directory).params, params)

@@ -33,7 +33,6 @@ def assert_equal(a, b):
 
 @pytest.fixture(params=RELATIVES)
 def of_type(request, tmp_path, config, tokenizer_of):
-    """A model of each model type, and where it is saved."""
     bert = Bert(relative(config, request.param))
     model = Pretrained(bert, init_params(bert, seed=1), tokenizer_of(request.param))
     save_pretrained(model, tmp_path / 'model')
@@ -275,10 +274,6 @@ BERT_BASE = {
     'layer_norm_eps': 1e-12, 'max_position_embeddings': 512, 'num_attention_heads': 12,
     'num_hidden_layers': 12, 'type_vocab_size': 2, 'vocab_size': 30522,
 }  # fmt: skip
-ROBERTA_BASE = BERT_BASE | {
-    'bos_token_id': 0, 'eos_token_id': 2, 'layer_norm_eps': 1e-5, 'max_position_embeddings': 514,
-    'model_type': 'roberta', 'pad_token_id': 1, 'type_vocab_size': 1, 'vocab_size': 50265,
-}  # fmt: skip
 DISTILBERT = {
     'activation': 'gelu', 'attention_dropout': 0.1, 'dim': 768, 'dropout': 0.1, 'hidden_dim': 3072,
     'initializer_range': 0.02, 'max_position_embeddings': 512, 'model_type': 'distilbert',
@@ -290,22 +285,17 @@ DISTILBERT = {
 @pytest.mark.parametrize(
     ('values', 'expected'),
     [
-        (BERT_BASE | {'vocab_size': 28996}, {'vocab_size': 28996, 'max_length': 512}),
-        (
-            BERT_BASE | {'hidden_size': 1024, 'num_attention_heads': 16, 'num_hidden_layers': 24},
-            {'num_heads': 384, 'head_size': 64},
-        ),
         (
             # A multilingual BERT with XLM-R's tokenizer.
             BERT_BASE | {'hidden_size': 384, 'vocab_size': 250037, 'model_type': 'bert',
                          'tokenizer_class': 'XLMRobertaTokenizer'},
             {'head_size': 32, 'type_vocab_size': 2},
         ),
-        (ROBERTA_BASE, {'max_length': 512, 'type_vocab_size': 1, 'layer_norm_eps': 1e-5}),
         (
-            {key: value for key, value in ROBERTA_BASE.items() if key != 'pad_token_id'}
-            | {'model_type': 'xlm-roberta', 'vocab_size': 250002, 'output_past': True},
-            {'max_length': 512, 'pad_token_id': 1},
+            BERT_BASE | {'model_type': 'xlm-roberta', 'bos_token_id': 0, 'eos_token_id': 2,
+                         'layer_norm_eps': 1e-5, 'max_position_embeddings': 514,
+                         'type_vocab_size': 1, 'output_past': True},
+            {'max_length': 512, 'type_vocab_size': 1, 'pad_token_id': 1, 'layer_norm_eps': 1e-5},
         ),
         (
             DISTILBERT | {'finetuning_task': 'sst-2', 'output_past': True},
@@ -320,7 +310,7 @@ DISTILBERT = {
             {'embedding_size': 128, 'head_size': 64},
         ),
     ],
-    ids=['cased', 'large', 'multilingual', 'roberta', 'xlm-roberta', 'distilbert', 'electra'],
+    ids=['multilingual', 'xlm-roberta', 'distilbert', 'electra'],
 )  # fmt: skip
 def test_settings_of_published_models(values, expected):
     """Keys of config.json on the hub, by model type."""
@@ -365,8 +355,6 @@ def test_files_that_are_not_there_or_damaged(directory):
         with pytest.raises(FileNotFoundError, match=r'neither model.safetensors nor.*config.json'):
             read(directory)
     file.write_bytes(data)
-    (directory / 'tokenizer.json').unlink()
-    assert from_pretrained(directory).tokenizer is None
     (directory / 'tokenizer.json').write_text('{"version": ')
     with pytest.raises(ValueError, match=r'The tokenizer in .* was not loaded'):
         from_pretrained(directory)
