@@ -210,7 +210,9 @@ def test_each_iteration_begins_anew(tokenizer, tmp_path):
         list(once)
 
 
-def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, tmp_path):
+def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, tmp_path, caplog):
+    # Importing TensorFlow Datasets, in another test, may set another level.
+    caplog.set_level('INFO', logger='absl')
     monkeypatch.setattr(streams, '_TEXTS', 2)
     told = []
     for level in ('info', 'warning'):
