@@ -314,8 +314,6 @@ def other_lines(data: bytes) -> st.SearchStrategy[bytes]:
     return st.sampled_from([encoded(each) for each in found]) | respelled(text)
 
 
-# A byte order mark is not text.
-@example({FILE: b'\xef\xbb\xbf{"text_a": "A", "features": {"f": [[0, 1]]}}\n\n{"text_a": "B"}\n'})
 @broken(changes(ANNOTATIONS, FILE, other_lines, changed_line, changed_line), share=2)
 def test_annotations(changed):
     ANNOTATIONS.check(changed)
