@@ -122,6 +122,7 @@ class Format:
 
 @functools.cache
 def sample(make: Callable[[pathlib.Path], Any]) -> dict[str, bytes]:
+    """Return the files of a valid sample."""
     with folder_of({}):
         make(FOLDER)
         files = sorted(path for path in FOLDER.rglob('*') if path.is_file())
@@ -179,6 +180,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def logged() -> Iterator[list[str]]:
+    """Collect the warnings of the log."""
     handler, logger = _Lines(), logging.getLogger('absl')
     logger.addHandler(handler)
     try:
@@ -246,6 +248,7 @@ def plain_json(text: str | bytes) -> Any:
 
 
 def require(condition: Any, what: object = '') -> None:
+    """Raise ValueError unless the condition holds."""
     if not condition:
         raise ValueError(f'the plain reader refuses: {what}')
 

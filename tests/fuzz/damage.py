@@ -158,6 +158,7 @@ def _edited(value: Any, path: Sequence, items: list[tuple]) -> Any:
 
 
 def changed_json(data: bytes) -> Strategy[bytes]:
+    """A JSON file in which one value is changed."""
     return changed_value(json.loads(data)).map(encoded)
 
 
@@ -194,13 +195,19 @@ def respelled(text: str, *pairs: tuple[str, str]) -> Strategy[bytes]:
     )
 
 
+def bomb(size: int) -> bytes:
+    """Return a raw deflate stream of `size` zeros in a thousandth of it."""
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    chunk = squeeze.compress(bytes(2**20)) + squeeze.flush(zlib.Z_FULL_FLUSH)
+    again = squeeze.compress(bytes(2**20)) + squeeze.flush(zlib.Z_FULL_FLUSH)
+    return chunk + again * (size // 2**20 - 1) + squeeze.flush()
+
+
 def with_bomb(data: bytes, name: str, claim: int = 3 * 2**30) -> bytes:
     """Return a zip archive with a member of three gigabytes, which claims to have some size."""
     out = io.BytesIO(zipped({each: at for each, at in members_of(data).items() if each != name}))
-    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
-    chunks = [squeeze.compress(bytes(2**20)) + squeeze.flush(zlib.Z_FULL_FLUSH) for _ in range(2)]
     with zipfile.ZipFile(out, 'a') as archive:
-        archive.writestr(name, chunks[0] + chunks[1] * (3 * 2**10 - 1) + squeeze.flush())
+        archive.writestr(name, bomb(3 * 2**30))
         info = archive.getinfo(name)
         info.compress_type, info.file_size = zipfile.ZIP_DEFLATED, claim
         local = info.header_offset
@@ -212,6 +219,7 @@ def with_bomb(data: bytes, name: str, claim: int = 3 * 2**30) -> bytes:
 
 
 def members_of(data: bytes) -> dict[str, bytes]:
+    """Return the members of a zip archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

@@ -4,7 +4,6 @@ What each instruction of a pickle and each part of an archive may do is tested b
 `tests/model/test_torch_bin.py`.
 """
 
-import functools
 import io
 import itertools
 import pathlib
@@ -78,13 +77,17 @@ def make_zip(folder: pathlib.Path, new_format: bool = True) -> None:
     (folder / FILE).write_bytes(saved(state_dict(), new_format))
 
 
+def make_legacy(folder: pathlib.Path) -> None:
+    make_zip(folder, new_format=False)
+
+
 def _plain_state_dict(folder: pathlib.Path) -> dict[str, np.ndarray]:
     found = torch.load(folder / FILE, weights_only=True)
     return modern({name: each.detach().numpy() for name, each in found.items()})
 
 
 ZIP = Format(make_zip, read_tensors, _plain_state_dict)
-LEGACY = Format(functools.partial(make_zip, new_format=False), read_tensors, _plain_state_dict)
+LEGACY = Format(make_legacy, read_tensors, _plain_state_dict)
 
 
 def opened(data: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:

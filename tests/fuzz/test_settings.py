@@ -4,6 +4,7 @@ import ast
 import math
 from typing import Any
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
@@ -94,3 +95,9 @@ def test_any_value(name, value):
         return
     assert canonical(found) == canonical(meant(name, value))
     event('taken')
+
+
+@pytest.mark.parametrize('name', ['TRAIN.EPOCHS', 'train.epochs.x', 'train', '', '.', 'x' * 1000])
+def test_no_such_setting(name):
+    with pytest.raises(ValueError, match=rf'^No such setting: {name!r}\.'):
+        taken(name, '3')
