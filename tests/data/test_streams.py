@@ -107,14 +107,6 @@ def test_records_are_texts_or_examples_of_tensorflow(tmp_path):
         bs.stream_texts(plain, text_a='t')
 
 
-def test_what_tensorflow_datasets_writes_is_read(tmp_path, glue_dir):
-    folder = bs.prepare_tfds(glue_dir, 'mrpc', data_dir=tmp_path)
-    (path,) = folder.glob('*validation.array_record-00000-of-00001')
-    found = bs.stream_texts(path, text_a='sentence1', text_b='sentence2')
-    expected = bs.read_glue(glue_dir, 'mrpc')
-    assert sorted(e.texts for e in found) == sorted(e.texts for e in expected)
-
-
 def test_faults_name_the_file_and_the_line(tmp_path):
     def refused(name, content, message, **options):
         path = tmp_path / name
@@ -218,7 +210,9 @@ def test_each_iteration_begins_anew(tokenizer, tmp_path):
         list(once)
 
 
-def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, capsys, tmp_path):
+def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, tmp_path, caplog):
+    # Importing TensorFlow Datasets, in another test, may set another level.
+    caplog.set_level('INFO', logger='absl')
     monkeypatch.setattr(streams, '_TEXTS', 2)
     told = []
     for level in ('info', 'warning'):
@@ -227,7 +221,7 @@ def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, capsys, tmp_p
     path = tmp_path / 'x.txt'
     text_file(path, texts)
     list(bs.stream_batches(tokenizer, bs.stream_texts(path), max_length=16))
-    assert told == [
+    assert [line for line in told if not line.startswith('Texts: ')] == [
         '2 of 88 examples were cut to 16 tokens.',
         f'2 of 88 texts (text_a) have no wordpiece, the first one in {path}, line 82: is the '
         'tokenizer made for them?',
@@ -236,7 +230,7 @@ def test_what_is_lost_is_told_once_for_all(tokenizer, monkeypatch, capsys, tmp_p
         "2 % of the wordpieces (4 of 234) are [UNK], such as '\u4e2d', '\u6587'. Is the tokenizer "
         'made for these texts?',
     ]
-    assert 'Texts: 88 texts, ' in capsys.readouterr().err
+    assert any(line.startswith('Texts: 88 texts, ') for line in told)
     with pytest.raises(ValueError, match='100 % of the wordpieces.*is not made for these texts'):
         next(iter(bs.stream_batches(tokenizer, ['\u4e2d \u6587'] * 9, max_length=16)))
 

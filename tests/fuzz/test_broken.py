@@ -21,52 +21,32 @@ def text(_=None) -> str:
     return (FOLDER / 'a.txt').read_text()
 
 
+def unless_pristine(act):
+    """Return a reader that does something where the file is another one."""
+    return lambda _: 'pristine' if text() == 'pristine' else act()
+
+
 def fails(error):
-    def read(_):
-        if text() != 'pristine':
-            raise error
-        return 'pristine'
+    def act():
+        raise error
 
-    return read
+    return unless_pristine(act)
 
 
-def is_slow(_):
-    if text() != 'pristine':
-        time.sleep(5)
-    return 'pristine'
-
-
-def takes_much(_):
-    if text() != 'pristine':
-        bytes(2**32)
-    return 'pristine'
-
-
-def executes(_):
-    if text() != 'pristine':
-        os.system(f'touch {broken.MARKER}')
-        raise ValueError('a.txt is damaged')
-    return 'pristine'
-
-
-def is_told(_):
-    if text() != 'pristine':
-        logging.getLogger('absl').warning('a.txt is short')
-        return 'wrong'
-    return 'pristine'
+is_slow = unless_pristine(lambda: time.sleep(5))
+takes_much = unless_pristine(lambda: bytes(2**32))
+executes = unless_pristine(lambda: os.system(f'touch {broken.MARKER}'))
+is_told = unless_pristine(lambda: logging.getLogger('absl').warning('a.txt is short'))
 
 
 @pytest.mark.parametrize(
     ('failure', 'read'),
     [
         (None, fails(ValueError('broken/a.txt is damaged.'))),
-        (None, fails(FileNotFoundError(2, 'No such file', 'broken/a.txt'))),
         (None, lambda _: 'pristine'),
         (None, text),
         ('it names nothing', fails(ValueError('not a number'))),
-        ('it names nothing', fails(OSError())),
         ('neither read nor refused', fails(KeyError('a.txt'))),
-        ('neither read nor refused', fails(RecursionError('a.txt'))),
         ('neither read nor refused', fails(SystemExit('a.txt'))),
         ('neither read nor refused: MemoryError', takes_much),
         ('neither read nor refused: Hang', is_slow),

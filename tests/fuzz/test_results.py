@@ -182,23 +182,17 @@ def test_a_bomb_in_a_result():
     RESULT.check({'result.npz': with_bomb(sample(make_result)['result.npz'], name)})
 
 
-def _history() -> list[dict[str, Any]]:
-    history = []
-    for epoch in (0, 1):
-        for seed in (0, 1):
-            accuracy = 0.5 + 0.1 * epoch
-            scores = {'f1': accuracy, 'accuracy': accuracy, 'score': accuracy}
-            row = {'split': 'dev', 'seed': seed, 'step': 2 * epoch, 'epoch': epoch, 'loss': 0.7}
-            history.append(row | scores)
-            train = {'split': 'train', 'seed': seed, 'step': 2, 'epoch': 1.0, 'loss': 0.6}
-            history.append(train | {'learning_rate': 5e-5})
-    return history
-
-
+_DEV, _TRAIN = dict.fromkeys(('f1', 'accuracy', 'score'), 0.5), {'learning_rate': 5e-5}
+_HISTORY = [
+    {'split': split, 'seed': seed, 'step': 2 * epoch, 'epoch': epoch, 'loss': 0.7} | more
+    for epoch in (0, 1)
+    for seed in (0, 1)
+    for split, more in (('dev', _DEV), ('train', _TRAIN))
+]
 OUTCOME = {
     'start': 'pretrained', 'seeds': [0, 1], 'metrics': ['f1', 'accuracy'],
     'label_names': ['0', '1'], 'train_examples': 8, 'dev_examples': 8, 'larger_class': 0.5,
-    'history': _history(), 'dtype': 'float32', 'head': 'sequence_classification',
+    'history': _HISTORY, 'dtype': 'float32', 'head': 'sequence_classification',
 }  # fmt: skip
 
 
@@ -212,7 +206,7 @@ OUTCOME = {
         ('train_examples', -1),
         *(('dev_examples', value) for value in (True, 8.0, 10**400)),
         *(('larger_class', value) for value in ('0.5', 2, None)),
-        *(('history', value) for value in ([], [3], _history()[:2], [{'split': 'dev', 'seed': 0}])),
+        *(('history', value) for value in ([], [3], _HISTORY[:2], [{'split': 'dev', 'seed': 0}])),
         ('dtype', 'float8'),
         ('head', 'tagger'),
         ('more', 1),

