@@ -31,7 +31,7 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
     )
     (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
-    assert '-30.00 points (-50.00 to +50.00, p = 0.5, corrected 1)' in found.sentences[1, 0]
+    assert '-30.00 points (-50.00 to +50.00), not significant' in found.sentences[1, 0]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
     (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')
