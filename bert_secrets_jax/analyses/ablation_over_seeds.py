@@ -124,9 +124,8 @@ class AblationOverSeeds(Result):
         ]
         if several:
             notes.append(
-                'Significant is what two corrections find. Flips of the signs of seeds ask for no '
-                f"distribution, for {here}. Holm's takes effects over seeds to be about normal, "
-                'and counts examples as a sample.'
+                f'Significant: by flips of seeds (for {here}) and by Holm, which also counts '
+                'examples as a sample.'
             )
         return notes
 

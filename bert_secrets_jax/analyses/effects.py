@@ -318,8 +318,8 @@ def _between_seeds(
             name=f'{name}: least p-value with so few seeds',
             estimate=seeds.least_p,
             unit='p-value',
-            template='With {sample:seed|seeds} none can be significant: flips of their signs give '
-            'no corrected p below {estimate:.2g}; six seeds or more can.',
+            template='With {sample:seed|seeds} none can be significant (p is at least '
+            '{estimate:.2g}); six can.',
             **fields,
         )
     for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):

@@ -282,5 +282,5 @@ def _grids(result: Features, tables: Tables, **options: Any):
 
 def _draw_change(result: Features):
     return _grids(result, result.changed, label='change (share)', differences=True).captioned(
-        'What fine-tuning changes of it.', plots.Source('heads_finetuned', 'mean', 'change of {}')
+        'The change by fine-tuning.', plots.Source('heads_finetuned', 'mean', 'change of {}')
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
 from tests.analyses.conftest import flat_table as table
@@ -68,6 +68,7 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     # A significant effect of next to nothing is told, and is no mark.
     (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
+    assert (links.notes_of_tests(tests)['attention from verb to subject'] != '').tolist() == real
     assert marks.mark_links({}) == [] and '5% more attention' in small.bound
 
 
