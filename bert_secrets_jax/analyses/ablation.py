@@ -55,10 +55,10 @@ _PUBLISHED = {
 }
 # Descriptions of a disabled head's behaviour, by the baseline.
 _INSTEAD = {
-    'uniform': 'attends to all tokens alike (one divided by the length) instead of as it learned',
-    'zero': 'attends to nothing instead of as it learned',
-    'mean': 'puts out its mean output over {corpus} instead of its own',
-    'resample': 'puts out its output on another of these texts, of like length, instead of its own',
+    'uniform': 'attends to all tokens alike',
+    'zero': 'attends to nothing',
+    'mean': 'puts out its mean output over {corpus}',
+    'resample': 'puts out its output on another of these texts, of like length',
 }
 # The attribute of the effects in each column of a frame.
 _COLUMNS = {
@@ -163,7 +163,7 @@ class Ablation(Result):
     own_corpus: bool = False
 
     def frames(self):
-        caption = 'Score without what is disabled, and its change (95 % interval). ' + self.meaning
+        caption = 'Score without each, and its change.'
         frames = {
             name: effects.frame_of(
                 {(metric, each.test): each for metric, each in ablated.assessed.items()},
@@ -204,10 +204,7 @@ class Ablation(Result):
         return instead(self.baseline, 'a corpus of its own' if self.own_corpus else 'these texts')
 
     def notes(self):
-        return [
-            f'{self.meaning} Changes are for this model: another one may lean on other heads.',
-            'Intervals are score intervals for accuracy and F1, bootstrap ones for correlations.',
-        ]
+        return [f'{self.meaning} Another model may lean on other heads.']
 
     def head_notes(self):
         return {
@@ -235,8 +232,8 @@ class Ablation(Result):
             yield measured(
                 'heads: best where it was not chosen',
                 (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
-                template='Chosen on nine tenths of the examples, the best head changes {outcome} '
-                'by {estimate:+.2f} points on the others, not by {naive:+.2f}.',
+                template='Losing the best head changes {outcome} by {naive:+.1f} points where it '
+                'is chosen, and by {estimate:+.1f} elsewhere.',
                 numbers={'outcome': effects.title_of(found), 'naive': 100 * gain.naive},
                 **fields,
             )
@@ -426,8 +423,8 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'The best head of each layer alone, {effects.title_of(ablated.found)} (Michel et al. '
-        '2019, table 2). Being chosen here flatters it.',
+        f'The best head of each layer alone, {effects.title_of(ablated.found)}. Being chosen here '
+        'flatters it.',
     )
 
 
@@ -440,8 +437,8 @@ def _draw(result: Ablation, name: str):
         name,
         ablated.found,
         ablated.shape,
-        f'Score without {effects.WITHOUT[name]} less score with all '
-        f'({result.subject.as_in(_PUBLISHED[name][0])}). {result.meaning}',
+        f'Change of the score without {effects.WITHOUT[name]} '
+        f'({result.subject.as_in(_PUBLISHED[name][0])}).',
         plots.Source(name, 'difference', ablated.metric, times=100),
         **theirs,
     )

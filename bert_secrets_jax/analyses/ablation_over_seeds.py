@@ -77,9 +77,8 @@ class AblationOverSeeds(Result):
 
     def frames(self):
         caption = (
-            f'Change of the score without what is disabled: mean {self._over}, spread, and 95 % '
-            f'interval. Flips of seeds give a p_max_t of at least {least_p(len(self.seeds)):.2g}. '
-            f'{instead(self.baseline)}'
+            f'Change of the score {self._over}: mean and spread. Flips of seeds give a p_max_t of '
+            f'at least {least_p(len(self.seeds)):.2g}.'
         )
         frames = {
             name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
@@ -125,9 +124,8 @@ class AblationOverSeeds(Result):
         ]
         if several:
             notes.append(
-                'Significant is what two corrections find. Flips of the signs of seeds ask for no '
-                f"distribution, for {here}. Holm's takes effects over seeds to be about normal, "
-                'and counts examples as a sample.'
+                f'Significant: by flips of seeds (for {here}) and by Holm, which also counts '
+                'examples as a sample.'
             )
         return notes
 
@@ -218,7 +216,6 @@ def _draw(result: AblationOverSeeds, name: str):
         name,
         ablated.found,
         ablated.shape,
-        f'Score without {effects.WITHOUT[name]} less score with all, mean {result._over}. '
-        f'{instead(result.baseline)}',
+        f'Change of the score without {effects.WITHOUT[name]}, mean {result._over}.',
         plots.Source(name, 'mean_points', ablated.metric),
     )

@@ -112,12 +112,7 @@ class AttentionChange(Result):
         reading, runs = next(iter(self.readings.items()))
         name = READINGS[reading]
         table = over_seeds(list(runs.values()), [name])[name]
-        notes = {'cosine similarity, before and after': notes_of([table])}
-        after = over_seeds(list(self.runs.values()), [each.name for each in self.statistics])
-        for each in self.statistics:
-            if after[each.name].count:
-                notes[f'{each.title}, fine-tuned'] = notes_of([after[each.name]])
-        return notes
+        return {'cosine similarity, before and after': notes_of([table])}
 
     def _finding(self, reading: str, grid: np.ndarray) -> Finding:
         layers = grid.mean(axis=1)
@@ -163,7 +158,7 @@ class AttentionChange(Result):
                 'its_change_high',
             ),
             rows,
-            'Changes of each statistic: over all heads, and in the head that changes most.',
+            'Changes over all heads, and in the head that changes most.',
         )  # fmt: skip
 
     def _layers(self):
@@ -173,7 +168,7 @@ class AttentionChange(Result):
         if published is not None and len(published) == depth:
             columns['paper_notebook'] = published
         by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
-        return grids_frame(by_layer, 'Cosine similarity, mean over the heads of a layer.')
+        return grids_frame(by_layer, 'Similarity, mean over the heads of a layer.')
 
 
 def change_statistics(reading: str) -> list[Described]:
@@ -243,9 +238,7 @@ def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Sourc
 def _draw_heads(result: AttentionChange):
     grids = {_TITLES[name]: 1 - grid for name, grid in result.grids.items()}
     return plots.head_grids(grids, label=_CHANGE).captioned(
-        f'Change of the maps by fine-tuning: 1 - {UNIT} ({result.subject.as_in("Figure 5")}). '
-        'The CSV file has the similarity.',
-        _sources(result),
+        f'Change of the maps by fine-tuning ({result.subject.as_in("Figure 5")}).', _sources(result)
     )
 
 
@@ -257,4 +250,4 @@ def _draw_layers(result: AttentionChange):
         label=_CHANGE,
         published={} if published is None else dict.fromkeys(grids, 1 - published),
         published_name='paper: BERT-base',
-    ).captioned('The same by layer: mean over heads, and the range of the heads.', _sources(result))
+    ).captioned('The same by layer: mean and range of the heads.', _sources(result))

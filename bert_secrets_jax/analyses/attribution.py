@@ -134,9 +134,7 @@ class Attribution(Result):
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                'Means over texts: rank correlation with effects of deleting, and the '
-                f'{self._fall} without the best tokens (comprehensiveness) and with them alone '
-                '(sufficiency).',
+                f'Rank correlation with effects of deleting, and the {self._fall}.',
             ),
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
@@ -200,10 +198,9 @@ class Attribution(Result):
 
     def notes(self):
         notes = [
-            'A score is about the logit of the predicted class less the mean of the others.',
-            'Methods that follow attention know no class, and only say how much of a token is '
-            'read.',
-            'A text without some tokens may be unlike any that the model has seen.',
+            'Scores explain the predicted class, compared with the mean of the others.',
+            'Methods that follow attention know no class: they say how much of a token is read.',
+            'Without some tokens, a text may be unlike any that the model has seen.',
         ]
         if len(self.test.tokens) < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
@@ -247,14 +244,17 @@ class Attribution(Result):
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
             rivals = [each for each in found.tied if each != found.best]
-            template = 'By {measure}, {where} explains this model best ({estimate:.2f})'
+            template = 'By {measure}, {where} shows best which tokens matter ({estimate:.2f}).'
+            if rivals:
+                template = (
+                    'By {measure}, {count:method|methods} tie for best at showing which tokens '
+                    'matter; {where} leads ({estimate:.2f}).'
+                )
             if RANDOM in (found.best, *rivals):
                 template = (
-                    'By {measure}, nothing explains this model clearly better than random tokens; '
-                    '{where} does best ({estimate:.2f}).'
+                    'By {measure}, no method is clearly better than random tokens; {where} leads '
+                    '({estimate:.2f}).'
                 )
-            else:
-                template += ', not clearly better than {tied}.' if rivals else '.'
             is_rank = measure == 'rank correlation'
             yield measured(
                 f'best method: {measure}',
@@ -265,7 +265,7 @@ class Attribution(Result):
                 sample_of='texts',
                 source=SOURCE,
                 template=template,
-                numbers={'measure': measure, 'tied': _listed(rivals)},
+                numbers={'measure': measure, 'count': len(rivals) + 1},
             )
 
     def _beyond_rivals(self) -> Iterator[Finding]:
@@ -286,12 +286,6 @@ class Attribution(Result):
                     )
 
 
-def _listed(methods: Sequence[str]) -> str:
-    """Return the names of up to two methods, and how many others there are."""
-    more = len(methods) - 2
-    return ' or '.join(methods) if more <= 0 else f'{", ".join(methods[:2])} and {more} more'
-
-
 def _interval(found: Compared, row: int) -> tuple[float, float, float]:
     return float(found.mean[row]), float(found.low[row]), float(found.high[row])
 
@@ -306,8 +300,8 @@ def _draw_curves(result: Attribution):
         label=result._fall,
         grey=RANDOM,
     ).captioned(
-        f'Mean {result._fall} without the tokens that each method scores highest '
-        '(comprehensiveness, more is better) and with them alone (sufficiency, less is better).'
+        f'Mean {result._fall} without the tokens scored highest (comprehensiveness) and with them '
+        'alone (sufficiency, less is better).'
     )
 
 
@@ -318,8 +312,7 @@ def _draw_methods(result: Attribution):
         points[title] = found.mean, found.low, found.high
         filled[title] = np.isin(methods, (found.best, *found.tied))
     return plots.interval_panels(methods, points, filled=filled).captioned(
-        'Each method by each measure, with 95 % intervals. Filled: the best method, and those '
-        'that cannot be told apart from it.'
+        'Each method by each measure. Filled: the best method, and those that tie with it.'
     )
 
 

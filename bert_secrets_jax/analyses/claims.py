@@ -129,9 +129,8 @@ class Claims(Result):
 
     def notes(self):
         return [
-            'A claim holds or does not hold where its contrary or itself is refuted at one in '
-            'twenty.',
-            'It is not decidable where one of the two could not come out with so few examples.',
+            'A claim holds if the data refute its contrary, and does not if they refute the claim.',
+            'It is not decidable where so few examples could not refute one of the two.',
         ]
 
 

@@ -128,7 +128,7 @@ class ClsTokens(Result):
         return found
 
     def notes(self):
-        return ['In the paper it is [SEP], except for STS-B, RTE and QNLI (punctuation).']
+        return ['In the paper it is [SEP], or punctuation (STS-B, RTE, QNLI).']
 
     def _summary(self):
         columns = {
@@ -154,7 +154,7 @@ class ClsTokens(Result):
         return framed(
             list(columns),
             list(zip(*columns.values(), strict=True)),
-            'Share of the attention of [CLS], mean over the heads of the last layer.',
+            'Attention of [CLS], mean over the heads of the last layer.',
         )
 
 

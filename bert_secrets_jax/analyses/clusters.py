@@ -127,13 +127,13 @@ class Clusters(Result):
             'heads': framed(
                 columns,
                 zip(*places.tolist(), *each_head, strict=True),
-                'The place of each head on the plane, in nats.',
+                f'The place of each head on the plane, in nats (stress {self.stress:.2f}).',
                 colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
             ),
             'nearest': framed(
                 ('heads', 'divergence'),
                 [(f'{names[int(a)]} and {names[int(b)]}', value) for value, a, b in closest[:10]],
-                'The ten most similar pairs of heads (0: equal maps; 0.69: no token shared).',
+                'The ten most similar pairs (0: equal maps; 0.69: no token shared).',
             ),
             'divergences': framed(
                 ('first', 'second', 'divergence'),
@@ -173,8 +173,8 @@ class Clusters(Result):
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
             source=SOURCE,
-            template='Most alike are {where}, {estimate:.3f} nats apart; the median of all pairs '
-            'is {median:.3f}.',
+            template='Most alike are {where}, {estimate:.2g} nats apart (median of all pairs: '
+            '{median:.2g}).',
             numbers={'median': float(np.median(divergences[pairs]))},
         )
         difference = layers.between - layers.within
@@ -191,7 +191,7 @@ class Clusters(Result):
             source=SOURCE,
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
-            '({within:.3f} nats apart against {between:.3f}).',
+            '({within:.2f} nats apart against {between:.2f}).',
             numbers={'verdict': verdict, 'within': layers.within, 'between': layers.between},
         )
         return [of_layers, most_similar]
@@ -291,6 +291,6 @@ def _draw(result: Clusters):
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     ).captioned(
-        f'All heads on a plane, nearer if more alike (stress {result.stress:.2f}), by what gets '
-        f'{100 * MOSTLY:g} % of their attention (in the manner of {SOURCE}).'
+        f'Heads that do alike are near. Colours: what gets {100 * MOSTLY:g} % of the attention '
+        f'({SOURCE}).'
     )

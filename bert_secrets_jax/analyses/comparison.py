@@ -145,8 +145,7 @@ class Comparison(Result):
                     )
                     for each in self.agreements
                 ],
-                'Rank correlations of two runs: over all heads, within layers, and of layers by '
-                'depth; intervals by the jackknife over layers.',
+                'Rank correlations of two runs: over heads, within layers, and of layers by depth.',
             ),
             'profiles': framed(
                 ('run', 'statistic', 'layer', 'relative_depth', 'mean'),
@@ -191,7 +190,7 @@ class Comparison(Result):
         if len(pairs) > 1:
             about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
         return plots.interval_panels(rows, panels, filled=filled, columns=2).captioned(
-            f'Rank correlations{about} over heads; filled where the 95 % interval leaves out zero. '
+            f'Rank correlations{about} over heads; filled: clearly not zero. '
             'Only the statistics that agree most and least.'
         )
 
@@ -274,8 +273,8 @@ class Comparison(Result):
                 yield Finding(
                     name=f'equal: {one}, {other}',
                     estimate=equal,
-                    template='Of {sample} statistics of heads that {one} and {other} have, '
-                    '{estimate} {estimate:|is|are} equal to the last digit and not compared.',
+                    template='{estimate} of {sample} statistics of {one} and {other} '
+                    '{estimate:|is|are} equal to the last digit and not compared.',
                     numbers={'one': one, 'other': other},
                     **_OF_RANKS | {'unit': 'statistics', 'sample': len(both)},
                 )
@@ -301,8 +300,7 @@ class Comparison(Result):
 
     def notes(self):
         notes = [
-            'Scores are times a hundred. Effects are in points, on the examples that the best and '
-            'the worst were chosen on.',
+            'Effects are in points, on the examples that the best and the worst were chosen on.',
             'Claims are corrected for the number of claims and of tests of each (Benjamini and '
             'Bogomolov).',
         ]
@@ -369,7 +367,7 @@ def _agreements(
     """Yield the agreement of two runs in each statistic, but for those equal to the last digit.
 
     A statistic that orders the heads of both as another does is left out, too, such as a difference
-    beside its score.
+    and its score.
     """
     known = set()
     for statistic, grid in grids.items():

@@ -106,7 +106,7 @@ class Contributions(Result):
       lost: The effect of losing each head; None if it was not measured.
     """
 
-    title: ClassVar[str] = 'What heads move, beside what they look at'
+    title: ClassVar[str] = 'What heads move'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
@@ -176,7 +176,7 @@ class Contributions(Result):
                     for layer in range(len(self.moved.mixing.mean))
                     for way, curve in self._mixing_curves().items()
                 ],
-                'The same of each layer, with 95 % intervals over examples.',
+                'The same of each layer.',
                 colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
             ),
             'kinds': framed(
@@ -216,31 +216,23 @@ class Contributions(Result):
         return [*kinds, *mixing, *self._inactive_findings(), *self._loss_findings()]
 
     def notes(self):
-        said = [
-            'By norms, each weight is multiplied by the length of the vector that it weighs.',
-            'Weights are averaged over heads; biases that no token brings count for neither.',
-        ]
+        said = ['By norms, each weight is multiplied by the length of the vector that it moves.']
         if self.moved.norm_first:
             said.append(
                 'LayerNorm stands before attention here, so both ways with the residual are one.'
             )
         said.append(
-            'Whether losing inactive heads matters was not measured, which takes an ablation.'
+            'Whether losing inactive heads matters was not measured: it takes an ablation.'
             if self.lost is None
-            else f'{self.lost.meaning} Losing is measured in the model that was disabled.'
+            else self.lost.meaning
         )
         return said
 
     def head_notes(self):
-        notes = {
-            f'from {KINDS[name]}': np.char.add(
-                np.char.mod('%.3f of attention, ', self.weights[name].mean),
-                np.char.mod('%.3f of norms', self.moved.norms[name].mean),
-            )
-            for name in self.kinds
-        }
+        most, share = self._most(self.moved.norms)
+        moved = np.char.add(np.char.mod('%.2f from ', share), np.vectorize(KINDS.get)(most))
         outputs = np.char.mod(f'%.2f {_OF_LAYER}', self.moved.outputs.mean)
-        return notes | {'length of its output': outputs}
+        return {'share of its output': moved, 'length of its output': outputs}
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
         """Return the kind among SINKS that has most of each head [L, N], and its share."""
@@ -273,8 +265,8 @@ class Contributions(Result):
                 f'moved from {KINDS[name]}',
                 norms.interval,
                 unit=_NORMS,
-                template='Heads give {kind} {weights:.0%} of their attention and take '
-                '{estimate:.0%} of what they move from there.',
+                template='Heads give {kind} {weights:.0%} of their attention, and take '
+                '{estimate:.0%} of their output from there.',
                 numbers={'kind': KINDS[name], 'weights': weights.mean},
                 **fields,
             ),
@@ -426,8 +418,8 @@ def _draw_profiles(result: Contributions):
         },
         label='share',
     ).captioned(
-        'Shares of attention (left) and of what is moved (right): points are heads, lines means of '
-        f'layers (in the manner of {SOURCE}).',
+        f'Shares of attention (left) and of what is moved (right) ({SOURCE}). Points: heads; '
+        'lines: means.',
         {f'by {name}': plots.Source('heads', 'mean', f'{{}}, {name}') for name in tables},
     )
 
@@ -440,8 +432,7 @@ def _draw_heads(result: Contributions):
         for name, each in tables.items()
     }
     return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
-        'The same of each head, for [CLS] and for all [SEP] together.',
-        plots.Source('heads', 'mean'),
+        'The same of each head.', plots.Source('heads', 'mean')
     )
 
 
@@ -454,8 +445,8 @@ def _draw_mixing(result: Contributions):
         published={way: 100 * ratio for way, ratio in of_bert.items()},
         published_name='Kobayashi et al.: BERT-base',
     ).captioned(
-        'How much of a token comes from other tokens in a layer, with 95 % intervals. Dotted: the '
-        f'published mean of BERT-base ({SOURCE_OF_MIXING}).',
+        'How much of a token comes from other tokens in a layer. Dotted: BERT-base '
+        f'({SOURCE_OF_MIXING}).',
         plots.Source('mixing_layers', 'percent'),
     )
 
@@ -465,7 +456,7 @@ def _draw_outputs(result: Contributions):
     return plots.head_grids(
         {title: outputs}, label=f'norm, {_OF_LAYER}', marked={title: result.inactive[BY_OUTPUT]}
     ).captioned(
-        'Norm of what each head puts out, divided by the mean of its layer; red circles are heads '
-        f'below {NEXT_TO_NOTHING:g} of it.',
+        'Norm of the output of each head, divided by the mean of its layer. Red circles: below '
+        f'{NEXT_TO_NOTHING:g}.',
         plots.Source('heads', 'mean', 'output'),
     )

@@ -135,24 +135,22 @@ def extremes_of(effects: Effects, columns: Mapping[str, str]) -> 'pandas.DataFra
     return framed(
         ('disabled', *columns),
         [rows[index] for index in effects.extremes(_LISTED)],
-        f'The five lowest and the five highest differences, {title_of(effects)}.',
+        f'The five lowest and the five highest changes of {title_of(effects)}.',
     )
 
 
 def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the effect of every head in words [L, N], with its interval and its p-values."""
+    """Return the effect of every head in words [L, N], with its interval."""
     scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
     texts = []
     for index in range(len(effects.difference)):
         estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
-        texts.append(
-            f'{estimate} {_short(effects)} ({low} to {high}, p = {effects.p_value[index]:.2g}, '
-            f'corrected {effects.corrected[index]:.2g})'
-        )
+        sure = 'significant' if effects.corrected[index] <= LEVEL else 'not significant'
+        texts.append(f'{estimate} {_short(effects)} ({low} to {high}), {sure}')
         if effects.seeds is not None:
             count = len(effects.seeds.intact)
             alone = round(count * float(effects.seeds.significant_share[index]))
-            texts[-1] += f', significant in {alone} of {count} by themselves'
+            texts[-1] += f', significant alone in {alone} of {count}'
     return np.reshape(texts, shape)
 
 
@@ -180,7 +178,7 @@ def draw_effects(
         assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'With the open ones, at most 5 % are expected to be chance (Benjamini-Hochberg).'
+        others = 'Open: significant by a weaker correction.'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         ends = scale * effects.low, scale * effects.high
@@ -192,12 +190,8 @@ def draw_effects(
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
-        others = 'Open ones: by one of these alone. Right: extreme means, and each fine-tuning.'
-    return figure.captioned(
-        f'{caption} Filled circles: significant at 5 % after correction for all heads '
-        f'({effects.correction}). {others}',
-        source,
-    )
+        others = 'Open: by one of two tests. Right: extreme means, and each fine-tuning.'
+    return figure.captioned(f'{caption} Filled circles: significant. {others}', source)
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
@@ -250,7 +244,7 @@ def findings_of(
                 'what': what,
                 'visible': visible,
                 'size': unit_of(effects),
-                'outcome': title_of(effects),
+                'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
                 'better': int((real & (effects.gain > 0)).sum()),
             },
             **fields,
@@ -260,7 +254,7 @@ def findings_of(
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if several:
-        yield from _detectable(effects, name, what, fields)
+        yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
         equal = effects.equivalent <= LEVEL
         changes = (effects.corrected <= LEVEL) & ~equal
@@ -281,9 +275,7 @@ def findings_of(
         yield from _between_seeds(effects, name, what, fields)
 
 
-def _detectable(
-    effects: Effects, name: str, what: str, fields: dict[str, Any]
-) -> Iterator[Finding]:
+def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
     """Return the smallest effects that can be significant, and that are found."""
     scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
@@ -305,11 +297,11 @@ def _detectable(
         yield Finding(
             name=f'{name}: smallest effect that can be found',
             estimate=scale * median if known else np.nan,
-            template='A change of {estimate:.3g} {unit} is found with a probability of '
-            '{power:.0f} % (median of {what}).'
+            template='A change of {estimate:.2g} {unit} is noticed with a probability of '
+            '{power:.0f} %.'
             if known
-            else 'No size of a change is found reliably.',
-            numbers={'power': 100 * POWER, 'what': what},
+            else 'No size of a change is noticed reliably.',
+            numbers={'power': 100 * POWER},
             **fields,
         )
 
@@ -326,8 +318,8 @@ def _between_seeds(
             name=f'{name}: least p-value with so few seeds',
             estimate=seeds.least_p,
             unit='p-value',
-            template='With {sample:seed|seeds} none can be significant: flips of their signs give '
-            'no corrected p below {estimate:.2g}; six seeds or more can.',
+            template='With {sample:seed|seeds} none can be significant (p is at least '
+            '{estimate:.2g}); six can.',
             **fields,
         )
     for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):

@@ -62,8 +62,8 @@ class ExampleMaps(Result):
         ]
         if any(example.further for example in self.first):
             notes.append(
-                'Norms are how much a head gives to a token from each token; rollout is what '
-                'reaches it through all layers.'
+                'Norms: how much a head moves from each token. Rollout: what arrives through all '
+                'layers.'
             )
         return notes
 
@@ -147,7 +147,7 @@ def _draw_heads(result: ExampleMaps, example: TokenMaps):
     return plots.head_maps(
         {title: example.attentions[tuple(head)] for title, head in result.telling.items()},
         example.tokens,
-    ).captioned('Heads that stand out over all texts, on a sentence.')
+    ).captioned('Heads that stand out, on a sentence.')
 
 
 def _draw_all(example: TokenMaps):

@@ -122,8 +122,8 @@ class Features(Result):
                 'the feature with the most attention',
                 most,
                 where=plural(most),
-                template='Of the linguistic features, {where} get most attention '
-                '({estimate:.3f}), {ratio:.2f} of what [CLS] and [SEP] get.',
+                template='Among linguistic features, {where} get most attention '
+                '({estimate:.2g}), {ratio:.0%} of what [CLS] and [SEP] get.',
                 numbers={'ratio': float(tables[most].mean.mean()) / special},
             )
             findings = [answer, *findings]
@@ -133,15 +133,22 @@ class Features(Result):
 
     def head_notes(self):
         tuned = self.after
-        return {
+        notes = {
             f'attention to {name}': notes_of(
                 [self.before[name], *([tuned[name]] if name in tuned else [])]
             )
-            for name in (*SPECIAL, *self.names)
+            for name in SPECIAL
         }
+        if self.names:
+            grids = np.stack([self.before[name].mean for name in self.names])
+            most = np.char.mod('%.2f to ', grids.max(axis=0))
+            notes['most attention to a feature'] = np.char.add(
+                most, np.array([plural(name) for name in self.names])[grids.argmax(axis=0)]
+            )
+        return notes
 
     def notes(self):
-        return ['A feature with more tokens in a text has the larger maximum.']
+        return ['A maximum over more tokens is larger.']
 
     @property
     def _models(self) -> list[Tables]:
@@ -164,8 +171,8 @@ class Features(Result):
             where=head_name(*head),
             unit=UNIT,
             source=SOURCE,
-            template='Fine-tuning changes attention to {feature} most: by {size:.4f} per head, and '
-            'by {estimate:+.3f} in {where}.',
+            template='Fine-tuning changes attention to {feature} most: by {size:.2g} per head, and '
+            'by {estimate:+.2g} in {where}.',
             numbers={'feature': plural(moved), 'size': float(size[moved].mean())},
         )
 
@@ -188,7 +195,7 @@ class Features(Result):
         caption = 'Means are over all heads.'
         if self.runs:
             columns += ['finetuned', 'finetuned_top_head', 'heads_rise', 'heads_fall']
-            caption += ' Heads rise or fall significantly (Holm)'
+            caption += ' Heads rise or fall significantly'
             caption += f' in each of {len(self.runs)} models.' if len(self.runs) > 1 else '.'
         return framed(columns, rows, caption)
 
@@ -202,7 +209,7 @@ class Features(Result):
         return framed(
             ('feature', 'paper_top_head', 'notebook_examples', 'notebook_top_head'),
             rows,
-            'Both readings: the notebook finds words by spelling, and counts their absence as 0.',
+            'The notebook finds words by spelling, and counts their absence as 0.',
         )
 
 
@@ -275,5 +282,5 @@ def _grids(result: Features, tables: Tables, **options: Any):
 
 def _draw_change(result: Features):
     return _grids(result, result.changed, label='change (share)', differences=True).captioned(
-        'What fine-tuning changes of it.', plots.Source('heads_finetuned', 'mean', 'change of {}')
+        'The change by fine-tuning.', plots.Source('heads_finetuned', 'mean', 'change of {}')
     )

@@ -127,15 +127,14 @@ class Finetuning(Result):
                 measured(
                     f'score from {name} weights',
                     last,
-                    template='Fine-tuned on {train:example|examples} from {start} weights, {model} '
-                    'reaches {spread} ({titles} x {hundred}) on {dev} of {texts}.',
+                    template='Fine-tuned on {train:example|examples} from {start} weights: '
+                    '{scores} ({dev:example|examples} of {texts}).',
                     numbers={
                         'train': self.train_examples,
                         'start': {'pretrained': 'pre-trained'}.get(name, name),
-                        'model': self.subject.model,
-                        'spread': spread(runs.last, self.metrics),
-                        'titles': self.titles,
-                        'hundred': 100,
+                        'scores': ', '.join(
+                            f'{TITLES[name]} {spread(runs.last, [name])}' for name in self.metrics
+                        ),
                         'dev': self.dev_examples,
                         'texts': self.subject.texts,
                     },

@@ -123,7 +123,7 @@ class Frames(Result):
         ]
 
     def notes(self):
-        return ['The published scores are those of the notebook, which compares them with nothing.']
+        return ['The published scores are those of the notebook, compared with nothing.']
 
     def head_notes(self):
         return links.notes_of_tests(self.tests)
@@ -218,5 +218,5 @@ def _draw_map(result: Frames, example: LinkedMap):
     }
     sources, targets = (set(ends.tolist()) for ends in example.links[:, :2].T)
     return plots.head_maps(maps, example.tokens, sources=sources, targets=targets).captioned(
-        'The two best heads on a text: links start in blue rows and end in red columns (Figure 4).'
+        'The two best heads: links go from blue rows to red columns (Figure 4).'
     )

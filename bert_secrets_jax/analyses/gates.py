@@ -186,7 +186,7 @@ class Gates(Result):
         )
         return [
             f'Each head has a gate, a factor of its output that is 0 if it is removed. {weights}',
-            'What an open head costs is lambda, in the unit of the loss (nats for classes).',
+            'An open head costs lambda, in the unit of the loss (nats for classes).',
             'Gates are learnt from the training texts and scored on others.',
         ]
 

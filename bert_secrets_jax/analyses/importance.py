@@ -109,8 +109,7 @@ class Importance(Result):
                     (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
                     for method, each in self.agreement.items()
                 ],
-                'Rank correlation over heads of each score with the increase of the loss, with an '
-                'interval over examples of at least 95 %.',
+                'Rank correlation over heads of each score with the increase of the loss.',
             ),
         }
 
@@ -138,13 +137,10 @@ class Importance(Result):
     def notes(self):
         notes = [
             'A head that is taken away puts out nothing. Heads that stand in for each other matter '
-            'little one by one.',
-            f'Scores are {self._measured_on}.',
+            'little one by one.'
         ]
         if GRADIENT in self.scores.parts:
-            notes.append(
-                'The gradient counts as a size: heads without which the loss falls have one, too.'
-            )
+            notes.append('Gradients have no sign: they rank harmful heads high, too.')
         if SHAPLEY in self.agreement:
             notes.append(
                 'The interval of Shapley values is for permutations, not for the examples.'
@@ -266,9 +262,8 @@ def _draw_ranks(result: Importance):
         label='rank (1: needed most)',
         limits=(0.0, 1.0),
     ).captioned(
-        f'The rank of each head among all (1: needed most) by {len(grids)} scores, '
-        f'{result._measured_on}. "Measured" is that by the increase of the loss without it, on '
-        f'{counted(result.effects.loss.sample, "example")} of {result.subject.texts}.'
+        f'Rank of each head (1: needed most) by {counted(len(grids), "score")}, '
+        f'{result._measured_on}. "Measured": by the increase of the loss without it.'
     )
 
 
@@ -287,7 +282,6 @@ def _draw_agreement(result: Importance):
         label=f'increase of the loss without it ({result.effects.loss.outcome.unit})',
         across_label='score',
     ).captioned(
-        'Each head: its score, and the increase of the loss of the task without it. Colours are '
-        'layers.',
+        'The score of each head, and the increase of the loss without it. Colours: layers.',
         plots.Source('heads', 'loss_difference'),
     )

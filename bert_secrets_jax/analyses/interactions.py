@@ -86,7 +86,7 @@ class Interactions(Result):
         )  # fmt: skip
         caption = (
             f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
-            f'({self.unit}) with its interval and p-values.'
+            f'({self.unit}).'
         )
         least = [rows[index] for index in np.argsort(self.p_values, kind='stable')[:10]]
         return {

@@ -27,10 +27,9 @@ PLACES = {
     POSITIONS: 'at the same positions of other inputs',
     CLASSES: 'at the same parts of speech and distances',
 }
-CIRCLES = (
-    'Circles: significantly more than at comparable places, after correction for the heads of a '
-    'panel.'
-)
+# The reasons why a head may do no better than at such places.
+_REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
+CIRCLES = 'Circles: significantly more than at comparable places.'
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -105,12 +104,12 @@ def nulls_frame(tests: Tests):
             'top_head_along_the_links', 'top_head_at_the_places', 'p_familywise', 'heads_above',
         ),
         rows,
-        'What the links were compared with; links without such a place are left out.',
+        'Places that links were compared with; links without any are left out.',
     )  # fmt: skip
 
 
 def summary_frame(tests: Tests, tables: Tables):
-    """Return the best head of each direction, beside an ideal one and that of the notebook.
+    """Return the best head of each direction, compared with an ideal one and that of the notebook.
 
     The tables are of the same attention, also in the reading of the notebook where there is one.
     """
@@ -132,7 +131,7 @@ def summary_frame(tests: Tests, tables: Tables):
             'heads_above_all_places', 'beyond', 'notebook_top_head',
         ),
         rows,
-        'The best heads beside an ideal one that always looks at one offset.',
+        'The best heads compared with one that always looks at one offset.',
     )  # fmt: skip
 
 
@@ -142,13 +141,12 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     for title, test in tests.items():
         top = test.top
         fields = {'sample': int(test.table.count), 'source': source}
-        most, numbers = ' most' * (test.table.mean.size > 1), {}
-        template = f'From {{title}}, {{where}} attends{most} along the link ({{estimate:.3f}})'
+        numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
         kind = _closest(test, top)
         if kind is not None:
             null = test.nulls[kind]
-            template += f', {{more}} {PLACES[kind]} ({{mean:.3f}})'
-            more = 'more than' if null.above[top] else 'not significantly more than'
+            template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
+            more = 'more' if null.above[top] else 'not clearly more'
             numbers = {'more': more, 'mean': float(null.mean[top])}
         found += [
             extreme(
@@ -177,15 +175,11 @@ def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
 
 
 def notes_of_tests(tests: Tests) -> dict[str, np.ndarray]:
-    """Return the score of each head beside those on random links, as texts [L, N] by title."""
-    notes = {}
-    for title, test in tests.items():
-        texts = notes_of([test.table])
-        for kind in kinds_of(test):
-            random = np.char.mod(f', {PLACES[kind]} %.4f', test.nulls[kind].mean)
-            texts = np.char.add(texts, random)
-        notes[f'attention from {title}, model as it is'] = texts
-    return notes
+    """Return the attention along links of heads above all places, as texts [L, N] by title."""
+    return {
+        f'attention from {title}': np.where(test.real, notes_of([test.table]), '')
+        for title, test in tests.items()
+    }
 
 
 def draw_grids(tests: Tests, caption: str):

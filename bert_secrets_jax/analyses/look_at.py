@@ -61,7 +61,7 @@ _PANELS = {
     'attention to [SEP]': ('other tokens to [SEP]', '[SEP] to [SEP]'),
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
-_POINTS = 'Each point is a head, each line the mean of a layer.'
+_POINTS = 'Points: heads; lines: means.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ class LookAt(Result):
 
     def findings(self):
         found = [
-            *self._mean('all [SEP]', 'heads give', 'half'),
+            *self._mean('all [SEP]', 'Heads give', 'half'),
             *(self._count(name) for name in ('previous token', 'next token')),
             *self._mean('[SEP] to [SEP]', '[SEP] gives', 'nine tenths'),
             self._entropy(),
@@ -142,15 +142,16 @@ class LookAt(Result):
 
     def notes(self):
         said = [
-            'Attention to a kind of token is summed over its tokens and averaged over those that '
-            'attend. Published numbers are of BERT-base (Clark et al.).'
+            'Attention to a kind of token is summed over its tokens. Published numbers are of '
+            'BERT-base.'
         ]
         if self.no_gradients:
             said.append(f'There are no gradients. {self.no_gradients}')
         return said
 
     def head_notes(self):
-        return notes_on([each for each in self.statistics if each.name != UNIFORM], self.tables)
+        noted = (*COUNTED, ENTROPY, OF_CLS)
+        return notes_on([each for each in self.statistics if each.name in noted], self.tables)
 
     def head_marks(self):
         if not self.tables[ENTROPY].count:
@@ -178,8 +179,8 @@ class LookAt(Result):
                 [statistic],
                 where,
                 where=layers_named(where.start + 1, where.stop),
-                template='In {where}, {give} {estimate:.2f} of the attention to [SEP]; BERT-base '
-                f'gives more than {published} in {{their_layers}}.',
+                template='{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
+                f'more than {published} in {{their_layers}}.',
                 numbers={'their_layers': layers_named(6, 10), 'give': give},
                 **fields,
             ),
@@ -287,7 +288,7 @@ class LookAt(Result):
         return framed(
             ('layer', 'type', 'mean', 'standard_error', 'examples', 'unit'),
             rows,
-            f'Gradient of {gradients.title} with respect to attention, mean over heads.',
+            f'Gradient of {gradients.title}, mean over heads.',
             colours=Colours('layers', {'mean': ('standard_error', 'examples')}, by=('type',)),
         )
 
@@ -408,7 +409,6 @@ def _draw_gradients(result: LookAt):
     # The caption names the loss, which may be too long for a title.
     panels = {'gradient of the loss': known}
     return plots.head_points(panels, label=gradients.unit).captioned(
-        f'Gradient of {gradients.title} with respect to attention, by type of token ({SOURCE}, '
-        f'Figure 3). {_POINTS}',
+        f'Gradient of {gradients.title}, by type of token ({SOURCE}, Figure 3). {_POINTS}',
         plots.Source('heads', 'mean', 'gradient at {}'),
     )

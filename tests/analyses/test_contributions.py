@@ -96,6 +96,7 @@ def test_sinks_by_weights_and_by_norms(found):
     assert least.where == 'L2-H2' and least.estimate == pytest.approx(0.05)
     activity = mine.frames()['activity'].query('layer == 2 and head == 1').iloc[0]
     assert activity['most_by_norms'] == 'period or comma' and activity['share_of_norms'] == 0.9
+    assert mine.head_notes()['share of its output'][1, 0] == '0.90 from full stops and commas'
 
 
 def test_what_losing_them_does(found, results):

@@ -55,7 +55,7 @@ def test_other_examples_have_scores_of_their_own(tuned, texts):
     found = importance(tuned, texts[10:], measured_on=few)
     assert list(found.agreement) == ['gradient', 'confidence', 'relevance', 'removal']
     assert not found.same_examples and found.scores.examples == 10
-    assert 'measured on 10 other examples' in found.notes()[1]
+    assert '10 other examples' in found.frames()['heads'].attrs['caption']
     same = importance(model, few)
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
     np.testing.assert_allclose(
@@ -82,7 +82,7 @@ def test_permutations_are_no_examples(tuned, texts):
     assert len(parts) == len(found.effects.increase)
     assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
     assert 'not for the examples' in found.notes()[-2]
-    assert 'counts as a size' in found.notes()[-3]
+    assert 'have no sign' in found.notes()[-3]
 
 
 def test_what_is_refused(tuned, texts):

@@ -7,7 +7,7 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
-from bert_secrets_jax.analyses import marks
+from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
 from tests.analyses.conftest import flat_table as table
@@ -31,7 +31,7 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
     )
     (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
-    assert '-30.00 points (-50.00 to +50.00, p = 0.5, corrected 1)' in found.sentences[1, 0]
+    assert '-30.00 points (-50.00 to +50.00), not significant' in found.sentences[1, 0]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
     (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')
@@ -68,6 +68,7 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     # A significant effect of next to nothing is told, and is no mark.
     (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
+    assert (links.notes_of_tests(tests)['attention from verb to subject'] != '').tolist() == real
     assert marks.mark_links({}) == [] and '5% more attention' in small.bound
 
 
