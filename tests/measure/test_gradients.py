@@ -18,23 +18,8 @@ from bert_secrets_jax.measure.gradients import (
     gradient_importance,
     masked_lm_loss,
 )
-from tests.conftest import PAIRS, forward, random_params, relative
+from tests.conftest import PAIRS, forward, random_params
 from tests.together import task_loss
-
-
-@pytest.fixture(scope='module')
-def masked_lm_of(config, tokenizer):
-    """Return a function that makes a random masked LM of a model type."""
-
-    def make(model_type):
-        mine = dataclasses.replace(
-            relative(config, model_type), head='masked_lm', label_names=(), vocab_size=60,
-            pad_token_id=0, add_pooler=model_type == 'modernbert',
-        )  # fmt: skip
-        bert = bs.Bert(mine)
-        return bs.Pretrained(bert, random_params(bert), tokenizer)
-
-    return make
 
 
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
@@ -63,11 +48,10 @@ def test_gradients_are_slopes(masked_lm_of, model_type):
     assert (np.asarray(found).max(axis=(-1, -2)) > 0).all()
 
 
-def test_the_loss_of_a_masked_lm(masked_lm_of):
-    model = masked_lm_of('bert')
-    masked = mask_words(model.tokenizer, PAIRS, max_length=24)
+def test_the_loss_of_a_masked_lm(masked_lm):
+    masked = mask_words(masked_lm.tokenizer, PAIRS, max_length=24)
     (batch,) = masked.batches
-    output = forward(model.bert, model.params, batch.inputs)
+    output = forward(masked_lm.bert, masked_lm.params, batch.inputs)
     logits = np.asarray(output.logits, np.float64)
     likely = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     for row, found in enumerate(masked_lm_loss(output, batch)):
@@ -97,13 +81,14 @@ def test_means_by_type_are_those_of_loops():
     assert np.isfinite(means).all()
 
 
-def test_batches_and_padding_do_not_matter(masked_lm_of):
-    model = masked_lm_of('bert')
+def test_batches_and_padding_do_not_matter(masked_lm):
     options = [{'tokens_per_batch': 24, 'buckets': ()}, {'buckets': (16, 24)}, {'max_length': 31}]
     tables = []
     for each in options:
-        masked = mask_words(model.tokenizer, PAIRS, **({'max_length': 24} | each))
-        tables.append(gradient_importance(model, masked.batches, masked_lm_loss, keep_values=True))
+        masked = mask_words(masked_lm.tokenizer, PAIRS, **({'max_length': 24} | each))
+        tables.append(
+            gradient_importance(masked_lm, masked.batches, masked_lm_loss, keep_values=True)
+        )
     for other in tables[1:]:
         for name in TYPES:
             np.testing.assert_allclose(other[name].mean, tables[0][name].mean, rtol=2e-4)
