@@ -64,18 +64,6 @@ def known(model, plain):
     return (plain.text >= 0) & (plain.input_ids != model.tokenizer.unk_token_id)
 
 
-def test_one_at_a_time(model):
-    masked = bs.mask_words(model.tokenizer, TEXTS, masking=bs.Masking(one_at_a_time=True))
-    plain = bs.tokenize(model.tokenizer, TEXTS)
-    assert (masked.hidden == 1).all()
-    np.testing.assert_array_equal(np.bincount(masked.text), known(model, plain).sum(axis=1))
-    hidden = hidden_of(masked)
-    assert len(hidden) == len(masked.text)
-    places = {(int(text), place) for text, row in zip(masked.text, hidden.values(), strict=True)
-              for place in row}  # fmt: skip
-    assert len(places) == len(masked.text)
-
-
 def test_unknown_words_are_not_asked_for(model):
     unknown = model.tokenizer.unk_token_id
     masked = bs.mask_words(model.tokenizer, ['the xyz cat'], masking=bs.Masking(one_at_a_time=True))

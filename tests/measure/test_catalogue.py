@@ -162,6 +162,8 @@ def test_members_of_a_family_are_measured_as_alone(pretrained, annotated):
         assert together[name].count == table.count
         np.testing.assert_allclose(together[name].values, table.values, atol=1e-7)
         np.testing.assert_allclose(together[name].mean, table.mean, atol=1e-7)
+        error = together[name].standard_error
+        np.testing.assert_allclose(error, table.standard_error, atol=1e-7)
     assert together['noun'].count == 6 and together['noun (notebook)'].count == 10
 
 

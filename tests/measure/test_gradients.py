@@ -19,7 +19,6 @@ from bert_secrets_jax.measure.gradients import (
     masked_lm_loss,
 )
 from tests.conftest import PAIRS, forward, random_params
-from tests.together import task_loss
 
 
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
@@ -104,7 +103,7 @@ def test_the_loss_of_a_task(config, tokenizer, names):
     model = bs.Pretrained(bert, random_params(bert), tokenizer)
     labels = np.array([1, 0, 2]) if len(names) > 1 else np.array([0.5, -1.0, 3.0])
     batches = [with_labels(batch, labels) for batch in encode(tokenizer, PAIRS, max_length=24)]
-    found = gradient_importance(model, batches, task_loss, keep_values=True)
+    found = gradient_importance(model, batches, bs.task_loss, keep_values=True)
     for row in range(3):
         # Alone and in a batch of its own.
         (batch,) = encode(tokenizer, [PAIRS[row]], max_length=24, buckets=())
@@ -122,4 +121,4 @@ def test_the_loss_of_a_task(config, tokenizer, names):
 
 
 def test_the_same_loss_is_compiled_once():
-    assert absolute_gradients(task_loss) is absolute_gradients(task_loss)
+    assert absolute_gradients(bs.task_loss) is absolute_gradients(bs.task_loss)

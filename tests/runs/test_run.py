@@ -119,12 +119,11 @@ def test_a_run_that_only_reads_computes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
     Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
     assert reading.keep('a', Numbers, {}, counted([], 2)).values.tolist() == [1]
-
     # A damaged file stays where it is.
     (file,) = (tmp_path / 'kept').glob('*.npz')
     file.write_bytes(b'of another version')
     with pytest.raises(NotKept):
-        reading.keep('a', Numbers, {}, counted([], 2))
+        Run(tmp_path, read_only=True).keep('a', Numbers, {}, counted([], 2))
     assert file.read_bytes() == b'of another version'
 
 
