@@ -60,6 +60,18 @@ def all_permutations(heads):
     return np.array([each for order in half for each in (order, order[::-1])])
 
 
+def test_all_permutations_give_the_exact_values():
+    """The estimator is the mean over pairs that are equally likely: it is unbiased."""
+    game = random_game(4, 3, seed=0)
+    exact = exact_values(game, 4)
+    found = play(game, all_permutations(4), (2, 2))
+    assert found.permutations == 24
+    np.testing.assert_allclose(found.of_examples, exact.T.reshape(3, 2, 2), atol=1e-12)
+    np.testing.assert_allclose(found.values, exact.mean(axis=1).reshape(2, 2), atol=1e-12)
+    # Single pairs are far from it, or the comparison proves nothing.
+    assert np.abs(found.of_pairs - found.values).max() > 0.3
+
+
 def test_errors_cover_and_are_less_than_without_reverses():
     heads, pairs, rounds = 5, 20, 600
     # Up to three heads interact, of which the reverse takes no chance away.
@@ -118,11 +130,8 @@ def test_a_model_is_a_game(model, baseline, value, monkeypatch):
     found = shapley_values(model, PAIRS, LABELS, value=value, baseline=baseline, compute=COMPUTE)
     exact = enumerated(model, value, baseline)
     np.testing.assert_allclose(found.of_examples, exact.T.reshape(5, 2, 2), atol=2e-5)
-    np.testing.assert_allclose(found.values, exact.mean(axis=1).reshape(2, 2), atol=2e-5)
-    assert found.permutations == 24
     np.testing.assert_allclose(found.values.sum(), found.intact - found.empty, atol=1e-12)
-    # Single pairs are far from it, or the comparison proves nothing.
-    assert np.ptp(exact) > 0.1 and np.ptp(found.of_pairs, axis=0).max() > 0.05
+    assert np.ptp(exact) > 0.1
 
 
 def test_equal_models_are_run_once(model, tmp_path):
