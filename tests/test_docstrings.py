@@ -18,9 +18,13 @@ from bert_secrets_jax.patterns import classifier
 from tests.conftest import ROOT
 
 
+def modules():
+    found = pkgutil.walk_packages(bs.__path__, 'bert_secrets_jax.')
+    return [bs, *(importlib.import_module(each.name) for each in found)]
+
+
 def test_prompts():
-    names = [each.name for each in pkgutil.walk_packages(bs.__path__, 'bert_secrets_jax.')]
-    results = [doctest.testmod(importlib.import_module(name)) for name in [bs.__name__, *names]]
+    results = [doctest.testmod(module) for module in modules()]
     assert sum(result.attempted for result in results) >= 4
     assert not any(result.failed for result in results)
 

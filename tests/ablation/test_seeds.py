@@ -74,14 +74,16 @@ def covered(metric, rng, world, *, count, examples, rounds, masks=8) -> float:
     truth = true_effect(metric, **how)
     found = []
     for _ in range(rounds):
-        predictions, intact, labels = drawn(
-            metric, rng, count=count, examples=examples, masks=masks, **how
-        )
-        values = seeds.per_example(metric, predictions, labels)
-        values = values - seeds.per_example(metric, intact, labels)[:, None]
-        variance = seeds.crossed_variance(values, counts=metric != 'pearson')
+        sample = drawn(metric, rng, count=count, examples=examples, masks=masks, **how)
+        values, variance = measured(metric, *sample)
         found += (np.abs(values.mean(axis=(0, 2)) - truth) <= variance.half_width).tolist()
     return np.mean(found)
+
+
+def measured(metric, predictions, intact, labels):
+    values = seeds.per_example(metric, predictions, labels)
+    values = values - seeds.per_example(metric, intact, labels)[:, None]
+    return values, seeds.crossed_variance(values, counts=metric != 'pearson')
 
 
 @pytest.mark.parametrize('world', [world for world in WORLDS if 'thousand' not in world])

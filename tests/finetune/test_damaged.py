@@ -1,5 +1,6 @@
 """A fine-tuning whose files were damaged: each is named, and the same bits are computed again."""
 
+import json
 import shutil
 
 import jax
@@ -117,6 +118,9 @@ def test_nobody_goes_on_with_a_folder_of_unknown_inputs(pretrained, finished, fo
     # The programs, whose folder it is, compute it again.
     remove_unknown(folder)
     assert finetune(pretrained, TRAIN, DEV, folder=folder, **FEW).history == finished.history
-    # An intact one is left as it is.
+
+
+def test_an_intact_folder_is_not_removed(folder):
     remove_unknown(folder)
-    assert (folder / 'inputs.json').exists() and (folder / 'outcome.json').exists()
+    assert (folder / 'outcome.json').exists()
+    assert json.loads((folder / 'inputs.json').read_text())['settings']['epochs'] == 1

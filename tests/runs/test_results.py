@@ -6,7 +6,11 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.files import checksums, sealed, write_csv, write_json
 from bert_secrets_jax.runs import results
-from tests.measure.test_tables import table
+
+
+def table(seed: int) -> bs.HeadTable:
+    rng = np.random.default_rng(seed)
+    return bs.HeadTable(mean=rng.random((2, 3)), variance=rng.random((2, 3)), count=7.0)
 
 
 def test_frames_of_a_run(tmp_path):
