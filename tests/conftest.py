@@ -254,10 +254,23 @@ def model(bert, tokenizer) -> Pretrained:
 
 
 @pytest.fixture(scope='session')
-def masked_lm(config, tokenizer) -> Pretrained:
-    """A model of the same size that predicts wordpieces."""
-    bert = Bert(dataclasses.replace(config, head='masked_lm', label_names=(), add_pooler=False))
-    return Pretrained(bert, random_params(bert), tokenizer)
+def masked_lm_of(config, tokenizer_of):
+    """Return what makes a model of a type, of the same size, that predicts wordpieces."""
+
+    def make(model_type='bert', **changes):
+        mine = relative(config, model_type)
+        mine = dataclasses.replace(
+            mine, head='masked_lm', label_names=(), add_pooler=mine.family.pools_tokens, **changes
+        )
+        bert = Bert(mine)
+        return Pretrained(bert, random_params(bert), tokenizer_of(model_type))
+
+    return make
+
+
+@pytest.fixture(scope='session')
+def masked_lm(masked_lm_of) -> Pretrained:
+    return masked_lm_of()
 
 
 @pytest.fixture(scope='session')

@@ -249,8 +249,6 @@ def test_the_example_runs(optimized, capsys):
 
 
 MISTAKES = [
-    (lambda model, maps: bs.sweep(model, bs.encode(model.tokenizer, ['cat']), np.ones((1, 2, 1))),
-     r'masks must be \[masks, layers, heads\] = \[M, 3, 4\]'),
     (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
     (lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),
      r'Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),

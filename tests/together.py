@@ -22,7 +22,6 @@ from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.finetune import steps
-from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.model.weights import without_head
 from bert_secrets_jax.pruning.constants import optimal_constants
 from bert_secrets_jax.pruning.gates import train_gates
@@ -116,17 +115,13 @@ def pruned(model, mesh) -> dict[str, np.ndarray]:
     batches = bs.encode(model.tokenizer, EXAMPLES, max_length=16, batch_multiple=devices)
     labels = np.array([each.label for each in EXAMPLES])
     constants = optimal_constants(
-        model, [with_labels(batch, labels) for batch in batches], task_loss,
+        model, [with_labels(batch, labels) for batch in batches], bs.task_loss,
         masks=bs.masks.single_heads(model.config)[:3], passes=2, restarts=0, mesh=mesh,
     )  # fmt: skip
     return {
         'gates': gated.log_alpha, 'gated': gated.gated, 'rounded': gated.rounded,
         'constants': constants.outputs, 'constants end': constants.end,
     }  # fmt: skip
-
-
-def task_loss(output, batch):
-    return loss_per_example(output.logits, batch.labels)
 
 
 def tuned(model, mesh, folder) -> dict[str, np.ndarray]:

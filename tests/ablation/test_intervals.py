@@ -63,14 +63,6 @@ def test_counts_have_the_scores_of_the_answers(metric, classes):
     np.testing.assert_allclose(statistics, 0, atol=1e-8)
 
 
-def test_classes_of_any_number_count_as_right_or_wrong():
-    labels, baseline = np.array([2, 1, 0, 2]), np.array([2, 0, 0, 1])
-    found = intervals.count('accuracy', np.array([[1, 1, 0, 0]]), baseline, labels)
-    # The last example is wrong both times, though otherwise.
-    np.testing.assert_array_equal(found.counts, [[1, 1, 1, 1]])
-    np.testing.assert_array_equal(found.kinds, [[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])
-
-
 @pytest.mark.parametrize('gained, lost', [(0, 0), (3, 0), (0, 4), (2, 9), (30, 31)])
 def test_statistic_of_accuracy_is_that_of_tango(gained, lost):
     """His closed form (1998): the share lost in truth solves a quadratic equation."""

@@ -9,7 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from tests.conftest import forward, random_params, relative
+from tests.conftest import forward
 
 TEXTS = [
     'the cat saw a big red house and the dog ran',
@@ -21,22 +21,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope='module')
-def model_of(config, tokenizer_of):
-    """Return a function that makes a random masked LM of a model type."""
-
-    def make(model_type='bert', **changes):
-        mine = relative(config, model_type)
-        mine = dataclasses.replace(
-            mine, head='masked_lm', label_names=(), add_pooler=mine.family.pools_tokens, **changes
-        )
-        return bs.Pretrained(bs.Bert(mine), random_params(bs.Bert(mine)), tokenizer_of(model_type))
-
-    return make
-
-
-@pytest.fixture(scope='module')
-def model(model_of):
-    return model_of()
+def model(masked_lm):
+    return masked_lm
 
 
 def hidden_of(masked):
@@ -78,18 +64,6 @@ def known(model, plain):
     return (plain.text >= 0) & (plain.input_ids != model.tokenizer.unk_token_id)
 
 
-def test_one_at_a_time(model):
-    masked = bs.mask_words(model.tokenizer, TEXTS, masking=bs.Masking(one_at_a_time=True))
-    plain = bs.tokenize(model.tokenizer, TEXTS)
-    assert (masked.hidden == 1).all()
-    np.testing.assert_array_equal(np.bincount(masked.text), known(model, plain).sum(axis=1))
-    hidden = hidden_of(masked)
-    assert len(hidden) == len(masked.text)
-    places = {(int(text), place) for text, row in zip(masked.text, hidden.values(), strict=True)
-              for place in row}  # fmt: skip
-    assert len(places) == len(masked.text)
-
-
 def test_unknown_words_are_not_asked_for(model):
     unknown = model.tokenizer.unk_token_id
     masked = bs.mask_words(model.tokenizer, ['the xyz cat'], masking=bs.Masking(one_at_a_time=True))
@@ -112,8 +86,8 @@ def log_probabilities(logits):
         *(('bert', 'resample'), ('roberta', 'zero'), ('esm', 'mean')),
     ],
 )
-def test_losses_equal_those_of_forward_passes(model_of, model_type, baseline):
-    model = model_of(model_type)
+def test_losses_equal_those_of_forward_passes(masked_lm_of, model_type, baseline):
+    model = masked_lm_of(model_type)
     how = {'masking': bs.Masking(share=0.3, seed=2)}
     masks = np.concatenate([np.ones((1, 3, 4)), bs.masks.single_heads(model.config)])
     masked = bs.mask_words(model.tokenizer, TEXTS, max_length=24, **how)
@@ -182,7 +156,7 @@ def test_a_killed_run_goes_on(model, tmp_path, monkeypatch):
     assert len(computed) > 1
 
 
-def test_the_head_of_the_model_that_was_tuned(model, model_of):
+def test_the_head_of_the_model_that_was_tuned(model, masked_lm_of):
     tuned = bs.with_classifier(model, ('a', 'b'))
     changed = jax.tree.map(lambda leaf: leaf * 1.5, tuned.params)
     tuned = dataclasses.replace(tuned, params=changed)
@@ -195,7 +169,7 @@ def test_the_head_of_the_model_that_was_tuned(model, model_of):
     with pytest.raises(ValueError, match=r'no head of a masked LM.*bs\.with_masked_lm'):
         bs.masked_lm_losses(tuned, TEXTS, np.ones((1, 3, 4)))
     with pytest.raises(ValueError, match='does not fit'):
-        bs.with_masked_lm(model_of('bert', intermediate_size=48), model)
+        bs.with_masked_lm(masked_lm_of('bert', intermediate_size=48), model)
 
 
 def world(rng, texts, effects):

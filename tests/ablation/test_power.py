@@ -19,14 +19,6 @@ def of_accuracy(examples, gained, lost, right=0.7):
     return Counted('accuracy', np.array([counts], float), kinds, 2)
 
 
-def test_rte_and_mcnemar_by_hand():
-    """A significant loss is 13 of 277 examples, with none gained: 144 * 2 / 2^13 is below .05."""
-    assert 144 * 2 / 2**13 <= 0.05 < 144 * 2 / 2**12
-    found = power.critical_of_mcnemar(of_accuracy(277, 0, 0), level=0.05 / HEADS)
-    assert found == pytest.approx([13 / 277])
-    assert 100 * found[0] == pytest.approx(4.7, abs=0.05)
-
-
 @pytest.mark.parametrize('to_and_fro', [0, 1, 7, 40])
 def test_one_example_less_is_not_significant(to_and_fro):
     examples, level = 400, 0.05 / HEADS

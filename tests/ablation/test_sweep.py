@@ -116,8 +116,9 @@ def test_the_last_layer_alone(bert, params, inputs):
 
 def test_a_mean_over_other_texts(bert, params, inputs, config):
     pretrained, masks = bs.Pretrained(bert, params, None), bs.masks.single_layers(config)
-    corpus = batch_of(random_inputs(config, lengths=(9, 4, 6, 5), length=9, seed=7))
-    means = bs.mean_contexts(pretrained, [corpus])
+    corpus = random_inputs(config, lengths=(9, 4, 6, 5), length=9, seed=7)
+    means = bs.mean_contexts(pretrained, [batch_of(corpus)])
+    np.testing.assert_allclose(means, replacement_of(bert, params, corpus, 'mean'), atol=5e-6)
     found = sweep(bert, params, [batch_of(inputs)], masks, baseline='mean', replacement=means)
     expected = [
         forward(bert, params, inputs, head_mask=mask, baseline='mean', replacement=means).logits

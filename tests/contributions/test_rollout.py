@@ -9,10 +9,6 @@ import pytest
 from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
 
 
-def random_graph(layers, length, *, seed=0):
-    return np.random.default_rng(seed).dirichlet(np.full(length, 0.4), (layers, length))
-
-
 def test_rollout_is_the_product_of_the_layers():
     rng = np.random.default_rng(0)
     maps = np.zeros((2, 3, 4, 6, 6), np.float32)
@@ -49,7 +45,8 @@ def least_cut(matrices, read, sink):
 
 @pytest.mark.parametrize('read', [(1, 0, 0), (1 / 3, 1 / 3, 1 / 3)])
 def test_flow_is_the_least_cut(read):
-    matrices, read = random_graph(2, 3), np.array(read, float)
+    matrices = np.random.default_rng(0).dirichlet(np.full(3, 0.4), (2, 3))
+    read = np.array(read, float)
     found = flow(matrices, read)
     expected = [least_cut(matrices, read, sink) for sink in range(3)]
     np.testing.assert_allclose(found, expected, atol=1e-8)

@@ -1,7 +1,6 @@
 """A fine-tuning whose files were damaged: each is named, and the same bits are computed again."""
 
 import json
-import pathlib
 import shutil
 
 import jax
@@ -35,25 +34,16 @@ def told(monkeypatch):
     return lines
 
 
-def truncated(file: pathlib.Path):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+DAMAGES = {
+    'truncated': lambda data: data[: len(data) // 2],
+    'emptied': lambda data: b'',
+    'flipped': lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    'replaced': lambda data: b'{"settings": {}, "digests": {}}',
+}
 
 
-def emptied(file: pathlib.Path):
-    file.write_bytes(b'')
-
-
-def flipped(file: pathlib.Path):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(bytes(data))
-
-
-def replaced(file: pathlib.Path):
-    file.write_bytes(b'{"settings": {}, "digests": {}}')
-
-
-DAMAGES = (truncated, emptied, flipped, replaced)
+def damage(file, how):
+    file.write_bytes(DAMAGES[how](file.read_bytes()))
 
 
 def checkpoint(folder):
@@ -73,10 +63,10 @@ FILES = {
 
 @pytest.mark.parametrize('name', FILES)
 def test_damaged_files_are_named_and_computed_again(pretrained, finished, folder, told, name):
-    for damage in DAMAGES if name.startswith(('outcome', 'last/model')) else (flipped,):
+    for how in DAMAGES if name.startswith(('outcome', 'last/model')) else ('flipped',):
         file = FILES[name](folder)
         before = file.read_bytes()
-        damage(file)
+        damage(file, how)
         with pytest.raises(ValueError, match=file.name):
             Finetuned.load(folder)
         told.clear()
@@ -91,19 +81,19 @@ def test_damaged_files_are_named_and_computed_again(pretrained, finished, folder
 
 
 @pytest.mark.parametrize(
-    ('damage', 'file'),
+    ('how', 'file'),
     [
-        (truncated, checkpoint),
-        (flipped, checkpoint),
-        (emptied, lambda folder: folder / 'checkpoint.json'),
+        ('truncated', checkpoint),
+        ('flipped', checkpoint),
+        ('emptied', lambda folder: folder / 'checkpoint.json'),
     ],
 )
-def test_a_damaged_checkpoint_is_not_gone_on_from(pretrained, finished, folder, told, damage, file):
+def test_a_damaged_checkpoint_is_not_gone_on_from(pretrained, finished, folder, told, how, file):
     (folder / 'outcome.json').unlink()
     with pytest.raises(FileNotFoundError, match='no finished fine-tuning'):
         Finetuned.load(folder)
     name = file(folder).name
-    damage(file(folder))
+    damage(file(folder), how)
     again = finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
     assert any('The training begins again' in line and name in line for line in told)
     assert again.history == finished.history
@@ -122,7 +112,7 @@ def test_killed_while_the_checkpoint_before_is_removed(pretrained, finished, fol
 
 
 def test_nobody_goes_on_with_a_folder_of_unknown_inputs(pretrained, finished, folder):
-    truncated(folder / 'inputs.json')
+    damage(folder / 'inputs.json', 'truncated')
     with pytest.raises(ValueError, match=r'inputs\.json is damaged .* choose another folder'):
         finetune(pretrained, TRAIN, DEV, folder=folder, **FEW)
     # The programs, whose folder it is, compute it again.

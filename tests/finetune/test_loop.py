@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.data.encoding import encode, tokenize
-from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import loop, seeds, steps
 from bert_secrets_jax.finetune.checkpoints import Checkpoints
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -17,7 +16,9 @@ from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
-from tests.conftest import WORDS, as_torch, killed_at, rarely, relative
+from tests.conftest import as_torch, killed_at, rarely, relative
+from tests.faults import Killed
+from tests.finetune.test_train import make_examples
 
 CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
@@ -33,15 +34,8 @@ def model(config):
 
 
 def make_data(tokenizer, *, regression=False, on_train=False, count=30):
-    """Whether the second text begins with "cat" or "dog"; `on_train` is learnt by heart."""
-    rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
-    examples = []
-    for index in range(count + 16):
-        text = lambda longest: list(rng.choice(words, rng.integers(1, longest)))
-        first, label = text(9), int(rng.integers(2))
-        second = [('dog', 'cat')[label], *text(3)]
-        examples.append(Example(' '.join(first), ' '.join(second), label, f'toy/{index}'))
+    """`on_train` is learnt by heart."""
+    examples = make_examples(count + 16, name='toy')
     labels = np.array([example.label for example in examples])
     if regression:
         labels = labels * 3.0 + 1
@@ -234,10 +228,6 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(model, da
 def test_settings_out_of_range_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         FinetuneConfig(**settings)
-
-
-class Killed(Exception):
-    """An error that stands for a kill."""
 
 
 @pytest.mark.parametrize('kill_at', rarely([1, 3, 4, 7], often=[4]))

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from bert_secrets_jax.finetune import optimizers
 
@@ -47,8 +46,3 @@ def test_layers_apart_are_clipped_as_in_their_stack():
         np.testing.assert_allclose(
             apart[str(layer)]['output']['kernel'], expected[layer], rtol=1e-6
         )
-
-
-def test_an_unknown_optimizer_is_named():
-    with pytest.raises(ValueError, match="'sgd' is unknown; choose one of"):
-        optimizers.make_optimizer('sgd', lambda step: 1, weight_decay=0.0, clip=1.0)

@@ -36,9 +36,10 @@ def make_examples(count, *, name, seed=0):
     words = [word for word in WORDS if word.isalpha() and word not in ('cat', 'dog')]
     examples = []
     for index in range(count):
-        label = int(rng.integers(2))
-        second = ' '.join([('dog', 'cat')[label], *rng.choice(words, 2)])
-        examples.append(Example(str(rng.choice(words)), second, label, f'{name}/{index}'))
+        text = lambda longest: list(rng.choice(words, rng.integers(1, longest)))
+        first, label = text(9), int(rng.integers(2))
+        second = [('dog', 'cat')[label], *text(3)]
+        examples.append(Example(' '.join(first), ' '.join(second), label, f'{name}/{index}'))
     return examples
 
 
@@ -241,9 +242,7 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         with pytest.raises(ValueError, match='There is no model'):
             first.checkpoint(**message)
 
-    def never(*_, **__):
-        raise AssertionError('This is not needed.')
-
+    never = lambda *_, **__: pytest.fail('This is not needed.')
     with monkeypatch.context() as patch:
         patch.setattr(train, 'train_runs', never)
         patch.setattr(train, 'tokenize', never)
@@ -288,10 +287,6 @@ def test_the_dev_examples_have_a_limit_of_their_own(pretrained):
     assert few.scores[0]['score'] == few.scores[0]['f1'] and 'accuracy' in few.scores[0]
 
 
-class NotTrained(Exception):
-    """It came as far as training."""
-
-
 def placed(label):
     return dataclasses.replace(TRAIN[-1], label=label, where='mine.csv, line 31')
 
@@ -326,10 +321,7 @@ def placed(label):
 def test_what_does_not_fit_is_named_before_anything_is_trained(
     pretrained, monkeypatch, changes, message
 ):
-    def never(*_, **__):
-        raise NotTrained
-
-    monkeypatch.setattr(train, 'train_runs', never)
+    monkeypatch.setattr(train, 'train_runs', lambda *_, **__: pytest.fail('It was trained.'))
     if 'max_length' in changes:
         config = dataclasses.replace(pretrained.config, max_position_embeddings=4)
         pretrained = dataclasses.replace(pretrained, bert=Bert(config))

@@ -18,7 +18,7 @@ from bert_secrets_jax.measure.catalogue import (
     named,
     relation,
 )
-from bert_secrets_jax.measure.collect import collect
+from bert_secrets_jax.measure.collect import collect, compare
 from bert_secrets_jax.measure.stream import stream
 
 # Names of heads.csv: published results are compared by them.
@@ -162,6 +162,8 @@ def test_members_of_a_family_are_measured_as_alone(pretrained, annotated):
         assert together[name].count == table.count
         np.testing.assert_allclose(together[name].values, table.values, atol=1e-7)
         np.testing.assert_allclose(together[name].mean, table.mean, atol=1e-7)
+        error = together[name].standard_error
+        np.testing.assert_allclose(error, table.standard_error, atol=1e-7)
     assert together['noun'].count == 6 and together['noun (notebook)'].count == 10
 
 
@@ -182,27 +184,19 @@ def test_a_family_is_one_function(pretrained, annotated, monkeypatch):
     assert statistics.attention_to(('noun', 'verb')) in seen[0].values()
 
 
-def test_further_statistics_in_the_same_pass(pretrained, annotated):
-    batches = bucket(annotated, max_length=16)
-    key = ('any', 3)
-    tables = measure(pretrained, batches, [named('[SEP]')], also={key: statistics.to_cls})
-    assert list(tables) == ['[SEP]', key]
-    alone = collect(pretrained, batches, ['[CLS]'])['[CLS]']
-    np.testing.assert_array_equal(tables[key].mean, alone.mean)
-
-
 def test_what_changes(pretrained, annotated):
     params = jax.tree_util.tree_map_with_path(
         lambda path, leaf: leaf * 1.5 if path[-1].key == 'kernel' else leaf, pretrained.params
     )
     after = dataclasses.replace(pretrained, params=params)
     batches = bucket(annotated, max_length=16)
-    described = [named('noun'), named('cosine'), named('verb')]
-    found = measure_change(pretrained, after, batches, described, keep_values=True)
+    found = compare(pretrained, after, batches, ['noun', 'cosine', 'verb'], keep_values=True)
     assert list(found) == ['noun', 'change of noun', 'cosine', 'verb', 'change of verb']
     first, second = (
-        measure(model, batches, described[::2], keep_values=True) for model in (pretrained, after)
+        collect(model, batches, ['noun', 'verb'], keep_values=True) for model in (pretrained, after)
     )
+    mine = compare(pretrained, after, batches, {'mine': statistics.cosine})
+    np.testing.assert_array_equal(mine['mine'].mean, found['cosine'].mean)
     for name in ('noun', 'verb'):
         np.testing.assert_allclose(found[name].values, second[name].values, atol=1e-6)
         change = second[name].values - first[name].values

@@ -18,23 +18,7 @@ from bert_secrets_jax.measure.gradients import (
     gradient_importance,
     masked_lm_loss,
 )
-from tests.conftest import PAIRS, forward, random_params, relative
-from tests.together import task_loss
-
-
-@pytest.fixture(scope='module')
-def masked_lm_of(config, tokenizer):
-    """Return a function that makes a random masked LM of a model type."""
-
-    def make(model_type):
-        mine = dataclasses.replace(
-            relative(config, model_type), head='masked_lm', label_names=(), vocab_size=60,
-            pad_token_id=0, add_pooler=model_type == 'modernbert',
-        )  # fmt: skip
-        bert = bs.Bert(mine)
-        return bs.Pretrained(bert, random_params(bert), tokenizer)
-
-    return make
+from tests.conftest import PAIRS, forward, random_params
 
 
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
@@ -63,11 +47,10 @@ def test_gradients_are_slopes(masked_lm_of, model_type):
     assert (np.asarray(found).max(axis=(-1, -2)) > 0).all()
 
 
-def test_the_loss_of_a_masked_lm(masked_lm_of):
-    model = masked_lm_of('bert')
-    masked = mask_words(model.tokenizer, PAIRS, max_length=24)
+def test_the_loss_of_a_masked_lm(masked_lm):
+    masked = mask_words(masked_lm.tokenizer, PAIRS, max_length=24)
     (batch,) = masked.batches
-    output = forward(model.bert, model.params, batch.inputs)
+    output = forward(masked_lm.bert, masked_lm.params, batch.inputs)
     logits = np.asarray(output.logits, np.float64)
     likely = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     for row, found in enumerate(masked_lm_loss(output, batch)):
@@ -97,13 +80,14 @@ def test_means_by_type_are_those_of_loops():
     assert np.isfinite(means).all()
 
 
-def test_batches_and_padding_do_not_matter(masked_lm_of):
-    model = masked_lm_of('bert')
+def test_batches_and_padding_do_not_matter(masked_lm):
     options = [{'tokens_per_batch': 24, 'buckets': ()}, {'buckets': (16, 24)}, {'max_length': 31}]
     tables = []
     for each in options:
-        masked = mask_words(model.tokenizer, PAIRS, **({'max_length': 24} | each))
-        tables.append(gradient_importance(model, masked.batches, masked_lm_loss, keep_values=True))
+        masked = mask_words(masked_lm.tokenizer, PAIRS, **({'max_length': 24} | each))
+        tables.append(
+            gradient_importance(masked_lm, masked.batches, masked_lm_loss, keep_values=True)
+        )
     for other in tables[1:]:
         for name in TYPES:
             np.testing.assert_allclose(other[name].mean, tables[0][name].mean, rtol=2e-4)
@@ -119,7 +103,7 @@ def test_the_loss_of_a_task(config, tokenizer, names):
     model = bs.Pretrained(bert, random_params(bert), tokenizer)
     labels = np.array([1, 0, 2]) if len(names) > 1 else np.array([0.5, -1.0, 3.0])
     batches = [with_labels(batch, labels) for batch in encode(tokenizer, PAIRS, max_length=24)]
-    found = gradient_importance(model, batches, task_loss, keep_values=True)
+    found = gradient_importance(model, batches, bs.task_loss, keep_values=True)
     for row in range(3):
         # Alone and in a batch of its own.
         (batch,) = encode(tokenizer, [PAIRS[row]], max_length=24, buckets=())
@@ -137,4 +121,4 @@ def test_the_loss_of_a_task(config, tokenizer, names):
 
 
 def test_the_same_loss_is_compiled_once():
-    assert absolute_gradients(task_loss) is absolute_gradients(task_loss)
+    assert absolute_gradients(bs.task_loss) is absolute_gradients(bs.task_loss)

@@ -10,7 +10,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
 from tests.conftest import PAIRS, forward, random_params, relative
-from tests.together import task_loss
 
 LABELS = np.array([1, 0, 2])
 
@@ -35,7 +34,7 @@ def slopes(model, batch, mask):
     @jax.jit
     def losses(mask):
         output = forward(model.bert, model.params, batch.inputs, head_mask=mask, baseline='zero')
-        return task_loss(output, batch)
+        return bs.task_loss(output, batch)
 
     found = np.zeros((len(batch.example), *mask.shape))
     for place in np.ndindex(mask.shape):
@@ -53,7 +52,7 @@ def test_importance_is_the_magnitude_of_slopes(model, removed):
     (batch,) = batches_of(model.tokenizer, buckets=())
     expected = np.abs(slopes(model, batch, mask))
     found = head_importance(
-        model, [batch], task_loss, head_mask=mask if removed else None, keep_values=True
+        model, [batch], bs.task_loss, head_mask=mask if removed else None, keep_values=True
     )
     np.testing.assert_allclose(found.values, expected, rtol=3e-2, atol=3e-4)
     np.testing.assert_allclose(found.mean, found.values.mean(axis=0), rtol=1e-5)
@@ -64,14 +63,14 @@ def test_tokens_add_up_to_the_gradient(model):
     """The published code takes magnitudes of what each token adds."""
     batches = batches_of(model.tokenizer, buckets=())
     (batch,) = batches
-    added = np.asarray(token_gradients(task_loss)(model.bert, model.params, batch)[..., 0])
-    exact = head_importance(model, batches, task_loss, keep_values=True).values
+    added = np.asarray(token_gradients(bs.task_loss)(model.bert, model.params, batch)[..., 0])
+    exact = head_importance(model, batches, bs.task_loss, keep_values=True).values
     np.testing.assert_allclose(np.abs(added.sum(axis=-1)), exact, rtol=2e-3, atol=1e-5)
     token = np.asarray(batch.marks['token'])
     sums = (np.abs(added) * token[:, None, None]).sum(axis=-1)
     expected = sums.sum(axis=0) / token.sum()
     expected[-1] = sums[:, -1].mean(axis=0)
-    found = head_importance(model, batches, task_loss, reading='notebook', keep_values=True)
+    found = head_importance(model, batches, bs.task_loss, reading='notebook', keep_values=True)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-5)
     np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
 
@@ -80,7 +79,7 @@ def test_tokens_add_up_to_the_gradient(model):
 def test_batches_padding_and_devices_do_not_matter(model, reading, mesh):
     first, *others = (
         head_importance(
-            model, batches_of(model.tokenizer, **options), task_loss, reading=reading,
+            model, batches_of(model.tokenizer, **options), bs.task_loss, reading=reading,
             keep_values=True, mesh=mesh if 'batch_multiple' in options else None,
         ).values
         for options in (
@@ -108,6 +107,6 @@ def test_norms():
 
 def test_what_is_refused(model):
     with pytest.raises(ValueError, match="reading='code' must be one of paper, notebook"):
-        head_importance(model, batches_of(model.tokenizer), task_loss, reading='code')
+        head_importance(model, batches_of(model.tokenizer), bs.task_loss, reading='code')
     with pytest.raises(ValueError, match="norm='l1' must be one of layer, all, none"):
         normalised(np.ones((3, 4)), norm='l1')

@@ -30,13 +30,6 @@ LINKS = np.array(
 )
 
 
-def scores(statistic, maps, **marks):
-    """Mean over examples, as `collect` has it, without a model."""
-    marks = jax.tree.map(jnp.asarray, marks)
-    values, weights = jax.vmap(statistic)(jnp.asarray(maps, jnp.float32), marks)
-    return np.asarray(jnp.einsum('B...,B->...', values, weights) / weights.sum())
-
-
 @pytest.mark.parametrize(
     ('links', 'offsets', 'counts'),
     [
@@ -66,8 +59,10 @@ def test_the_baseline_is_what_a_perfect_offset_head_scores(offset):
     links = rng.integers(1, 9, (20, 6, 3)).astype(np.int32)
     links[..., 2] = rng.integers(-1, 3, (20, 6))
     maps = np.broadcast_to(np.eye(10, k=offset), (20, 1, 1, 10, 10))
-    measured = scores(statistics.attention_of_links('link'), maps, link=links)
-    assert measured[0, 0] == pytest.approx(offset_baseline(links, (offset,))[offset], abs=1e-6)
+    statistic = statistics.attention_of_links('link')
+    values, weights = jax.vmap(statistic)(jnp.asarray(maps, jnp.float32), {'link': links})
+    measured = np.average(values[:, 0, 0], weights=weights)
+    assert measured == pytest.approx(offset_baseline(links, (offset,))[offset], abs=1e-6)
 
 
 def test_directions_have_their_own_titles():

@@ -30,19 +30,6 @@ def test_a_frame_says_what_the_tables_say():
     assert grid.index.tolist() == [1, 2] and grid.columns.tolist() == [1, 2, 3]
 
 
-def test_stacked_tables_come_apart():
-    rng = np.random.default_rng(0)
-    stacked = HeadTable(
-        rng.random((2, 3, 4)), rng.random((2, 3, 4)), np.arange(4.0), rng.random((5, 2, 3, 4))
-    )
-    parts = stacked.unstack()
-    assert [part.count for part in parts] == [0, 1, 2, 3]
-    for index, part in enumerate(parts):
-        np.testing.assert_array_equal(part.mean, stacked.mean[..., index])
-        np.testing.assert_array_equal(part.values, stacked.values[..., index])
-        np.testing.assert_allclose(part.standard_error, stacked.standard_error[..., index])
-
-
 def test_top_heads():
     found = HeadTable(np.array([[0.1, 0.5], [0.3, 0.2]]), np.full((2, 2), 0.04), 4.0)
     assert tables.top_heads(found, 2) == ['L1-H2  0.500 ± 0.100', 'L2-H1  0.300 ± 0.100']

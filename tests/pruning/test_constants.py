@@ -7,15 +7,10 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
-from bert_secrets_jax.finetune.losses import loss_per_example
 from bert_secrets_jax.pruning.constants import SETTLED, optimal_constants
 from bert_secrets_jax.pruning.shapley import negative_loss
 from tests.model import numpy_bert
 from tests.pruning.conftest import LABELS, PAIRS
-
-
-def task_loss(output, batch):
-    return loss_per_example(output.logits, batch.labels)
 
 
 def distance(output, batch):
@@ -96,7 +91,7 @@ def test_constants_that_make_the_labels_are_found(model, heads):
 
 @pytest.fixture(scope='module')
 def found(model):
-    return optimal_constants(model, batches_of(model), task_loss, passes=20)
+    return optimal_constants(model, batches_of(model), bs.task_loss, passes=20)
 
 
 def test_one_array_serves_the_masks_of_single_heads(model, found):
@@ -124,7 +119,7 @@ def test_one_array_serves_the_masks_of_single_heads(model, found):
 def test_never_worse_than_the_mean(model, learning_rate):
     """Not even if the steps are absurd: then the means are kept, and it is told."""
     found = optimal_constants(
-        model, batches_of(model), task_loss, passes=2, learning_rate=learning_rate
+        model, batches_of(model), bs.task_loss, passes=2, learning_rate=learning_rate
     )
     assert (found.end <= found.start).all()
     kept = found.end == found.start
@@ -150,7 +145,7 @@ def test_training_goes_on_until_little_of_the_gradient_is_left(model):
     """Only masks that need it are trained again, and as often as they may."""
     batches = batches_of(model)
     short, long = (
-        optimal_constants(model, batches, task_loss, passes=4, restarts=restarts)
+        optimal_constants(model, batches, bs.task_loss, passes=4, restarts=restarts)
         for restarts in (0, 6)
     )
     assert (short.slope_left > SETTLED).any() and len(short.curve) == 4
@@ -162,7 +157,7 @@ def test_training_goes_on_until_little_of_the_gradient_is_left(model):
 
 
 def test_heads_have_nothing_to_do_with_one_another(model, found):
-    given = model, batches_of(model), task_loss
+    given = model, batches_of(model), bs.task_loss
     alone = optimal_constants(*given, masks=found.masks[2:3], passes=20)
     np.testing.assert_allclose(alone.outputs[0], found.outputs[2], atol=2e-3)
     np.testing.assert_allclose(alone.end, found.end[2], atol=1e-4)
@@ -177,7 +172,7 @@ def test_padding_and_devices_are_no_matter(model, found):
     mesh = jax.make_mesh((4,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))
     for options, on in (({'max_length': 31}, None), ({'batch_multiple': 8}, mesh)):
         other = optimal_constants(
-            model, batches_of(model, **options), task_loss, passes=20, mesh=on
+            model, batches_of(model, **options), bs.task_loss, passes=20, mesh=on
         )
         np.testing.assert_allclose(other.outputs, found.outputs, atol=2e-3)
         np.testing.assert_allclose(other.curve, found.curve, atol=1e-4)
@@ -187,7 +182,7 @@ def test_padding_and_devices_are_no_matter(model, found):
 def test_errors_say_what_is_wrong(model, untyped):
     batches = batches_of(model)
     twice = bs.masks.disable(model.config, [[(0, 1)], [(0, 1), (1, 0)]])
-    found = optimal_constants(model, batches, task_loss, masks=twice, passes=1)
+    found = optimal_constants(model, batches, bs.task_loss, masks=twice, passes=1)
     with pytest.raises(ValueError, match=r'1 heads, such as L1-H2, have a constant'):
         found.of_heads()
     shape = r'\[M, 2, 2\] with at least one mask, got \[1, 3, 4\]'
@@ -199,7 +194,7 @@ def test_errors_say_what_is_wrong(model, untyped):
         (batches[0], {}, TypeError, 'Batches are several'),
     ):
         with pytest.raises(error, match=message):
-            optimal_constants(model, given, task_loss, **options)
+            optimal_constants(model, given, bs.task_loss, **options)
     broken = lambda output, batch: jnp.log(batch.labels - 1.0)
     with pytest.raises(FloatingPointError, match='loss is NaN or infinite'):
         optimal_constants(model, batches, broken, passes=1)

@@ -67,16 +67,11 @@ def test_the_sparsest_that_is_as_good():
     assert sparsest(np.array([np.nan, 0.8, 0.7, np.nan]), kept, tolerance=0.01) == 0
 
 
-def curve(draws):
-    draws = np.asarray(draws, float)
-    mean = draws.mean(axis=(0, 1))
-    return Curve(mean, mean, mean, draws)
-
-
 def test_means_over_steps_are_of_those_that_remove_heads():
     """With few heads, even a second step may remove none."""
     draws = np.array([[[0.0, 0.0, -1.0, -3.0]], [[0.0, 0.0, -2.0, -4.0]]])
-    np.testing.assert_allclose(over_steps(curve(draws), np.array([6, 6, 5, 4])), [-2.5])
+    curve = Curve(*[draws.mean(axis=(0, 1))] * 3, draws)
+    np.testing.assert_allclose(over_steps(curve, np.array([6, 6, 5, 4])), [-2.5])
 
 
 def plain_kappa(votes):

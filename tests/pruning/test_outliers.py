@@ -127,12 +127,6 @@ def test_where_layers_are_too_few():
     assert least_layers(np.zeros((5, 10), bool)) == (3, 0.0)
 
 
-def test_equal_parameters_do_not_stand_out(bert, params):
-    """As they are before training: scales of 1 and biases of 0."""
-    found = find_outliers(bs.Pretrained(bert, params, None))
-    assert not found.dimensions.size and not found.layers.any()
-
-
 def test_shared_layers_count_once(model_of):
     """Nobody knows what is consistent in one layer that is used twelve times."""
     model = model_of('albert')
