@@ -165,7 +165,7 @@ class Finetuning(Result):
         low, high = 100 * np.mean(runs or [(np.nan, np.nan)], axis=0)
         ends = '–' if np.isnan(low) else f'{low:.1f} to {high:.1f}'
         note = f'The 95 % interval over dev examples is of the {TITLES[self.tested]}.'
-        note = f'{TITLES[self.tested]} has no interval here.' if ends == '–' else note
+        note = f'There is no interval of the {TITLES[self.tested]}.' if ends == '–' else note
         rows = [('ours', *(spread(each, self.metrics) for each in ours), ends)]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
