@@ -9,7 +9,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.metrics import TITLES, described, interval
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -74,11 +74,8 @@ class Finetuning(Result):
     def score(self) -> str:
         """How well the fine-tuned model does in the metric that is tested, and guessing."""
         runs = self.starts.get('pretrained') or next(iter(self.starts.values()))
-        value = 100 * np.mean([row[self.tested] for row in runs.last])
-        if self.tested == 'accuracy':
-            guess = 100 * self.larger_class
-            return f'{value:.0f} of 100 answers are right; guessing gives {guess:.0f}.'
-        return f'{value:.0f} of 100 ({TITLES[self.tested]}).'
+        values = [row[self.tested] for row in runs.last]
+        return f'{described(self.tested, values, self.dev_examples, self.larger_class)}.'
 
     @property
     def unlearnt(self) -> list[int]:
@@ -163,16 +160,21 @@ class Finetuning(Result):
             'fine-tuned': ('pretrained', 'last', 'finetuned_from_pretrained'),
         }
         ours = [getattr(self.starts.get(start), which, []) for start, which, _ in columns.values()]
-        rows = [('ours', *(spread(each, self.metrics) for each in ours))]
+        runs = [interval(self.tested, row[self.tested], self.dev_examples) for row in ours[-1]]
+        low, high = 100 * np.mean(runs or [(np.nan, np.nan)], axis=0)
+        ends = '–' if np.isnan(low) else f'{low:.1f} to {high:.1f}'
+        note = f'The 95 % interval over dev examples is of the {TITLES[self.tested]}.'
+        note = f'There is no interval of the {TITLES[self.tested]}.' if ends == '–' else note
+        rows = [('ours', *(spread(each, self.metrics) for each in ours), ends)]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
             published = [getattr(theirs, name) for _, _, name in columns.values()]
-            rows.append(('paper: BERT-base', *map(shown, published)))
+            rows.append(('paper: BERT-base', *map(shown, published), '–'))
         return framed(
-            ('model', *columns),
+            ('model', *columns, 'interval'),
             rows,
             f'{self.titles} x 100 (mean ± standard deviation over seeds; '
-            f'{self.subject.as_in("Table 1")}).',
+            f'{self.subject.as_in("Table 1")}). {note}',
         )
 
 

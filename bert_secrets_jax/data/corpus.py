@@ -28,5 +28,6 @@ def read_corpus(split: str = 'dev') -> list[Example]:
         text_a='sentence1',
         text_b='sentence2',
         label='label',
+        labels=LABELS,
         name=f'comments/{split}',
     )

@@ -183,4 +183,5 @@ def _from_tfds(task: Task, split: str, row: dict[str, Any]) -> Example:
     # Scores are stored in float32. Its shortest decimal is what the TSV says: 3.8, where the plain
     # conversion is 3.799999952316284.
     label = float(str(np.float32(label))) if task.is_regression else int(label)
-    return Example(*texts, label=label, id=f'{task.name}/{split}/{row["idx"]}')
+    identity = f'{task.name}/{split}/{row["idx"]}'
+    return Example(*texts, label=label, id=identity, classes=task.labels)

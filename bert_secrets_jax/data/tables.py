@@ -62,10 +62,12 @@ def read_table(
     if label is not None:
         to_label = _label_reader(path, [row.value[-1] for row in rows if row.value], labels)
 
+    classes = () if label is None else tuple(labels or ())
+
     def read(values: Sequence[str], identity: str, where: str) -> Example:
         texts = values[: 1 if text_b is None else 2]
         known = None if label is None else to_label(values[-1])
-        return Example(*texts, label=known, id=identity, where=where)
+        return Example(*texts, label=known, id=identity, where=where, classes=classes)
 
     return list(good_rows(path, rows, read, bad_rows, name=name))
 

@@ -18,8 +18,9 @@ class Example:
       text_a, text_b: The sentences; `text_b` is None if there is only one.
       label: The class id, or the score in regression; None if the example has no label.
       id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
-      where: The file and the line that it was read from, for errors; it makes no difference between
-        examples.
+      where: The file and the line that it was read from, for errors.
+      classes: The names of all classes by their ids, where the file or its reader has them. Neither
+        these nor `where` make a difference between examples.
     """
 
     text_a: str
@@ -27,6 +28,7 @@ class Example:
     label: int | float | None = None
     id: str = ''
     where: str = dataclasses.field(default='', repr=False, compare=False)
+    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @property
     def texts(self) -> tuple[str, str | None]:

@@ -140,6 +140,33 @@ def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) 
     return float(np.asarray(scipy.stats.fisher_exact(table, alternative='greater'))[1])
 
 
+def interval(metric: str, value: float, examples: int) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of a score over examples; NaN where none is known.
+
+    It is Wilson's score interval (1927) for the accuracy, and Fisher's (1921) for Pearson's r.
+    """
+    if metric == 'accuracy' and examples > 0:
+        right = scipy.stats.binomtest(round(value * examples), examples)
+        ends = right.proportion_ci(method='wilson')
+        return float(ends.low), float(ends.high)
+    if metric == 'pearson' and examples > 3 and abs(value) < 1:
+        half = scipy.stats.norm.isf(0.025) / np.sqrt(examples - 3)
+        low, high = np.tanh(np.arctanh(value) + np.array([-half, half]))
+        return float(low), float(high)
+    return float('nan'), float('nan')
+
+
+def described(metric: str, values: Sequence[float], examples: int, guess: float) -> str:
+    """Return how well runs do, in words: means over runs, also of the ends of their intervals."""
+    value = 100 * np.mean(values)
+    low, high = 100 * np.mean([interval(metric, each, examples) for each in values], axis=0)
+    ends = '' if np.isnan(low) else f'{low:.0f} to {high:.0f}'
+    if metric != 'accuracy':
+        return f'{value:.0f} of 100 ({", ".join(filter(None, [TITLES[metric], ends]))})'
+    ends = ends and f' ({ends})'
+    return f'{value:.0f} of 100 answers are right{ends}; guessing gives {100 * guess:.0f}'
+
+
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
     """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value.
 

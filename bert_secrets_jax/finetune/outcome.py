@@ -11,7 +11,7 @@ import scipy.stats
 
 from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.files import checksums, differing, read_record, write_record
-from bert_secrets_jax.finetune.metrics import tested
+from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.seeds import best_rows
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import COMPUTE_DTYPES, QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
@@ -54,8 +54,10 @@ class Finetuned:
     head: str = SEQUENCES
     in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
-    __repr__ = brief
     _repr_html_ = tree
+
+    def __repr__(self) -> str:
+        return f'{brief(self)[:-1]}, score={self.score!r})'
 
     @functools.cached_property
     def models(self) -> tuple[Pretrained, ...]:
@@ -108,6 +110,22 @@ class Finetuned:
         """The dev row of each seed's best epoch, chosen on the same examples."""
         rows = best_rows(self.history)
         return [rows[seed] for seed in self.seeds]
+
+    @property
+    def intervals(self) -> tuple[tuple[float, float], ...]:
+        """The ends of the 95 % interval of each seed's last score, `tested`, over dev examples.
+
+        It is Wilson's for the accuracy and Fisher's for Pearson's r. Both ends are NaN for other
+        metrics: Matthews' correlation, the accuracy of words, and the F1 score of answers.
+        """
+        ends = (interval(self.tested, row[self.tested], self.dev_examples) for row in self.scores)
+        return tuple(ends)
+
+    @property
+    def score(self) -> str:
+        """How well the last models do, in words: means over seeds, also of the intervals' ends."""
+        values = [row[self.tested] for row in self.scores]
+        return described(self.tested, values, self.dev_examples, self.larger_class)
 
     @property
     def p_learnt(self) -> tuple[float, ...]:

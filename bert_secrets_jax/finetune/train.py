@@ -78,8 +78,8 @@ def finetune(
         correlations for a regression, the accuracy of words and the F1 score of spans (or, where
         tags are not such as 'B-PER', macro F1), and both metrics of answers.
       label_names: The names of the classes. A single name means regression. None takes ('score',)
-        if a training label is a float, and otherwise 'LABEL_0', 'LABEL_1' and so on; for tags,
-        those of the training texts. Answers take none.
+        if a training label is a float; otherwise those of the examples (`bs.Example.classes`),
+        or 'LABEL_0', 'LABEL_1' and so on; for tags, those of the training texts. Answers take none.
       max_dev_examples: The greatest number of dev examples, drawn with the first seed; 0 takes all.
       folder: The folder of checkpoints, curves (`curve.csv`, `curve.jsonl`) and models in Hugging
         Face's layout (`seed0/last`, `seed0/best` and so on). None keeps the last models in memory.
@@ -295,7 +295,7 @@ def check_examples(
         if not examples:
             raise ValueError(f'{split} examples: there are none.')
     if head == SEQUENCES:
-        names = _names_from(train) if label_names is None else _checked_names(label_names)
+        names = _names_from(train, dev) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')
         _check_labels(dev, len(names), 'Dev')
         default = metrics_for(len(names))
@@ -342,11 +342,20 @@ def _labelled(texts: Sequence[Example], split: str) -> list[Example]:
     return examples
 
 
-def _names_from(train: Sequence[Example]) -> tuple[str, ...]:
-    """Return the names of classes that nobody has named."""
+def _names_from(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str, ...]:
+    """Return the names of classes that the examples have, or that their numbers give."""
     labels = [int(each.label) for each in train if isinstance(each.label, numbers.Integral)]
     if len(labels) < len(train):
         return ('score',)
+    named = {tuple(each.classes): each.place for each in (*dev, *train) if each.classes}
+    if len(named) > 1:
+        found = ' and '.join(f'{", ".join(names)} ({place})' for names, place in named.items())
+        raise ValueError(
+            f'The classes of examples are named differently: {found}. Read all with the same '
+            'labels=(...), or give label_names.'
+        )
+    if named:
+        return _checked_names(next(iter(named)))
     classes = max(*labels, 1) + 1
     _check_labels(train, min(classes, MOST_CLASSES), 'Training')
     if max(labels) < 1:

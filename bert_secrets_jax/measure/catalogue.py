@@ -288,15 +288,8 @@ def _along(name: str, *, reverse: bool, reading: Reading, marks: str) -> Describ
     if reading != 'paper':
         options |= {'reading': reading, 'among': 'token'}
     family = StatisticFamily(statistics.attention_of_links, tuple(options.items()))
-    return _share(
-        title,
-        f'attention from {title}',
-        family,
-        marks,
-        reading=reading,
-        source=_OF_TOKENS,
-        relations=(marks,),
-    )
+    named = {'reading': reading, 'source': _OF_TOKENS, 'relations': (marks,)}
+    return _share(title, f'attention from {title}', family, marks, **named)
 
 
 def _along_links(reverse: bool) -> list[Described]:
@@ -310,23 +303,15 @@ def _along_links(reverse: bool) -> list[Described]:
 
 
 def _comparisons() -> list[Described]:
-    common: dict[str, Any] = {
-        'unit': 'cosine similarity',
-        'limits': (0.0, 1.0),
-        # Much changed is little alike.
-        'least_first': True,
-        'source': 'Kovaleva et al. 2019, section 4.3',
-        'pairwise': True,
-    }
+    source = 'Kovaleva et al. 2019, section 4.3'
+    cosine = functools.partial(
+        Described, unit='cosine similarity', limits=(0.0, 1.0), pairwise=True, source=source,
+        least_first=True,  # Much changed is little alike.
+    )  # fmt: skip
+    padded = 'cosine similarity of the padded maps (notebook)'
     return [
-        Described('cosine', 'cosine similarity of the maps', statistics.cosine, **common),
-        Described(
-            'cosine (padded)',
-            'cosine similarity of the padded maps (notebook)',
-            statistics.cosine_padded,
-            reading='notebook',
-            **common,
-        ),
+        cosine('cosine', 'cosine similarity of the maps', statistics.cosine),
+        cosine('cosine (padded)', padded, statistics.cosine_padded, reading='notebook'),
     ]
 
 

@@ -27,7 +27,7 @@ def test_sizes_and_labels(split, count):
     examples = read_corpus(split)
     assert len(examples) == count and examples[0].id == f'comments/{split}/0'
     assert np.bincount([example.label for example in examples]).tolist() == [count / 2] * 2
-    assert len(LABELS) == 2
+    assert len(LABELS) == 2 and examples[-1].classes == LABELS
 
 
 def test_nothing_occurs_twice():

@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 from bert_secrets_jax.data.encoding import encode, tokenize
+from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune import outcome, train
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -170,6 +171,27 @@ def test_learnt_is_a_binomial_test_against_the_larger_class(right):
     expected = scipy.stats.binom.sf(right - 1, 200, 0.6)
     assert found.p_learnt == pytest.approx((expected,))
     assert found.learnt == (right >= 132)
+    # Each end of the interval is a share from which the accuracy is 1.96 standard errors away.
+    ((low, high),) = found.intervals
+    assert 0 <= low <= right / 200 <= high <= 1 and low < high
+    for end in (low, high):
+        error = np.sqrt(end * (1 - end) / 200)
+        np.testing.assert_allclose(abs(right / 200 - end), 1.959964 * error, atol=1e-7)
+    assert f'{100 * found.scores[0]["accuracy"]:.0f} of 100 answers are right (' in repr(found)
+    assert found.score.endswith(f'({100 * low:.0f} to {100 * high:.0f}); guessing gives 60')
+
+
+def test_names_of_classes_come_with_the_examples_and_stay(pretrained, tmp_path):
+    path, settings = tmp_path / 'a.csv', SETTINGS | {'seeds': (0,), 'epochs': 1}
+    path.write_text('text,mood\n' + 'fine,glad\nbad,sad\n' * 4)
+    names = ('sad', 'glad')
+    one, other = (
+        read_table(path, text_a='text', label='mood', labels=each) for each in (names, names[::-1])
+    )
+    save_pretrained(finetune(pretrained, one, one, **settings).models[0], tmp_path / 'model')
+    assert from_pretrained(tmp_path / 'model').config.label_names == names
+    with pytest.raises(ValueError, match='glad, sad .*a.csv, line 2.* and sad, glad .*same labels'):
+        finetune(pretrained, one, other, **settings)
 
 
 def test_learnt_has_its_error_rate_and_power():
@@ -181,6 +203,9 @@ def test_learnt_has_its_error_rate_and_power():
 
     assert 0.04 < share_learnt(0.6) <= 0.05
     assert share_learnt(0.5) < 1e-4 and share_learnt(0.72) > 0.95
+    found = outcome_of(labels=('a', 'b'), matthews=0.5)
+    found = dataclasses.replace(found, metrics=('matthews',))
+    assert np.isnan(found.intervals).all() and found.score == "50 of 100 (Matthews' r)"
 
 
 @pytest.mark.parametrize('slope', [-0.3, 0.0, 0.1, 0.3])
@@ -192,11 +217,14 @@ def test_a_regression_has_learnt_where_pearson_is_above_zero(slope):
     found = outcome_of(labels=('score',), pearson=float(expected.statistic))
     assert found.p_learnt == pytest.approx((expected.pvalue,))
     assert found.learnt == (expected.pvalue <= 0.05)
+    interval = scipy.stats.pearsonr(predicted, labels).confidence_interval()
+    assert found.intervals[0] == pytest.approx((interval.low, interval.high))
 
 
 @pytest.mark.parametrize(('pearson', 'p_value'), [(float('nan'), 1), (1.0, 0), (-1.0, 1)])
 def test_correlations_at_their_limits(pearson, p_value):
-    assert outcome_of(labels=('score',), pearson=pearson).p_learnt == (p_value,)
+    found = outcome_of(labels=('score',), pearson=pearson)
+    assert found.p_learnt == (p_value,) and np.isnan(found.intervals).all()
 
 
 def test_every_seed_must_have_learnt(tuned):
@@ -333,5 +361,5 @@ def test_what_does_not_fit_is_named_before_anything_is_trained(
 def test_a_class_without_examples_is_told(monkeypatch):
     lines = []
     monkeypatch.setattr(train.logging, 'warning', lambda text, *values: lines.append(text % values))
-    assert len(train._names_from(relabelled(TRAIN, 3))) == 4
+    assert len(train._names_from(relabelled(TRAIN, 3), DEV)) == 4
     assert lines == ['No training example is of the class 2: classes are counted from 0.']
