@@ -591,6 +591,7 @@ def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_pag
     assert tab.locator('.card').count() == 1
     tab.keyboard.press('Escape')
     tab.locator('.card').wait_for(state='detached')
+    tab.click('.further summary')
     options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
     # The number of examples is the same for all heads.
     assert options == ['their maps', 'difference']
