@@ -34,7 +34,7 @@ from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import GROUPS, PROGRAMS, group_of
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
-from bert_secrets_jax.runs.result import HeadMarks, Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept, digest
 
@@ -286,7 +286,7 @@ def _put(answers: Answers, name: str, result: Result) -> None:
         result,
         group=answers.group,
         chapter=_chapter(name),
-        about=_about(result, answers.study),
+        about=_about(result, answers.study.subject),
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
@@ -342,9 +342,9 @@ def _chapter(section: str) -> str:
     return group_of(section) or declared.get(section, '')
 
 
-def _about(result: Result, study: Study) -> str:
+def _about(result: Result, subject: Subject) -> str:
     """Return the texts that a result is about."""
-    texts = getattr(result, 'subject', study.subject).texts.removeprefix('the ')
+    texts = getattr(result, 'subject', subject).texts.removeprefix('the ')
     return {'embedded sample': 'embedded frames'}.get(texts, texts)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -299,19 +298,25 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
     assert set(tried) == {'mrpc'} and headings(run)[0] == 'RTE: inputs (failed)'
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Marked(Told):
+    subject: Subject
+    marks: HeadMarks
+
+    def head_marks(self):
+        return [self.marks]
+
+
 def test_all_texts_are_named_and_the_headline_is_about_ones_own():
     """A head that other texts colour is missing from the count, as in the atlas."""
-    study = SimpleNamespace(subject=Subject('m', 'mine'))
 
     def result(texts, rank, marks):
-        marks = np.array([marks])
-        strength = np.ones(marks.shape)
-        about = {'title': 'does', 'drawn': 'colour', 'rank': rank}
-        mine = [HeadMarks(marks=marks, sentences=marks, strength=strength, **about)]
-        subject = Subject('m', texts)
-        return SimpleNamespace(subject=subject, head_marks=lambda: mine, findings=list)
+        marks, about = np.array([marks]), {'title': 'does', 'drawn': 'colour', 'rank': rank}
+        marks = HeadMarks(marks=marks, sentences=marks, strength=np.ones(marks.shape), **about)
+        return Marked('x', Subject('m', texts), marks)
 
     own = result('mine', 1, ['self', 'self', ''])
     other = result('the embedded sample', 0, ['', 'target', 'target'])
     assert report.headlines({'own': own, 'other': other}, 'mine') == ['Of 3 heads, 1 self.']
-    assert [report._about(each, study) for each in (own, other)] == ['mine', 'embedded frames']
+    about = [report._about(each, own.subject) for each in (own, other)]
+    assert about == ['mine', 'embedded frames']
