@@ -34,7 +34,7 @@ from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import GROUPS, PROGRAMS, group_of
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
-from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept, digest
 
@@ -286,7 +286,7 @@ def _put(answers: Answers, name: str, result: Result) -> None:
         result,
         group=answers.group,
         chapter=_chapter(name),
-        about=_about(result, answers.study),
+        about=_about(result, answers.study.subject),
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
@@ -342,10 +342,10 @@ def _chapter(section: str) -> str:
     return group_of(section) or declared.get(section, '')
 
 
-def _about(result: Result, study: Study) -> str:
-    """Return the texts that a result is about, if they are not those of the run."""
-    texts = getattr(result, 'subject', study.subject).texts
-    return '' if texts == study.subject.texts else texts.removeprefix('the ')
+def _about(result: Result, subject: Subject) -> str:
+    """Return the texts that a result is about."""
+    texts = getattr(result, 'subject', subject).texts.removeprefix('the ')
+    return {'embedded sample': 'embedded frames'}.get(texts, texts)
 
 
 def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
@@ -360,10 +360,12 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
         found = next((own[name].findings() for name in names if name in own), [])
         return next((each.sentence for each in found if not each.warning), '')
 
-    marks = [each for result in own.values() for each in result.head_marks()]
+    def marks(results: Mapping[str, Result]) -> list[HeadMarks]:
+        return [each for result in results.values() for each in result.head_marks()]
+
     said = (
         first('ablate_seeds', 'ablate', 'masked_lm', 'importance'),
-        what_heads_do(marks),
+        what_heads_do(marks(results), marks(own)),
         first('attention_change'),
         first('claims'),
     )

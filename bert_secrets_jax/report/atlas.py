@@ -81,6 +81,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
             'title': visible(view.title),
             'legend': _legend(view, drawn),
             'marks': [visible(mark) for mark in view.marks.ravel()],
+            'grey': _grey(view, marks),
         }
         for view in views
     ]
@@ -90,23 +91,22 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         pairs=[_drawn_pair(pair, marks, drawn) for pair in _pairs(marks)],
         grid=_grid(views[0], drawn, ring, corner, said),
         rings=_rings(drawn, ring, corner),
-        bounds=' and '.join(dict.fromkeys(each.bound for each in marks if each.bound)),
+        grey=shown[0]['grey'],
         data={'views': shown},
     )
 
 
-def what_heads_do(marks: Sequence[HeadMarks]) -> str:
-    """Return what most heads of a model do, each head counted once; empty if no mark says it."""
-    left, kinds = np.full(marks[0].marks.shape, True) if marks else True, []
-    # A head that follows a link may have a vertical map, too, and be counted so by its section.
-    for each in _colours(marks):
-        for mark in _kinds(each):
-            count = int(((each.marks == mark) & left).sum())
-            kinds += [(count, f'{count} {each.phrase.format(mark=mark)}')] * (count > 0)
-        left = left & (each.marks == '')
-    most = sorted(kinds, key=lambda kind: -kind[0])[:_NAMED]
-    told = ', '.join(text for _, text in most)
-    return f'Of {marks[0].marks.size} heads, {told}.' if most else ''
+def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
+    """Return what most heads do, counted as the atlas colours them by all `marks`.
+
+    Only kinds of `own` are named, such as those of the user's texts; empty if there are none.
+    """
+    phrases = {mark: each.phrase for each in _colours(own) for mark in _kinds(each)}
+    colour = _views(marks)[0].marks if phrases else np.empty(0)
+    counts = {mark: int((colour == mark).sum()) for mark in phrases}
+    most = sorted(filter(counts.get, counts), key=lambda mark: -counts[mark])[:_NAMED]
+    told = ', '.join(f'{counts[mark]} {phrases[mark].format(mark=mark)}' for mark in most)
+    return f'Of {colour.size} heads, {told}.' if most else ''
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
@@ -136,6 +136,16 @@ def _views(marks: Sequence[HeadMarks]) -> list[View]:
     titles = list(dict.fromkeys(each.title for each in colours))
     single = [_view(colours, title) for title in titles] if len(titles) > 1 else []
     return [View(ALL, _together(colours)), *single]
+
+
+def _grey(view: View, marks: Sequence[HeadMarks]) -> str:
+    """Return why heads have no colour in a view; empty if each has one."""
+    shown = [each for each in _colours(marks) if view.title in (ALL, each.title)]
+    bounds = list(dict.fromkeys(each.bound for each in shown if each.bound))
+    if not bounds or (view.marks != '').all():
+        return ''
+    are = 'the bounds are' if len(bounds) > 1 else 'the bound is'
+    return f'Grey heads: none of these; {are} {" and ".join(bounds)}.'
 
 
 def _view(colours: Sequence[HeadMarks], title: str) -> View:

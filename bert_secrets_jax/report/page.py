@@ -74,7 +74,7 @@ class Part:
       name: The short name, with which the names of its files begin.
       group: The beginning of the titles, such as the name of a task; empty for none.
       chapter: The heading under which the page has it; empty for none.
-      about: The texts that it is about, if they are others than those of the page.
+      about: The texts that it is about; empty for none.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
       made_by: Ways to make it again: pairs such as ('Shell', 'bert-secrets frames --model=...').
     """

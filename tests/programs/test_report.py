@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import re
 
+import numpy as np
 import pandas
 import pytest
 
@@ -13,7 +14,7 @@ from bert_secrets_jax.programs.costs import Cost, Pace
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.result import Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -295,3 +296,27 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
     with pytest.raises(SystemExit, match=r'^error: There is no RTE. \(RTE: inputs\)$'):
         answer(known, tasks=['rte', 'mrpc'])
     assert set(tried) == {'mrpc'} and headings(run)[0] == 'RTE: inputs (failed)'
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Marked(Told):
+    subject: Subject
+    marks: HeadMarks
+
+    def head_marks(self):
+        return [self.marks]
+
+
+def test_all_texts_are_named_and_the_headline_is_about_ones_own():
+    """A head that other texts colour is missing from the count, as in the atlas."""
+
+    def result(texts, rank, marks):
+        marks, about = np.array([marks]), {'title': 'does', 'drawn': 'colour', 'rank': rank}
+        marks = HeadMarks(marks=marks, sentences=marks, strength=np.ones(marks.shape), **about)
+        return Marked('x', Subject('m', texts), marks)
+
+    own = result('mine', 1, ['self', 'self', ''])
+    other = result('the embedded sample', 0, ['', 'target', 'target'])
+    assert report.headlines({'own': own, 'other': other}, 'mine') == ['Of 3 heads, 1 self.']
+    about = [report._about(each, own.subject) for each in (own, other)]
+    assert about == ['mine', 'embedded frames']

@@ -54,7 +54,13 @@ class Marked(Shown):
 def results():
     """A link is more particular than a share; one head is needed, one changed."""
     return [
-        Marked(marks=(marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to'),)),
+        Marked(
+            marks=(
+                marked(
+                    at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to', bound='half'
+                ),
+            )
+        ),
         Marked(marks=(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
         Marked(marks=(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
         Marked(
@@ -86,27 +92,23 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
     assert '<it>' not in fragment and '</script>' in fragment
 
 
-def test_what_heads_do_counts_each_head_once():
-    marks = [
-        marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}'),
-        marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}'),
-        marked('ring', mark='needed', title='F1 without it'),
-    ]
-    assert what_heads_do(marks) == 'Of 6 heads, 2 mostly on next token, 1 on the relation obj.'
-    assert what_heads_do([]) == what_heads_do(marks[2:]) == ''
+def test_what_heads_do_is_counted_as_the_atlas_colours_them():
+    own = marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}', bound='half')
+    marks = [own, marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}')]
+    marks += [marked('ring', mark='needed', title='F1 without it')]
+    told = what_heads_do(marks, marks)
+    assert told == 'Of 6 heads, 2 mostly on next token, 1 on the relation obj.'
+    assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
+    # No head is grey where each has a colour, and broad is not grey.
+    broad = marked(at=list(np.ndindex(*SHAPE)), mark='broad', title='pattern', rank=2)
+    assert '<p class="grey"></p>' in atlas([Marked(marks=(*marks, broad))])
+    assert len(set(bytes.fromhex(look('broad').fill[1:]))) > 1
 
 
 def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
-    several = np.array([f'mark {number:02}' for number in range(24)]).reshape(4, 6)
-    one = HeadMarks(
-        title='x', drawn='colour', marks=several, sentences=several, strength=np.ones((4, 6))
-    )
-    fragment = atlas([Marked(marks=(one,))])
-    drawn = re.findall(
-        r'<a class="head (\w+)".*?data-letter="(.*?)" style="--fill:(.*?)"', fragment
-    )
-    assert len({letter for _, letter, _ in drawn}) == len(drawn) == 24
-    assert {pattern for pattern, *_ in drawn} <= set(TABLE['patterns'])
+    drawn = looks(f'mark {number:02}' for number in range(24)).values()
+    assert len({each.letter for each in drawn}) == len(drawn) == 24
+    assert {each.pattern for each in drawn} <= set(TABLE['patterns'])
 
 
 def test_a_kind_looks_the_same_whatever_else_there_is():
@@ -139,7 +141,8 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Marked(marks=(before, after, other))])
-    assert what_heads_do([before, after, other]) == 'Of 6 heads, 2 vertical, 1 self.'
+    every = [before, after, other]
+    assert what_heads_do(every, every) == 'Of 6 heads, 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
     page.click('.pairs summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
@@ -227,6 +230,8 @@ def test_a_click_opens_the_maps_of_a_head(page):
     page.click('a.head[href="#L1-H2"]')
     page.wait_for_selector('.bs-explorer .detail:not([hidden])')
     assert page.inner_text('.bs-explorer .detail h3') == 'L1-H2'
+    # What few readers change is folded away.
+    assert not page.get_by_label('each map on its own scale').is_visible()
     page.go_back()
     page.wait_for_selector('.bs-explorer .grid:not([hidden])')
 
@@ -235,6 +240,10 @@ def test_views_and_filters(page):
     label = lambda name: page.get_attribute(f'a.head[href="#{name}"]', 'aria-label')
     options = page.locator('.bs-atlas select option').all_inner_texts()
     assert options == [ALL, 'follows a link', 'attends mostly to']
+    assert page.inner_text('.grey') == 'Grey heads: none of these; the bound is half.'
+    page.select_option('.bs-atlas select', 'follows a link')
+    assert page.inner_text('.grey') == ''
+    page.select_option('.bs-atlas select', ALL)
     page.click('.legend button:has-text("next token: 2")')
     dimmed = page.locator('.bs-atlas a.dim').count()
     assert dimmed == 4

@@ -36,7 +36,9 @@ def random_maps(*token_lists, layers=2, heads=3, seed=0):
 
 def page(*explorers):
     fragments = ''.join(each._repr_html_() for each in explorers)
-    return f'<!doctype html><html><head><title>maps</title></head><body>{fragments}</body></html>'
+    # What is folded at first is open here.
+    opened = fragments.replace("className: 'further'", "className: 'further', open: true")
+    return f'<!doctype html><title>maps</title><body>{opened}</body>'
 
 
 @pytest.fixture
@@ -420,7 +422,7 @@ def test_scores_are_those_of_the_model_that_has_them(visit):
 def test_scores_and_kinds_by_keyboard(visit):
     tab = visit(page(Explorer({'it': [scored_maps()]})))
     press = lambda *keys: [tab.keyboard.press(key) for key in keys]
-    press('Tab', 'Tab', 'ArrowRight', 'ArrowRight')
+    press('Tab', 'Tab', 'Tab', 'ArrowRight', 'ArrowRight')
     assert tab.get_by_role('radio', name='rollout').is_checked()
     press('Tab', 'Tab', 'Tab')
     assert tab.evaluate('document.activeElement.ariaLabel') == 'Scores of tokens'
@@ -436,7 +438,7 @@ def test_everything_is_done_by_keyboard(visit, pair):
     assert focused() == 'Sentence'
     press('Tab', 'ArrowRight', 'ArrowRight')
     assert 'tuned less as it is' in tab.locator('.what').inner_text()
-    press('Tab', 'Space')
+    press('Tab', 'Tab', 'Space')
     assert tab.get_by_role('checkbox').is_checked()
     press('Tab')
     assert focused() == 'Heads by'

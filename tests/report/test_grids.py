@@ -591,6 +591,7 @@ def test_with_maps_the_numbers_stand_below_them_and_colour_the_explorer(open_pag
     assert tab.locator('.card').count() == 1
     tab.keyboard.press('Escape')
     tab.locator('.card').wait_for(state='detached')
+    tab.click('.further summary')
     options = tab.locator('select[aria-label="Heads by"] option').all_inner_texts()
     # The number of examples is the same for all heads.
     assert options == ['their maps', 'difference']
@@ -770,6 +771,7 @@ def test_axe_finds_nothing_that_shuts_anybody_out(visit, tmp_path, parts, others
     unfold(tab)
     for each in tab.locator('.bs-grids summary').all():
         each.click()
+    tab.click('.further summary')
     for method in scores:
         tab.get_by_role('combobox', name='Scores of tokens').select_option(method)
         look()
