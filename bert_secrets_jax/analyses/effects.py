@@ -31,6 +31,8 @@ _LISTED, _DRAWN = 5, 4
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
+# The name of the finding that counts them, such as 'heads'.
+NEEDED = '{}: significantly needed'
 
 
 def title_of(effects: Effects) -> str:
@@ -230,13 +232,15 @@ def findings_of(
             visible = effects.outcome.scale * float(median)
         nothing = 'We could not show that any of the {count} {what} matters to {outcome}.'
         if np.isfinite(visible):
-            nothing += ' Effects below about {visible:.2g} {size} stay hidden.'
+            nothing += ' Only changes of about {visible:.2g} {size} would show.'
         yield how_many(
-            f'{name}: significantly needed',
+            NEEDED.format(name),
             real & (effects.gain < 0),
             what,
             template='Losing {estimate} {unit} lowers {outcome} significantly, losing {better} '
             'raises it.'
+            if (real & (effects.gain > 0)).any()
+            else 'Losing {estimate} {unit} lowers {outcome} significantly.'
             if real.any()
             else nothing,
             numbers={

@@ -139,28 +139,35 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     """Return the head with the most attention along the links, and how many heads follow them."""
     found = []
     for title, test in tests.items():
-        top = test.top
+        head = test.top
         fields = {'sample': int(test.table.count), 'source': source}
         numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
-        kind = _closest(test, top)
+        kind = _closest(test, head)
         if kind is not None:
             null = test.nulls[kind]
             template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
-            more = 'more' if null.above[top] else 'not clearly more'
-            numbers = {'more': more, 'mean': float(null.mean[top])}
-        found += [
-            extreme(
-                f'{title}: top head',
-                top,
-                interval_of(test.table, top),
-                unit=UNIT,
-                p=float(test.familywise[top]),
-                template=f'{template}.',
-                numbers=numbers | {'title': title},
-                **fields,
-            ),
-            how_many(f'{title}: heads beyond {beyond(kinds_of(test))}', test.real, **fields),
-        ]
+            more = 'more' if null.above[head] else 'not clearly more'
+            numbers = {'more': more, 'mean': float(null.mean[head])}
+        top = extreme(
+            f'{title}: top head',
+            head,
+            interval_of(test.table, head),
+            unit=UNIT,
+            p=float(test.familywise[head]),
+            template=f'{template}.',
+            numbers=numbers | {'title': title},
+            **fields,
+        )
+        compared = beyond(kinds_of(test))
+        follow = how_many(
+            f'{title}: heads beyond {compared}',
+            test.real,
+            template='{estimate} {unit} {estimate:|looks|look} from {title} beyond {compared}.',
+            numbers={'title': title, 'compared': compared},
+            **fields,
+        )
+        # Another head may follow the link although the one with the most attention does not.
+        found += [follow, top] if follow.estimate else [top, follow]
     return found
 
 

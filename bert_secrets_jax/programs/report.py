@@ -14,6 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.comparison import comparison
+from bert_secrets_jax.analyses.effects import NEEDED
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of
@@ -358,7 +359,12 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
 
     def first(*names: str) -> str:
         found = next((own[name].findings() for name in names if name in own), [])
-        return next((each.sentence for each in found if not each.warning), '')
+        found = [each for each in found if not each.warning]
+        # Whole layers may matter where no single head does.
+        others = [each for each in found[1:] if each.name == NEEDED.format('layers')]
+        return ' '.join(
+            each.sentence for each in found[:1] + [one for one in others if one.estimate]
+        )
 
     def marks(results: Mapping[str, Result]) -> list[HeadMarks]:
         return [each for result in results.values() for each in result.head_marks()]
