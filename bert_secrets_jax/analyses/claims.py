@@ -111,8 +111,8 @@ class Claims(Result):
         seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
         if self.unlearnt:
             return filled(
-                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
-                '{seeds}. Verdicts on fine-tuned models describe noise. ',
+                'Not learnt: {count:|seed|seeds} {seeds}. '
+                'Verdicts on fine-tuned models describe noise. ',
                 seeds,
             )
         return self.disabled_unlearnt * (
@@ -128,11 +128,7 @@ class Claims(Result):
         ]
 
     def notes(self):
-        return [
-            'A claim holds or does not hold where its contrary or itself is refuted at one in '
-            'twenty.',
-            'It is not decidable where one of the two could not come out with so few examples.',
-        ]
+        return ['A verdict is wrong at most once in twenty; with too few examples there is none.']
 
 
 def _publication(verdict: Verdict) -> str:
