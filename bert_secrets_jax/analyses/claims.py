@@ -111,8 +111,8 @@ class Claims(Result):
         seeds = {'count': len(self.unlearnt), 'seeds': ' and '.join(map(str, self.unlearnt))}
         if self.unlearnt:
             return filled(
-                'Not learnt: the {count:|model|models} fine-tuned with {count:|seed|seeds} '
-                '{seeds}. Verdicts on fine-tuned models describe noise. ',
+                'Not learnt: {count:|seed|seeds} {seeds}. '
+                'Verdicts on fine-tuned models describe noise. ',
                 seeds,
             )
         return self.disabled_unlearnt * (
@@ -128,10 +128,7 @@ class Claims(Result):
         ]
 
     def notes(self):
-        return [
-            'A claim holds if the data refute its contrary, and does not if they refute the claim.',
-            'It is not decidable where so few examples could not refute one of the two.',
-        ]
+        return ['Where a claim holds, the data refute its contrary; where not, the claim itself.']
 
 
 def _publication(verdict: Verdict) -> str:

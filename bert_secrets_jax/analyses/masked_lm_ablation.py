@@ -107,7 +107,7 @@ class MaskedLMAblation(Result):
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
         if next(iter(self.before.values())).sample < masked_lm.FEW:
-            said.append('With so few texts, intervals are a little too narrow.')
+            said.append('With few texts, intervals are slightly too narrow.')
         return said
 
     def head_notes(self):
@@ -160,9 +160,8 @@ class MaskedLMAblation(Result):
                 name=f'perplexity {_WHEN[when]}',
                 estimate=math.exp(min(each.intact, 700)),
                 unit='perplexity',
-                template='The model {when} has a perplexity of {estimate:,.1f} on {hidden:,} '
-                'hidden wordpieces.',
-                numbers={'when': _WHEN[when], 'hidden': self.hidden},
+                template='Perplexity {when} is {estimate:,.1f}.',
+                numbers={'when': _WHEN[when]},
             )
 
     def _tuning_findings(self) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Which heads of two models do alike, where they have no common numbers."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -24,18 +25,19 @@ _ROUNDS = 9999  # random pairings
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Matching(Result):
-    """The pairs of heads, one of each model, whose maps differ least in all.
+    """Pairs of heads of two models, matched on half of the texts and measured on the rest.
 
     Attributes:
-      divergences: [L, N, M, K] The mean Jensen-Shannon divergence per token, in nats, of each head
-        of the first model from each of the second, which has M layers of K heads.
+      divergences: [L, N, M, K] The Jensen-Shannon divergence in nats, a mean over the tokens of the
+        second half, between heads of the first model and of the second (M layers of K heads).
       first, second: [P, 2] The layer and head of each pair, from 0, in either model. The model with
         fewer heads has all of them matched.
-      texts: The number of texts that both models read.
+      texts: The number of texts that the divergences are measured on.
       by_chance: [R] The mean divergence of as many pairs, drawn at random.
     """
 
     title: ClassVar[str] = 'Heads of two models that do alike'
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     divergences: Float[np.ndarray, 'L N M K']
@@ -61,32 +63,32 @@ class Matching(Result):
         places = 1 + np.concatenate([self.first, self.second], axis=1)
         rows = [(*place, value) for place, value in zip(places.tolist(), self.matched, strict=True)]
         columns = ('layer_a', 'head_a', 'layer_b', 'head_b', 'divergence')
-        caption = 'Pairs of heads that differ least in all (0: equal maps; 0.69: no token shared).'
+        caption = 'Matched heads, on held-out texts (0: equal maps; 0.69: no token shared).'
         return {'pairs': framed(columns, rows, caption)}
 
     def findings(self):
         chance = float(self.by_chance.mean())
-        fields = {'unit': 'nats', 'sample': self.texts, 'sample_of': 'texts', 'null': chance}
-        fields['source'] = 'matching of heads by their maps'
-        template = 'Matched heads differ by {estimate:.3f} nats, random pairs by {chance:.3f}'
-        numbers = {'chance': chance, 'same': self.same_place}
+        values = {'matched heads': float(self.matched.mean())}
         if not np.isnan(self.same_place):
-            template += ', heads with the same number by {same:.3f}'
-        matched = self.matched.mean()
-        found = [
-            measured('matched heads', matched, template=f'{template}.', numbers=numbers, **fields)
-        ]
-        if not np.isnan(self.same_place):
-            # Pairs with one number are chosen before anything is seen, so they can be tested.
-            as_close = int((self.by_chance <= self.same_place + 1e-12).sum())
-            p_value = (1 + as_close) / (1 + len(self.by_chance))
-            found.append(
-                measured('heads with the same number', self.same_place, p=p_value, **fields)
+            values['heads with the same number'] = self.same_place
+        return [
+            measured(
+                name,
+                value,
+                p=(1 + int((self.by_chance <= value + 1e-12).sum())) / (1 + len(self.by_chance)),
+                template='{Name} differ by {estimate:.2g} nats, random pairs by {chance:.2g}.',
+                numbers={'Name': name.capitalize(), 'chance': chance},
+                unit='nats',
+                sample=self.texts,
+                sample_of='texts',
+                null=chance,
+                source='matching of heads by their maps',
             )
-        return found
+            for name, value in values.items()
+        ]
 
     def notes(self):
-        return ['Matched heads differ less than random pairs even in unrelated models.']
+        return ['Heads are matched on half of the texts and measured on the other half.']
 
 
 def matching(
@@ -100,8 +102,9 @@ def matching(
 ) -> Matching:
     """Match the heads of two models by their maps on the same texts.
 
-    The pairs have the least total divergence (`scipy.optimize.linear_sum_assignment`). The models
-    may differ in depth and number of heads, but must read the same wordpieces.
+    Pairs have the least total divergence (`scipy.optimize.linear_sum_assignment`) on every other
+    text from the first; the rest of the texts measures them. The models may differ in depth and
+    number of heads, but must read the same wordpieces.
 
     Args:
       one, other: The models.
@@ -110,8 +113,34 @@ def matching(
       settings, subject: As in `special_tokens`.
 
     Raises:
-      ValueError: The tokenizers of the models give other wordpieces for these texts.
+      ValueError: The models' tokenizers give other wordpieces, or there are fewer than two texts.
     """
+    if len(texts) < 2:
+        raise ValueError('Matching needs two texts: one to match heads on and one to measure them.')
+    choosing, divergences = (
+        _divergences(one, other, texts[half::2], settings).astype(np.float64) for half in (0, 1)
+    )
+    first, second, by_chance = pairs_of(choosing, divergences, seed)
+    return Matching(subject or Subject(), divergences, first, second, len(texts) // 2, by_chance)
+
+
+def pairs_of(
+    choosing: Float[np.ndarray, 'L N M K'], divergences: Float[np.ndarray, 'L N M K'], seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the closest pairs by one half's divergences, and random pairs' mean in the other."""
+    shapes = choosing.shape[:2], choosing.shape[2:]
+    sizes = [math.prod(shape) for shape in shapes]
+    flat = divergences.reshape(sizes)
+    pairs = scipy.optimize.linear_sum_assignment(choosing.reshape(sizes))
+    rng = np.random.default_rng(seed)
+    drawn = [[rng.permutation(size)[: min(sizes)] for size in sizes] for _ in range(_ROUNDS)]
+    by_chance = np.array([flat[*each].mean() for each in drawn])
+    first, second = (np.stack(each, 1) for each in map(np.unravel_index, pairs, shapes))
+    return first, second, by_chance
+
+
+def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], settings: TextSettings):
+    """Return the divergence of each head of one model from each of the other on these texts."""
     batches, others = (
         batches_of(model, texts, settings, annotated=False) for model in (one, other)
     )
@@ -122,23 +151,9 @@ def matching(
     if len(batches) != len(others) or not alike:
         raise ValueError('The models read other wordpieces: maps can only be compared on the same.')
     shown = progress(batches, 'Matching', size=lambda batch: batch.size)
-    table = stream((one, other), shown, {'divergences': _between})['divergences']
+    mean = stream((one, other), shown, {'divergences': _between})['divergences'].mean
     shape = other.config.num_hidden_layers, other.config.num_attention_heads
-    divergences = table.mean.astype(np.float64).reshape(*table.mean.shape[:2], *shape)
-    flat = divergences.reshape(-1, shape[0] * shape[1])
-    pairs = scipy.optimize.linear_sum_assignment(flat)
-    rng = np.random.default_rng(seed)
-    count, sizes = len(pairs[0]), flat.shape
-    by_chance = [
-        flat[rng.permutation(sizes[0])[:count], rng.permutation(sizes[1])[:count]].mean()
-        for _ in range(_ROUNDS)
-    ]
-    first, second = (
-        np.stack(np.unravel_index(places, each), axis=1)
-        for places, each in zip(pairs, (divergences.shape[:2], shape), strict=True)
-    )
-    examples = sum(batch.size for batch in batches)
-    return Matching(subject or Subject(), divergences, first, second, examples, np.array(by_chance))
+    return mean.reshape(*mean.shape[:2], *shape)
 
 
 def _between(

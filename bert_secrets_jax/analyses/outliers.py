@@ -185,28 +185,19 @@ class Outliers(Result):
 
     def notes(self):
         said = [
-            'Dimensions count from zero. A disabled one has scale and bias zero in the output '
-            'LayerNorm of all layers.'
+            'Dimensions count from 0. A disabled one has scale and bias 0 in each output LayerNorm.'
         ]
         if len(self.found.scale) < self.found.at_least:
-            said.append(
-                'There are too few different layers here to tell outliers from dimensions that '
-                'stand out by chance.'
-            )
+            said.append('With so few different layers, dimensions can stand out by chance.')
         if not self.disabled:
-            return [*said, 'There is no outlier, so nothing was disabled.']
-        said.append('Random sets have as many dimensions as are disabled, and none of these.')
+            return [*said, 'No outlier, so nothing was disabled.']
+        said.append('Random sets are as large and contain no outlier.')
         if self.loss is None:
-            said.append(
-                'What disabling does to the loss was not measured: the model has no head of a '
-                'masked LM.'
-            )
+            said.append('The loss was not measured: the model has no masked-LM head.')
         elif self.loss.effects.sample < FEW:
-            said.append('There are few texts: intervals of the loss are a little too narrow.')
+            said.append('With few texts, intervals of the loss are slightly too narrow.')
         if not self.scores:
-            said.append(
-                'What disabling does to a score was not measured: there is no fine-tuned model.'
-            )
+            said.append('The score was not measured: there is no fine-tuned model.')
         return said
 
     def _weight_findings(self) -> Iterator[Finding]:

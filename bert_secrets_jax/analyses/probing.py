@@ -203,8 +203,7 @@ class Probing(Result):
             warning = Finding(
                 name='not above right-branching',
                 estimate=len(self.unlearnt),
-                template='Nothing is learnt beyond taking the next word by '
-                '{estimate:probe|probes} after {steps:,} updates: {which}.',
+                template='No better than taking the next word after {steps:,} updates: {which}.',
                 numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
                 warning=True,
                 **fields,

@@ -346,8 +346,8 @@ class Pruning(Result):
                 sample=times.seconds.shape[-1],
                 sample_of='rounds',
                 source=SOURCE,
-                template='With {kept} of {heads} heads left and the others cut out, the model '
-                'reads {size:example|examples} at once {change:.0f} % {faster}.',
+                template='Cut down to {kept} of {heads} heads, the model reads '
+                '{size:example|examples} at once {change:.0f} % {faster}.',
                 numbers={
                     'kept': self.chosen[0].kept,
                     'heads': self.heads,
@@ -387,8 +387,8 @@ class Pruning(Result):
                 sample=len(self.seeds),
                 sample_of='fine-tunings',
                 source='Prasanna et al. 2020',
-                template='On which {kept} heads are left (order: {order}), {sample} fine-tunings '
-                'agree with a kappa of {estimate:.2f}, where chance is zero.',
+                template='{sample} fine-tunings agree on which {kept} heads stay (order: {order}) '
+                'with a kappa of {estimate:.2f} (chance: 0).',
                 numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
             )
 

@@ -46,12 +46,11 @@ _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 _TOGETHER = {
     'special_tokens': (
         ('[CLS]', '[SEP]'),
-        'Attention to [CLS] and to [SEP] (of two, the greater one), mean over tokens and examples '
-        '({figure}).',
+        'Attention to [CLS] and to [SEP] (if two, the larger), mean over tokens ({figure}).',
     ),
     'neighbours': (
         ('self', 'previous token', 'next token'),
-        'Attention to the token itself, the previous and the next one (Clark et al. 2019).',
+        'Attention to the token itself, the previous and the next (Clark et al. 2019).',
     ),
 }
 
@@ -203,7 +202,7 @@ def _draw_layers(result: SpecialTokens, names: Sequence[str]):
         published=published,
         published_name='paper: BERT-base,\nfine-tuned',
     ).captioned(
-        'The same by layer: mean over heads, and the range of the heads.'
+        'The same by layer: mean and range of its heads.'
         + (f' The values of the paper are digitised to about {error:.2g}.' if published else ''),
         plots.Source('heads', 'mean'),
     )

@@ -162,8 +162,8 @@ class Subnetworks(Result):
         yield measured(
             'size of subnetworks',
             self.kept.mean(),
-            template='With {estimate:.3g} of {heads} heads, at least {share:.0f} % of the full '
-            'score is left where they were chosen.',
+            template='{estimate:.3g} of {heads} heads keep {share:.0f} % of the full score, where '
+            'they were chosen.',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
             **of | {'unit': 'heads'},
         )
@@ -186,7 +186,7 @@ class Subnetworks(Result):
                 f'good less {other}, trained again',
                 mean_interval(lead) if tested else lead.mean(),
                 p=float(np.asarray(scipy.stats.ttest_1samp(lead, 0))[1]) if tested else np.nan,
-                template='Trained again, the heads that survive lead as many {other} ones by '
+                template='Trained again, surviving heads beat as many {other} ones by '
                 '{estimate:+z.1f} points.',
                 numbers={'other': other},
                 **of,

@@ -201,8 +201,8 @@ class SyntaxHeads(Result):
                     sample=int(self.dev.links[-1]),
                     sample_of='links',
                     source=SOURCE,
-                    template='{estimate} {unit} {estimate:|has|have} a head that finds the other '
-                    'word, more often than the best fixed offset{beyond}.',
+                    template='{estimate} {unit} {estimate:|has|have} a head that beats the best '
+                    'fixed offset{beyond}.',
                     numbers={'beyond': f' and beyond {beyond(self.kinds)}' if self.kinds else ''},
                 )
             )

@@ -59,7 +59,7 @@ def test_a_model_without_any_head(texts, model):
     assert result.disabled == (7,) and result.loss is None and not result.scores
     assert result.verdict is None and set(result.figures()) == {'parameters'}
     notes = ' '.join(result.notes())
-    assert 'loss was not measured: the model has no head' in notes
+    assert 'loss was not measured: the model has no masked-LM head' in notes
     assert 'score was not measured: there is no fine-tuned model' in notes
 
 
@@ -68,7 +68,7 @@ def test_no_outliers(masked_lm, texts):
     result = outliers(masked_lm, texts)
     assert result.disabled == () and result.random is None and result.loss is None
     assert '0 of 24 dimensions stand out' in str(result)
-    assert 'There is no outlier, so nothing was disabled.' in result.notes()
+    assert 'No outlier, so nothing was disabled.' in result.notes()
     assert len(result.frames()['dimensions']) == 1
     named = outliers(masked_lm, texts, dimensions=[3])
     assert named.names == ['dimension 3'] and named.loss is not None
