@@ -183,14 +183,14 @@ def test_learnt_is_a_binomial_test_against_the_larger_class(right):
 
 def test_names_of_classes_come_with_the_examples_and_stay(pretrained, tmp_path):
     path, settings = tmp_path / 'a.csv', SETTINGS | {'seeds': (0,), 'epochs': 1}
-    path.write_text('text,mood\n' + 'fine,glad\nbad,sad\n' * 4)
+    path.write_text('text,mood\n' + 'cat,glad\ndog,sad\n' * 4)
     names = ('sad', 'glad')
     one, other = (
         read_table(path, text_a='text', label='mood', labels=each) for each in (names, names[::-1])
     )
     save_pretrained(finetune(pretrained, one, one, **settings).models[0], tmp_path / 'model')
     assert from_pretrained(tmp_path / 'model').config.label_names == names
-    with pytest.raises(ValueError, match='glad, sad .*a.csv, line 2.* and sad, glad .*same labels'):
+    with pytest.raises(ValueError, match='glad, sad .*a.csv, line 9.* and sad, glad .*same labels'):
         finetune(pretrained, one, other, **settings)
 
 
