@@ -141,6 +141,7 @@ def pairs_of(
 
 def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], settings: TextSettings):
     """Return the divergence of each head of one model from each of the other on these texts."""
+    settings = dataclasses.replace(settings, annotations=None)  # They are those of all texts.
     batches, others = (
         batches_of(model, texts, settings, annotated=False) for model in (one, other)
     )
