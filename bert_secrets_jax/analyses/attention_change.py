@@ -119,7 +119,8 @@ class AttentionChange(Result):
         order = np.argsort(layers)
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
         most = ' most' * (len(layers) > 1)
-        template = f'{{reading}}ine-tuning changes {{where}}{most} (similarity {{estimate:.2f}})'
+        template = f'{{reading}}ine-tuning changes {{where}}{most} '
+        template += '({estimate:.2f} alike, 1 is unchanged)'
         if most:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}

@@ -101,7 +101,7 @@ class Claims(Result):
                 sample=len(self.decided),
                 sample_of='claims',
                 source=', '.join(dict.fromkeys(map(_publication, self.decided))),
-                template='{warning}{sample:claim|claims}: {counts}.',
+                template='{warning}{sample:claim|claims} of papers: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': self._warning()},
             )
         ]

@@ -77,7 +77,7 @@ class Clusters(Result):
       layers: The comparison of heads of one layer with others.
     """
 
-    title: ClassVar[str] = 'Which heads do alike'
+    title: ClassVar[str] = 'Which heads behave alike'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject

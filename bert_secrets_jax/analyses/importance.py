@@ -259,7 +259,7 @@ def _draw_ranks(result: Importance):
     measured = {'measured': result.effects.increase.mean(axis=0)}
     return plots.head_grids(
         {title: _ranks(each) for title, each in (grids | measured).items()},
-        label='rank (1: needed most)',
+        label='rank, from 0 to 1 (needed most)',
         limits=(0.0, 1.0),
     ).captioned(
         f'Rank of each head (1: needed most) by {counted(len(grids), "score")}, '

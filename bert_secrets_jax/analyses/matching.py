@@ -36,7 +36,7 @@ class Matching(Result):
       by_chance: [R] The mean divergence of as many pairs, drawn at random.
     """
 
-    title: ClassVar[str] = 'Heads of two models that do alike'
+    title: ClassVar[str] = 'Heads of two models that behave alike'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject

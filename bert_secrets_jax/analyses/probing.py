@@ -251,8 +251,8 @@ class Probing(Result):
         return measured(
             f'UAS of {name}',
             self.uas(name).interval(0),
-            template='A probe of {probe} finds the head of {estimate:.1f} % of the words; for '
-            'BERT-base, {published:.0f} % are published.',
+            template='A probe of {probe} finds the syntactic parent of {estimate:.0f} % of words '
+            '(published for BERT-base: {published:.0f} %).',
             numbers={
                 'probe': f'{name} alone' if name == ATTENTION.name else name,
                 'published': PUBLISHED[name],

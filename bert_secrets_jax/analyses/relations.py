@@ -35,7 +35,7 @@ class Relations(Result):
         there is one, of the notebook ('verb to subject (notebook)').
     """
 
-    title: ClassVar[str] = 'Token to token'
+    title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject

@@ -201,9 +201,9 @@ class SyntaxHeads(Result):
                     sample=int(self.dev.links[-1]),
                     sample_of='links',
                     source=SOURCE,
-                    template='{estimate} {unit} {estimate:|has|have} a head that beats the best '
-                    'fixed offset{beyond}.',
-                    numbers={'beyond': f' and beyond {beyond(self.kinds)}' if self.kinds else ''},
+                    template='For {estimate} {unit}, a head finds the other word, and not only by '
+                    '{beyond}.',
+                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'its offset'},
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:

@@ -106,7 +106,7 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
     counts = {mark: int((colour == mark).sum()) for mark in phrases}
     most = sorted(filter(counts.get, counts), key=lambda mark: -counts[mark])[:_NAMED]
     told = ', '.join(f'{counts[mark]} {phrases[mark].format(mark=mark)}' for mark in most)
-    return f'Of {colour.size} heads, {told}.' if most else ''
+    return f'What the {colour.size} heads mostly do: {told}.' if most else ''
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:

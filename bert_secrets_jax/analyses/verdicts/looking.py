@@ -30,7 +30,7 @@ SEP_TO_SEP = Claim(
     f'{_CLARK}, section 3.2, Figure 2',
     bound='The paper says "over 90 %".',
     limits='Whether a [SEP] looks at itself or at the other one.',
-    short='There, [SEP] gives [SEP] nine tenths of its attention',
+    short='In middle layers, [SEP] gives [SEP] nine tenths of its attention',
 )
 BROAD_CLS = Claim(
     'In the last layer, [CLS] attends broadly: the entropy of its attention is on average at least '
