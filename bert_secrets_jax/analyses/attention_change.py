@@ -120,7 +120,7 @@ class AttentionChange(Result):
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
         most = ' most' * (len(layers) > 1)
         template = f'{{reading}}ine-tuning changes {{where}}{most} '
-        template += '({estimate:.2f} alike, 1 is unchanged)'
+        template += '(its maps are {estimate:.2f} alike)'
         if most:
             template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}

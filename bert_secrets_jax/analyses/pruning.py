@@ -388,7 +388,7 @@ class Pruning(Result):
                 sample_of='fine-tunings',
                 source='Prasanna et al. 2020',
                 template='{sample} fine-tunings agree on which {kept} heads stay (order: {order}) '
-                'with a kappa of {estimate:.2f} (chance: 0).',
+                'with a kappa of {estimate:.2f}.',
                 numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
             )
 

@@ -57,7 +57,8 @@ class Finetuned:
     _repr_html_ = tree
 
     def __repr__(self) -> str:
-        return f'{brief(self)[:-1]}, score={self.score!r})'
+        # One that was made by hand may have no curve.
+        return f'{brief(self)[:-1]}, score={self.score!r})' if self.history else brief(self)
 
     @functools.cached_property
     def models(self) -> tuple[Pretrained, ...]:

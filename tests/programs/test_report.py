@@ -317,6 +317,8 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
 
     own = result('mine', 1, ['self', 'self', ''])
     other = result('the embedded sample', 0, ['', 'target', 'target'])
-    assert report.headlines({'own': own, 'other': other}, 'mine') == ['Of 3 heads, 1 self.']
+    assert report.headlines({'own': own, 'other': other}, 'mine') == [
+        'What the 3 heads mostly do: 1 self.'
+    ]
     about = [report._about(each, own.subject) for each in (own, other)]
     assert about == ['mine', 'embedded frames']

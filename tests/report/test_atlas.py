@@ -97,7 +97,7 @@ def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     marks = [own, marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}')]
     marks += [marked('ring', mark='needed', title='F1 without it')]
     told = what_heads_do(marks, marks)
-    assert told == 'Of 6 heads, 2 mostly on next token, 1 on the relation obj.'
+    assert told == 'What the 6 heads mostly do: 2 mostly on next token, 1 on the relation obj.'
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
     # No head is grey where each has a colour, and broad is not grey.
     broad = marked(at=list(np.ndindex(*SHAPE)), mark='broad', title='pattern', rank=2)
@@ -142,7 +142,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Marked(marks=(before, after, other))])
     every = [before, after, other]
-    assert what_heads_do(every, every) == 'Of 6 heads, 2 vertical, 1 self.'
+    assert what_heads_do(every, every) == 'What the 6 heads mostly do: 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
     page.click('.pairs summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']

@@ -30,7 +30,7 @@ VERB_SUBJECT = Claim(
     'section 4.5',
     bound=_QUARTER,
     limits='Heads that attend less along these links.',
-    short='Heads between verb and subject only follow position',
+    short='The top heads between verb and subject only follow position',
 )
 NOUN_PRONOUN = Claim(
     'Heads that attend most between noun and pronoun look at a position, not at the relation: '
@@ -38,7 +38,7 @@ NOUN_PRONOUN = Claim(
     'section 4.5',
     bound=_QUARTER,
     limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
-    short='Heads between noun and pronoun only follow position',
+    short='The top heads between noun and pronoun only follow position',
 )
 
 
