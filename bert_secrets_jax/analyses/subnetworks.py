@@ -162,8 +162,8 @@ class Subnetworks(Result):
         yield measured(
             'size of subnetworks',
             self.kept.mean(),
-            template='The good subnetwork has {estimate:.3g} of {heads} heads, and {share:.0f} % of '
-            'the full score where it was chosen.',
+            template='The good subnetwork has {estimate:.3g} of {heads} heads, and {share:.0f} % '
+            'of the full score where it was chosen.',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
             **of | {'unit': 'heads'},
         )
