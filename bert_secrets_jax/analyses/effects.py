@@ -232,7 +232,7 @@ def findings_of(
             visible = effects.outcome.scale * float(median)
         nothing = 'We could not show that any of the {count} {what} matters to {outcome}.'
         if np.isfinite(visible):
-            nothing += ' Only changes of {visible:.2g} {size} or more would show.'
+            nothing += ' Changes below about {visible:.2g} {size} may stay hidden.'
         yield how_many(
             NEEDED.format(name),
             real & (effects.gain < 0),
