@@ -16,6 +16,7 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.layers import Static, close_intact, embed, open_intact, total
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
+from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
@@ -80,13 +81,3 @@ def on_devices(params: Any, mesh: Mesh | None) -> tuple[Any, int, Callable[[Any]
     """Return the parameters on all devices, their number, and a function that places a batch."""
     count = 1 if mesh is None else mesh.shape[DATA]
     return replicate(params, mesh), count, functools.partial(split, mesh=mesh)
-
-
-def check_split(batch: Batch, devices: int) -> None:
-    """Raise ValueError if the rows of a batch cannot be shared equally by the devices."""
-    count = len(batch.example)
-    if count % devices:
-        raise ValueError(
-            f'A batch of {count} rows does not split over {devices} devices: '
-            f'encode the texts with bs.encode(..., batch_multiple={devices}).'
-        )

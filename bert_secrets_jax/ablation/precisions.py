@@ -120,7 +120,7 @@ def _check(pretrained, sample, safety, baseline, replacement) -> None:
             'The model computes in bfloat16: load it with dtype="float32", in which what is '
             'uncertain is repeated.'
         )
-    if config.head not in SEQUENCES:
+    if config.head != SEQUENCES:
         raise ValueError(
             f'A model with the head {config.head!r} decides more than once per example: use '
             'bs.sweep_examples, in one precision.'

@@ -101,7 +101,6 @@ def assess_seeds(
     """
     first = alone[0]
     metric = first.outcome.name
-    _check(metric, predictions, intact, labels)
     seeds, masks, _ = predictions.shape
     effects = np.stack([each.difference for each in alone])
     # A correlation that does not change is told from a small change by its rounding alone.
@@ -165,7 +164,8 @@ def per_example(
 
     It is the jackknife's (Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
-    _check_metric(metric)
+    if metric not in METRICS:
+        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
     if metric == 'pearson':
@@ -192,7 +192,10 @@ def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Var
     their variance is next to nothing by chance; so half a change is added.
     """
     seeds, _, examples = values.shape
-    _check_enough(seeds, examples)
+    if seeds < 2 or examples < 2:
+        raise ValueError(
+            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
+        )
     means = values.mean(axis=2)
     rest = values - means[..., None]
     # Sums of squares over all seeds and examples: what seeds share, and all.
@@ -325,30 +328,3 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True))
     flat = scale <= 1e-12 * np.abs(values).max(axis=-1, keepdims=True)
     return centred / np.where(flat, np.nan, scale)
-
-
-def _check_metric(metric: str) -> None:
-    if metric not in METRICS:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
-
-
-def _check_enough(seeds: int, examples: int) -> None:
-    if seeds < 2 or examples < 2:
-        raise ValueError(
-            f'At least two seeds and two examples are needed, got {seeds} and {examples}.'
-        )
-
-
-def _check(metric, predictions, intact, labels) -> None:
-    _check_metric(metric)
-    seeds, examples = intact.shape
-    if predictions.ndim != 3 or predictions.shape[::2] != intact.shape:
-        raise ValueError(
-            f'Predictions must be [{seeds}, M, {examples}] like those of the intact models, got '
-            f'{list(predictions.shape)}.'
-        )
-    if labels.shape != (examples,):
-        raise ValueError(f'Labels must be [{examples}], got {list(labels.shape)}.')
-    _check_enough(seeds, examples)
-    if not all(np.isfinite(each).all() for each in (predictions, intact, labels)):
-        raise ValueError('Some predictions or labels are not finite.')

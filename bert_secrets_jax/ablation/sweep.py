@@ -19,13 +19,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int, Real, Shaped
 
-from bert_secrets_jax.ablation.contexts import (
-    check_split,
-    intact_contexts,
-    layers_of,
-    mean_contexts,
-    on_devices,
-)
+from bert_secrets_jax.ablation.contexts import intact_contexts, layers_of, mean_contexts, on_devices
 from bert_secrets_jax.ablation.donors import Donors
 from bert_secrets_jax.ablation.layers import (
     Static,
@@ -45,6 +39,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.data.masking import MaskedBatch
 from bert_secrets_jax.devices import DATA, MASKS, fetch
+from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig

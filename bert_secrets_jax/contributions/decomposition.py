@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Shaped
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.relevance import walk_back
+from bert_secrets_jax.measure.relevance import product, walk_back
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, check_whole
@@ -28,7 +28,7 @@ class Linearised:
     """Steps of a network that is linear at an input, whose backward pass carries gradients."""
 
     def linear(self, equation: str, inputs: Array, weights: Array) -> Array:
-        return jnp.einsum(equation, inputs, weights, precision=jax.lax.Precision.HIGHEST)
+        return product(equation, inputs, weights)
 
     def scaled(self, inputs: Array, factors: Array) -> Array:
         return inputs * jax.lax.stop_gradient(factors)
@@ -116,9 +116,8 @@ def check_classifies(pretrained: Pretrained) -> None:
     config = pretrained.config
     if config.head != SEQUENCES or not config.num_labels:
         raise ValueError(
-            f'Tokens contribute to the logits of a text, and this model has none '
-            f'({config.summary}): give one that classifies texts, like what bs.finetune or '
-            'bs.from_pretrained(..., label_names=...) returns.'
+            f'The model ({config.summary}) has no classifier of whole texts: give one that has, '
+            'like what bs.finetune or bs.from_pretrained(..., label_names=...) returns.'
         )
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.measure.relevance import layers_of
+from bert_secrets_jax.measure.relevance import layers_of, product
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.parts import applied, layer_norm
@@ -72,11 +72,6 @@ def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Att
         given=product('BTNH,NHD->BTND', contexts, output['kernel']),
         residual=entered + attention,
     )
-
-
-def product(equation: str, *arrays: Array) -> Array:
-    """Return an einsum in float32 on every device."""
-    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _with_bias(params, x):

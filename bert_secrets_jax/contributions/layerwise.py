@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer, product
+from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
+from bert_secrets_jax.measure.relevance import product
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer

@@ -11,8 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.contributions.layers import Attended, each_layer, product
+from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.relevance import product
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.parts import unchanged

@@ -294,15 +294,16 @@ def linear(rule: Rule, equation: str, inputs, weights):
     output add up to 1. An output without any contribution has nobody to give its relevance to. The
     weights receive none.
     """
-    return _product(equation, inputs, weights)
+    return product(equation, inputs, weights)
 
 
-def _product(equation, inputs, weights):
-    return jnp.einsum(equation, inputs, weights, precision=jax.lax.Precision.HIGHEST)
+def product(equation: str, *arrays: Array) -> Array:
+    """Return an einsum in float32 on every device."""
+    return jnp.einsum(equation, *arrays, precision=jax.lax.Precision.HIGHEST)
 
 
 def _forward(rule, equation, inputs, weights):
-    return _product(equation, inputs, weights), (inputs, weights)
+    return product(equation, inputs, weights), (inputs, weights)
 
 
 def _backward(rule, equation, saved, relevance):
@@ -313,8 +314,7 @@ def _backward(rule, equation, saved, relevance):
     def contributed(first, second):
         """Return the sum of x_i+ first_ij + x_i- second_ij, and its backward pass."""
         return jax.vjp(
-            lambda up, down: _product(equation, up, first) + _product(equation, down, second),
-            *signed,
+            lambda up, down: product(equation, up, first) + product(equation, down, second), *signed
         )
 
     positive, to_positive = contributed(above, below)

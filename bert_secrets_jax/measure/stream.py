@@ -94,7 +94,8 @@ def stream(
     for batch in listed(batches):
         numbers = np.asarray(batch.example)
         if mesh is not None:
-            batch = _shard(batch, mesh)
+            check_split(batch, mesh.shape[DATA])
+            batch = split(batch, mesh)
         before = state
         moments, values = step(work, params, batch, head_mask)
         state = moments if state is None else merged(state, moments)
@@ -279,14 +280,14 @@ def _merge(a: Moments, b: Moments) -> Moments:
     )
 
 
-def _shard(batch: Batch, mesh: Mesh) -> Batch:
-    rows, devices = len(batch.example), mesh.shape[DATA]
+def check_split(batch: Batch, devices: int) -> None:
+    """Raise ValueError if the rows of a batch cannot be shared equally by the devices."""
+    rows = len(batch.example)
     if rows % devices:
         raise ValueError(
             f'A batch of {rows} rows does not split over {devices} devices: '
-            f'encode(..., batch_multiple={devices}).'
+            f'encode the texts with bs.encode(..., batch_multiple={devices}).'
         )
-    return split(batch, mesh)
 
 
 def _table(

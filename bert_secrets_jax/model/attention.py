@@ -60,11 +60,6 @@ def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
     return (1 / np.float32(base) ** exponents).astype(np.float32)
 
 
-def rotation_angles(length: int, frequencies: Float[np.ndarray, ' half']) -> Float[Array, 'T half']:
-    """Return the angle of each token and frequency."""
-    return jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.asarray(frequencies)[None, :]
-
-
 def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[Array, 'B T N H']:
     """Rotate queries or keys by their positions, the first half of a head against the second."""
     cos, sin = jnp.cos(angles)[None, :, None], jnp.sin(angles)[None, :, None]
@@ -149,19 +144,6 @@ def disable_heads(
     if baseline == 'zero':
         return keep * probabilities
     return keep * probabilities + (1 - keep) * uniform_probabilities(scope)
-
-
-def replace_contexts(
-    context: Float[Array, 'B T N H'],
-    head_mask: Float[Array, ' N'] | Float[Array, 'B N'],
-    replacement: Float[Array, '#B #T N H'],
-) -> Float[Array, 'B T N H']:
-    """Replace the outputs of masked heads: `mask * own + (1 - mask) * replacement`.
-
-    Outputs are those before the output projection. The mask is as in `disable_heads`.
-    """
-    keep = jnp.atleast_2d(head_mask)[:, None, :, None].astype(context.dtype)
-    return keep * context + (1 - keep) * replacement.astype(context.dtype)
 
 
 def check_baseline(baseline: str, allowed: tuple[str, ...] = BASELINES) -> None:

@@ -78,10 +78,9 @@ class Embeddings(nn.Module):
             features=width,
             embedding_init=nn.initializers.normal(config.initializer_range),
         )
+        total = inputs_embeds
         if inputs_embeds is None:
             total = embed(config.vocab_size, name='word')(input_ids)
-        else:
-            total = inputs_embeds
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
@@ -128,7 +127,8 @@ def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
     for kind in distinct_kinds(config):
         angles = None
         if kind.rope_theta is not None:
-            angles = attention.rotation_angles(length, frequencies_of(config, kind.rope_theta))
+            frequencies = jnp.asarray(frequencies_of(config, kind.rope_theta))
+            angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
         scopes.append(LayerScope(visible, bias, angles, normed))
@@ -322,12 +322,12 @@ class LayersApart(nn.Module):
             if scopes.bias is not None:
                 seen = scopes.replace(bias=scopes.bias[:, :, heads])
             hidden, (state, maps, contexts) = layer(hidden, kind, Intervention(), seen, example_ids)
-            spread = functools.partial(_spread, heads=heads, count=config.num_attention_heads)
+            spread = functools.partial(spread_heads, heads=heads, count=config.num_attention_heads)
             each.append((state, spread(maps, axis=1), spread(contexts, axis=2)))
         return hidden, jax.tree.map(lambda *layers: jnp.stack(layers), *each)
 
 
-def _spread(x, heads: np.ndarray, count: int, *, axis: int):
+def spread_heads(x, heads: np.ndarray, count: int, *, axis: int):
     """Return an array of all heads, in which those that are not given are 0."""
     if len(heads) == count:
         return x

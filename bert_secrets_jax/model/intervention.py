@@ -38,10 +38,11 @@ class Intervention:
         return used if self.map_change is None else used + self.map_change
 
     def on_contexts(self, contexts: Float[Array, 'B T N H']) -> Float[Array, 'B T N H']:
-        """Return the outputs of the heads of a layer after those of disabled heads are replaced."""
+        """Return the outputs of the heads of a layer: `mask * own + (1 - mask) * replacement`."""
         if self.mask is None or self.replacement is None:
             return contexts
-        return attention.replace_contexts(contexts, self.mask, self.replacement)
+        keep = jnp.atleast_2d(self.mask)[:, None, :, None].astype(contexts.dtype)
+        return keep * contexts + (1 - keep) * self.replacement.astype(contexts.dtype)
 
 
 def intervention_on(

@@ -302,7 +302,7 @@ def params_from_tensors(
     Modules that are `fresh`, and all shapes, are those of `initial`. ValueError lists all tensors
     that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
-    leaves = _leaves(initial)
+    leaves = flax.traverse_util.flatten_dict(initial, sep='/')
     result, used = {}, set()
     kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
     wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -318,8 +318,9 @@ def params_from_tensors(
             elif name not in tensors:
                 wrong['missing'].append(f'{name} {list(shape)}')
             elif tensors[name].shape != shape:
-                found = list(tensors[name].shape)
-                wrong['misshapen'].append(f'{name} {found}, expected {list(shape)}')
+                wrong['misshapen'].append(
+                    f'{name} {list(tensors[name].shape)}, expected {list(shape)}'
+                )
             elif fault := _fault(tensors[name]):
                 wrong['unusable'].append(f'{name} {fault}')
             else:
@@ -349,7 +350,7 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     layout = LAYOUTS[config.model_type]
     prefix = layout.prefix if config.has_head else ''
     tensors = {}
-    for path, leaf in _leaves(params).items():
+    for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
         names = _their_names(config, path)
         path, shape = _without_number(path, leaf.shape)
         shape = _their_shape(path, shape)
@@ -374,28 +375,17 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     return layout.fuse(tensors)
 
 
-def _leaves(params: Mapping[str, Any]) -> dict[str, Any]:
-    return flax.traverse_util.flatten_dict(params, sep='/')
-
-
 def _without_number(path: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """Return the path and the shape that parameters of a layer that is kept apart have in a stack.
-
-    >>> _without_number('layers/3/output/bias', (24,))
-    ('layers/output/bias', (1, 24))
-    """
-    found = re.match(r'layers/\d+/', path)
-    return (f'layers/{path[found.end() :]}', (1, *shape)) if found else (path, shape)
+    """Return the path and the shape that the parameters of a layer apart have in a stack."""
+    number = re.match(r'layers/\d+/', path)
+    return (f'layers/{path[number.end() :]}', (1, *shape)) if number else (path, shape)
 
 
 def _their_names(config: BertConfig, path: str) -> list[str | None]:
-    """Return the names of the tensors of each layer; None where the layer has no such module.
-
-    For a layer that is kept apart, it is the name of its own tensor alone.
-    """
-    found = re.match(r'layers/(\d+)/', path)
-    if found:
-        return [_their_names(config, _without_number(path, ())[0])[int(found[1])]]
+    """Return the names of the tensors of each layer; None where the layer has no such module."""
+    apart = re.match(r'layers/(\d+)/', path)
+    if apart:
+        return [_their_names(config, _without_number(path, ())[0])[int(apart[1])]]
     module, leaf = path.rsplit('/', 1)
     modules = LAYOUTS[config.model_type].modules(config.head)
     name = f'{modules[module]}.{_LEAVES[leaf]}'
@@ -482,16 +472,16 @@ def _check_plausible(
     wanted = int(layers * (of_layer - lost * of_head)) + rows * (
         settings['embedding_size'] or width
     )
-    found = sum(tensor.size for tensor in tensors.values())
+    held = sum(tensor.size for tensor in tensors.values())
     # Smaller differences are named tensor by tensor.
-    if wanted > 2 * found:
+    if wanted > 2 * held:
         sizes = ', '.join(
             f'{name}={settings[name]}'
             for name in ('num_hidden_layers', 'hidden_size', 'intermediate_size', 'vocab_size')
         )
         raise ValueError(
             f'{settings_file} is of a model of {wanted:,} numbers or more ({sizes}), and {file} '
-            f"holds {found:,}: is one of them another model's, or damaged?"
+            f"holds {held:,}: is one of them another model's, or damaged?"
         )
 
 
@@ -499,9 +489,9 @@ def _weight_file(directory: pathlib.Path) -> pathlib.Path:
     for name in _WEIGHT_FILES:
         if (directory / name).exists():
             return directory / name
-    found = ', '.join(sorted(path.name for path in directory.iterdir())) or 'nothing'
+    files = ', '.join(sorted(path.name for path in directory.iterdir())) or 'nothing'
     raise FileNotFoundError(
-        f'{directory} has neither {" nor ".join(_WEIGHT_FILES)}; it holds: {found}.'
+        f'{directory} has neither {" nor ".join(_WEIGHT_FILES)}; it holds: {files}.'
     )
 
 
@@ -522,10 +512,8 @@ def _normalise(
         result[short] = tensor
     left_out = [name for name in result if name.startswith(layout.other_heads)]
     if left_out:
-        names = ', '.join(left_out)
-        logging.info('%s: left out the head of another task: %s.', file, names)
-    kept = {name: tensor for name, tensor in result.items() if name not in left_out}
-    return layout.part(kept)
+        logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
+    return layout.part({name: result[name] for name in result if name not in left_out})
 
 
 def _frequencies(
@@ -533,18 +521,18 @@ def _frequencies(
 ) -> tuple[float, ...] | None:
     """Take the frequencies of rotary positions out; None if they are those of `rope_theta`."""
     names = [name for name in tensors if name.endswith(_FREQUENCIES)]
-    found = [tensors.pop(name) for name in names]
+    saved = [tensors.pop(name) for name in names]
     theta = settings.get('rope_theta')
-    if not found or theta is None or settings.get('position_embedding_type') != 'rotary':
+    if not saved or theta is None or settings.get('position_embedding_type') != 'rotary':
         return None
     expected = rotation_frequencies(
         settings['hidden_size'] // settings['num_attention_heads'], theta
     )
-    if any(each.shape != expected.shape or _fault(each) for each in found) or any(
-        not np.array_equal(each, found[0]) for each in found
+    if any(each.shape != expected.shape or _fault(each) for each in saved) or any(
+        not np.array_equal(each, saved[0]) for each in saved
     ):
         raise ValueError(f'{file}: {names[0]} is not the same {list(expected.shape)} everywhere.')
-    frequencies = found[0].astype(np.float32)
+    frequencies = saved[0].astype(np.float32)
     if np.allclose(frequencies, expected, rtol=1e-6, atol=0):
         return None
     return tuple(map(float, frequencies))
@@ -558,10 +546,7 @@ def _settle_head(
     head: str,
     file: pathlib.Path,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Decide on what stands on the encoder, and take the tensors of everything else out.
-
-    Return all arguments of `BertConfig` but the dtype, and the modules that are to be fresh.
-    """
+    """Return the arguments of `BertConfig`, and the fresh modules; take unused tensors out."""
     layout, family = LAYOUTS[settings['model_type']], FAMILIES[settings['model_type']]
     if label_names is None:
         about = _checkpoint_head(values, layout, family, tensors, file)

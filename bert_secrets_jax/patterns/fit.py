@@ -50,7 +50,7 @@ def fit(maps: MapSample, labels: np.ndarray) -> Classifier:
     """Fit the classifier to maps, labelled [M] with places in `CLASSES`.
 
     What needs predictions for maps of other models is not known then: the temperature is 1, and the
-    confusions are empty (`calibrated`).
+    confusions are empty (`tools.patterns.rivals.calibrated`).
     """
     return fit_features(features_of(maps), labels, maps.text)
 
@@ -70,29 +70,6 @@ def fit_features(seen: np.ndarray, labels: np.ndarray, texts: np.ndarray) -> Cla
     far = float(np.quantile(other, 1 - FAR)) if other.size else float('inf')
     weights = np.linalg.solve(system, targets).astype(np.float32)
     return Classifier(center, scale, known, weights, width=_WIDTH, far=far)
-
-
-def calibrated(
-    classifier: Classifier, logits: np.ndarray, labels: np.ndarray, groups: np.ndarray
-) -> Classifier:
-    """Return a classifier with what is known from predictions for maps that it was not fitted to.
-
-    Their logits [M, C] are those of classifiers that were fitted without the model of each map
-    (`cross_validate`), at the temperature 1; groups are these models [M] (`groups_of`).
-    """
-    predicted = logits.argmax(axis=1)
-    members = [groups == group for group in np.unique(groups)]
-    tables = np.stack([confusion(labels[each], predicted[each]) for each in members])
-    best = temperature(logits, labels)
-    return dataclasses.replace(classifier, temperature=best, confusions=tables)
-
-
-def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the temperature for logits [M, C] and their labels (Guo et al. 2017, section 4.2)."""
-    tried = np.geomspace(0.01, 10, 301)
-    scaled = logits / tried[:, None, None]
-    right = np.take_along_axis(scaled, labels[None, :, None], axis=2)[..., 0]
-    return float(tried[(right - np.logaddexp.reduce(scaled, axis=2)).sum(axis=1).argmax()])
 
 
 _BATCH = 16  # the maps whose features are computed at a time
@@ -127,11 +104,6 @@ def predict(classifier: Classifier, maps: MapSample) -> np.ndarray:
     return np.asarray(judge(classifier, features_of(maps)))[:, :-1]
 
 
-def unlike(classifier: Classifier, maps: MapSample) -> np.ndarray:
-    """Return whether each map is unlike all labelled ones [M]."""
-    return np.asarray(judge(classifier, features_of(maps)))[:, -1] > classifier.far
-
-
 def class_weights(labels: np.ndarray) -> np.ndarray:
     """Return the weight of each map in the loss [M], 1 on average.
 
@@ -139,12 +111,6 @@ def class_weights(labels: np.ndarray) -> np.ndarray:
     """
     weights = 1 / np.sqrt(np.bincount(labels, minlength=len(CLASSES))[labels])
     return weights / weights.mean()
-
-
-def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Return the numbers of maps [C, C] by label (rows) and prediction (columns)."""
-    size = len(CLASSES)
-    return np.bincount(labels * size + predicted, minlength=size**2).reshape(size, size)
 
 
 def f1_of(confusions: np.ndarray) -> np.ndarray:

@@ -26,14 +26,15 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
-from bert_secrets_jax.ablation.contexts import check_split, mean_contexts, on_devices
+from bert_secrets_jax.ablation.contexts import mean_contexts, on_devices
 from bert_secrets_jax.ablation.masks import check_masks, single_heads
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, listed
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.finetune import loop
-from bert_secrets_jax.measure.gradients import Loss
+from bert_secrets_jax.measure.gradients import Loss, total_loss
+from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.names import head_name
@@ -228,13 +229,10 @@ def _slopes(
 
     def total(output, mask):
         replaced = {'head_mask': mask, 'baseline': 'mean', 'replacement': output}
-        found = bert.apply({'params': params}, **batch.inputs, **replaced)
-        return jnp.where(batch.example >= 0, loss(found, batch), 0).sum()
+        return total_loss(loss, bert.apply({'params': params}, **batch.inputs, **replaced), batch)
 
-    def loss_and_slope(given):
-        return jax.value_and_grad(total)(*given)
-
-    return jax.lax.map(loss_and_slope, (outputs, masks), batch_size=at_once)
+    loss_and_slope = jax.value_and_grad(total)
+    return jax.lax.map(lambda given: loss_and_slope(*given), (outputs, masks), batch_size=at_once)
 
 
 @jax.jit

@@ -20,17 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from bert_secrets_jax.ablation.contexts import check_split, on_devices
+from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.layers import Static, read_words
 from bert_secrets_jax.ablation.masked_lm import check_masked_lm, losses_of_texts
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.data.encoding import Batch, encode, in_order
 from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.bert import Bert, own_layers
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.ranges import Range
@@ -254,13 +256,7 @@ def logits_without(
     compute: Compute = Compute(),
 ) -> Float[np.ndarray, 'M E C']:
     """Compute the logits of a classifier without each set of dimensions, and show the progress."""
-    check_whole(pretrained)
-    config = pretrained.config
-    if config.head != SEQUENCES or not config.num_labels:
-        raise ValueError(
-            f'The model ({config.summary}) has no classifier of whole texts: give one that '
-            'bs.finetune has given one.'
-        )
+    check_classifies(pretrained)
     batches = encode(pretrained.tokenizer, examples, **compute.encoding)
     return _answers(pretrained, batches, sets, compute)
 

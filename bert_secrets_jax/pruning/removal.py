@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Shaped
 
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import PROJECTIONS
+from bert_secrets_jax.model.encoder import PROJECTIONS, spread_heads
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.names import head_name
 
@@ -70,7 +70,7 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
     """
     check_pretrained(pretrained)
     config = pretrained.config
-    kept = _checked(config, head_mask)
+    kept = heads_kept(config, head_mask)
     already = heads_left(config)
     lost = np.argwhere(kept & ~already)
     if len(lost):
@@ -127,20 +127,19 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
         for layer, row in enumerate(kept)
     }
     config = dataclasses.replace(config, pruned_heads=pruned, num_hidden_groups=groups)
-    params = {**pretrained.params, 'layers': layers}
-    return Pretrained(Bert(config), params, pretrained.tokenizer)
+    return Pretrained(Bert(config), {**pretrained.params, 'layers': layers}, pretrained.tokenizer)
 
 
 def heads_left(config: BertConfig) -> Bool[np.ndarray, 'L N']:
     """Return whether a model has each of its heads, or has lost it."""
-    found = np.zeros((config.num_hidden_layers, config.num_attention_heads), bool)
+    left = np.zeros((config.num_hidden_layers, config.num_attention_heads), bool)
     for layer, heads in enumerate(config.heads_left):
-        found[layer, list(heads)] = True
-    return found
+        left[layer, list(heads)] = True
+    return left
 
 
-def _checked(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
-    """Return which heads a mask keeps, or say why it cannot be used."""
+def heads_kept(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
+    """Return which heads a mask of 0 and 1 keeps; ValueError if it is none."""
     mask = np.asarray(head_mask)
     expected = config.num_hidden_layers, config.num_attention_heads
     if mask.shape != expected:
@@ -168,8 +167,4 @@ def _taken(leaf, path: tuple[str, ...], heads: np.ndarray):
 
 
 def _filled(leaf, path: tuple[str, ...], heads: np.ndarray, count: int):
-    if path not in _AXES:
-        return leaf
-    axis = _AXES[path]
-    shape = [*leaf.shape[:axis], count, *leaf.shape[axis + 1 :]]
-    return jnp.zeros(shape, leaf.dtype).at[(slice(None),) * axis + (heads,)].set(leaf)
+    return spread_heads(leaf, heads, count, axis=_AXES[path]) if path in _AXES else leaf

@@ -22,7 +22,7 @@ from bert_secrets_jax.measure.statistics import confidence
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.pruning.shapley import shapley_values
+from bert_secrets_jax.pruning.shapley import draw_permutations, shapley_values
 
 GRADIENT, CONFIDENCE, RELEVANCE = 'gradient', 'confidence', 'relevance'
 REMOVAL, SHAPLEY = 'removal', 'shapley'
@@ -70,15 +70,6 @@ class HeadScores:
         return means
 
 
-def check_permutations(permutations: int) -> None:
-    """Raise ValueError unless permutations are in pairs, at least two of them, or none."""
-    if permutations < 0 or permutations % 2 or permutations == 2:
-        raise ValueError(
-            f'{permutations=} must be even and at least 4 (each is drawn with its reverse), or 0 '
-            'to leave Shapley values out.'
-        )
-
-
 def head_scores(
     tuned: Pretrained,
     examples: Sequence[Example],
@@ -112,7 +103,8 @@ def head_scores(
         )
     if norm not in NORMS:
         raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
-    check_permutations(permutations)
+    if permutations:
+        draw_permutations(tuned.config.num_heads, permutations, seed=seed)
     if head_mask is not None and set(methods) != {GRADIENT}:
         raise ValueError(f'A head mask is for methods=({GRADIENT!r},) alone.')
 

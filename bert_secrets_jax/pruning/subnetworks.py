@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.pruning.removal import heads_kept
 
 GOOD, RANDOM, BAD = 'good', 'random', 'bad'
 KINDS = (GOOD, RANDOM, BAD)
@@ -37,12 +38,7 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
     """
     check_whole(pretrained)
     config = pretrained.config
-    mask = np.asarray(head_mask)
-    shape = config.num_hidden_layers, config.num_attention_heads
-    if mask.shape != shape or not np.isin(mask, (0, 1)).all():
-        raise ValueError(
-            f'head_mask must be [layers, heads] = {list(shape)} of 0 and 1, got {list(mask.shape)}.'
-        )
+    mask = heads_kept(config, head_mask)
     if config.num_hidden_groups is not None:
         groups = np.array(config.groups)
         if any(not (mask[groups == group] == mask[groups == group][0]).all() for group in groups):

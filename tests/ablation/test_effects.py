@@ -184,9 +184,6 @@ ONE_TEXT = {'masked': np.ones((2, 1)), 'intact': np.ones(1), 'last': np.ones(1)}
     ('kind', 'change', 'message'),
     [
         (('seeds', 'spearman'), {}, 'metrics are accuracy, f1, .*, pearson, not'),
-        (('seeds', 'f1'), {'masked': np.zeros((4, 3, 8))}, r'must be \[4, M, 6\]'),
-        (('seeds', 'f1'), {'masked': np.full((4, 3, 6), np.nan)}, 'not finite'),
-        (('seeds', 'f1'), {'last': np.zeros(8)}, r'must be \[6\]'),
         (('seeds', 'f1'), ONE_SEED, 'two seeds and two'),
         (('loss', ''), {'masked': np.full((2, 6), np.nan)}, 'A loss is NaN'),
         (('loss', ''), ONE_TEXT, 'at least 2, and there are 1'),

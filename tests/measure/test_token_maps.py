@@ -83,7 +83,7 @@ def test_what_a_model_cannot_show_is_named(pretrained):
         bs.attention_maps(pretrained, ['the cat'], kinds=['norm'])
     config = dataclasses.replace(pretrained.config, label_names=())
     without = bs.Pretrained(bs.Bert(config), pretrained.params, pretrained.tokenizer)
-    with pytest.raises(ValueError, match='the logits of a text, and this model has none'):
+    with pytest.raises(ValueError, match='no classifier of whole texts'):
         bs.attention_maps(without, ['the cat'], methods=['rollout'])
     (maps,) = example_maps(without, ['the cat ran']).first
     assert {*maps.further, 'weights'} == set(KINDS) and maps.scores == {}

@@ -57,8 +57,8 @@ def test_they_never_learn(config, tokenizer, optimizer):
     ('family', 'mask', 'message'),
     [
         ('albert', MASK, 'uses the same layer several times'),
-        ('bert', np.ones((2, 4)), r'\[layers, heads\] = \[3, 4\] of 0 and 1'),
-        ('bert', np.full((3, 4), 0.5), r'\[layers, heads\] = \[3, 4\] of 0 and 1'),
+        ('bert', np.ones((2, 4)), r'\[layers, heads\] = \[3, 4\], got \[2, 4\]'),
+        ('bert', np.full((3, 4), 0.5), '1 for heads that stay and 0 .* such as 0.5'),
     ],
 )
 def test_what_is_refused(config, tokenizer, family, mask, message):

@@ -11,7 +11,7 @@ from bert_secrets_jax.files import read_record, write_atomically, write_csv, wri
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import save_classifier
-from bert_secrets_jax.patterns.fit import MapSample, calibrated, confusion, f1_of, features_of, fit
+from bert_secrets_jax.patterns.fit import MapSample, f1_of, features_of, fit
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import digest
 from tools.patterns import page, rivals, sample
@@ -161,7 +161,7 @@ def train(study: Study) -> None:
     hardest, _ = list(found)[-1]
     logits = found[hardest, 'kernel']
     of_model = rivals.groups_of(maps, 'model')
-    classifier = calibrated(fit(maps, labels), logits, labels, of_model)
+    classifier = rivals.calibrated(fit(maps, labels), logits, labels, of_model)
     path = folder / 'classifier.safetensors'
     save_classifier(path, classifier)
     sure = rivals.probabilities(logits, labels, rivals.groups_of(maps, hardest))
@@ -199,7 +199,7 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         ('left_out', 'model', 'origin', 'maps', 'accuracy', 'macro_f1'),
         (
             (*key, origin, here.sum(), (each == labels)[here].mean(),
-             np.nanmean(f1_of(confusion(labels[here], each[here]))))
+             np.nanmean(f1_of(rivals.confusion(labels[here], each[here]))))
             for key, each in predicted.items()
             for origin in np.unique(origins)
             for here in [origins == origin]
@@ -211,7 +211,7 @@ def _write_scores(folder: pathlib.Path, found, maps: MapSample, labels: np.ndarr
         zip(origins, maps.example, maps.layer + 1, maps.head + 1, labels, *predicted.values(),
             strict=True),
     )  # fmt: skip
-    table = confusion(labels, predicted[hardest, 'kernel'])
+    table = rivals.confusion(labels, predicted[hardest, 'kernel'])
     write_csv(
         folder / 'confusion.csv',
         ('label', *CLASSES),

@@ -15,10 +15,44 @@ import optax
 
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.patterns.classes import CLASSES
-from bert_secrets_jax.patterns.classifier import judge, standardised
-from bert_secrets_jax.patterns.fit import MapSample, class_weights, f1_of, fit_features, temperature
+from bert_secrets_jax.patterns.classifier import Classifier, judge, standardised
+from bert_secrets_jax.patterns.fit import MapSample, class_weights, f1_of, features_of, fit_features
 from tools.patterns.cnn import SIDE, PatternCNN, image
 from tools.patterns.sample import origins
+
+
+def calibrated(
+    classifier: Classifier, logits: np.ndarray, labels: np.ndarray, groups: np.ndarray
+) -> Classifier:
+    """Return a classifier with what is known from predictions for maps that it was not fitted to.
+
+    Their logits [M, C] are those of classifiers that were fitted without the model of each map
+    (`cross_validate`), at the temperature 1; groups are these models [M] (`groups_of`).
+    """
+    predicted = logits.argmax(axis=1)
+    members = [groups == group for group in np.unique(groups)]
+    tables = np.stack([confusion(labels[each], predicted[each]) for each in members])
+    best = temperature(logits, labels)
+    return dataclasses.replace(classifier, temperature=best, confusions=tables)
+
+
+def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Return the temperature for logits [M, C] and their labels (Guo et al. 2017, section 4.2)."""
+    tried = np.geomspace(0.01, 10, 301)
+    scaled = logits / tried[:, None, None]
+    right = np.take_along_axis(scaled, labels[None, :, None], axis=2)[..., 0]
+    return float(tried[(right - np.logaddexp.reduce(scaled, axis=2)).sum(axis=1).argmax()])
+
+
+def unlike(classifier: Classifier, maps: MapSample) -> np.ndarray:
+    """Return whether each map is unlike all labelled ones [M]."""
+    return np.asarray(judge(classifier, features_of(maps)))[:, -1] > classifier.far
+
+
+def confusion(labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """Return the numbers of maps [C, C] by label (rows) and prediction (columns)."""
+    size = len(CLASSES)
+    return np.bincount(labels * size + predicted, minlength=size**2).reshape(size, size)
 
 
 def probabilities(logits: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, load_classifier, standardised
-from bert_secrets_jax.patterns.fit import MapSample, confusion, features_of, fit, predict, unlike
+from bert_secrets_jax.patterns.fit import MapSample, features_of, fit, predict
 from tools.patterns import rivals
 from tools.patterns.sample import (
     ANNOTATED,
@@ -121,7 +121,8 @@ def test_scores_are_those_of_scikit_learn():
     np.testing.assert_allclose(found.accuracy, (labels == predicted).mean())
     np.testing.assert_allclose(found.f1[:4], f1(labels, predicted, average=None))
     np.testing.assert_array_equal(
-        confusion(labels, predicted)[:4, :4], sklearn.metrics.confusion_matrix(labels, predicted)
+        rivals.confusion(labels, predicted)[:4, :4],
+        sklearn.metrics.confusion_matrix(labels, predicted),
     )
     # The class that never occurs is not 0.
     assert np.isnan(found.f1[4])
@@ -190,14 +191,14 @@ def test_maps_unlike_all_labelled_ones_are_said_to_be_so():
 
     def share(values):
         values = [each / each.sum(axis=1, keepdims=True) for each in values]
-        return unlike(classifier, dataclasses.replace(some, values=values)).mean()
+        return rivals.unlike(classifier, dataclasses.replace(some, values=values)).mean()
 
     assert share([rng.uniform(size=each.shape) for each in some.values]) > 0.9
     assert share([np.eye(len(each))[::-1] + 0.01 for each in some.values]) > 0.9
     # A classifier that does not know these maps nor others of their texts.
     known = np.flatnonzero(~np.isin(maps.text, some.text))
     other = fit(maps.take(known), labels[known])
-    assert unlike(other, some).mean() < 0.2
+    assert rivals.unlike(other, some).mean() < 0.2
     assert (predict(other, some).argmax(axis=1) == labels[chosen]).mean() > 0.8
 
 
