@@ -110,8 +110,7 @@ class Donors:
         real = (np.arange(width) < lengths[:, None]).astype(np.int32)
         lent = Batch(input_ids, token_type_ids, real, marks={}, example=donors.astype(np.int32))
         own = np.asarray(batch.attention_mask).sum(axis=1) * (examples >= 0)
-        tokens = donor_tokens(own, lengths, np.shape(batch.input_ids)[1])
-        return lent, tokens.astype(np.int32)
+        return lent, donor_tokens(own, lengths, np.shape(batch.input_ids)[1]).astype(np.int32)
 
 
 def _tokens(batches: Sequence[Batch], place: tuple[int, int]) -> int:

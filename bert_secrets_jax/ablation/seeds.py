@@ -88,8 +88,6 @@ def assess_seeds(
     predictions: Real[np.ndarray, 'S M E'],
     intact: Real[np.ndarray, 'S E'],
     labels: Real[np.ndarray, ' E'],
-    *,
-    seed: int = 0,
 ) -> Effects:
     """Compare every mask with the intact model, over the fine-tunings of one recipe.
 
@@ -115,7 +113,7 @@ def assess_seeds(
     mean = effects.mean(axis=0)
     half = variance.half_width
     p_value = variance.p_values(mean)
-    by_seed = _by_seed(alone, effects, holm(p_value), max_t(effects, seed=seed))
+    by_seed = _by_seed(alone, effects, holm(p_value), max_t(effects))
     return Effects(
         names=first.names,
         difference=mean,
@@ -236,7 +234,7 @@ def means_variance(means: OfSeeds, errors: OfSeeds, examples: int) -> Variance:
     return Variance(of_seeds, of_examples, np.maximum(degrees, least), seeds, examples)
 
 
-def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
+def max_t(effects: OfSeeds) -> PerMask:
     """Return p-values [M] of zero means over seeds, adjusted for M tests by flipping signs.
 
     A mask without any effect on these examples is as likely to help a fine-tuning as to harm it, so
@@ -247,7 +245,7 @@ def max_t(effects: OfSeeds, *, seed: int = 0) -> PerMask:
     found = np.full(effects.shape[1], np.nan)
     if known.any():
         values = np.asarray(effects, np.float64).T[known]
-        found[known] = sign_flip_test(values, rounds=FLIPS, seed=seed)[1]
+        found[known] = sign_flip_test(values, rounds=FLIPS)[1]
     return found
 
 
@@ -269,8 +267,7 @@ def _rank_correlation(effects: np.ndarray) -> float:
     ranks = ranks[np.ptp(ranks, axis=1) > 0]
     if len(ranks) < 2:
         return np.nan
-    found = np.corrcoef(ranks)
-    return float(found[np.triu_indices(len(found), 1)].mean())
+    return float(np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)].mean())
 
 
 def _icc1(effects: np.ndarray) -> float:

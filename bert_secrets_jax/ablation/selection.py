@@ -188,8 +188,7 @@ def _joined(
         dealt = rng.permuted(dealt, axis=1)  # [R, E]
         others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
         others = others.reshape(-1, examples)
-        gains = differences(metric, predictions, baseline, labels, others)
-        best = _best(gains, rng)
+        best = _best(differences(metric, predictions, baseline, labels, others), rng)
         chosen += np.bincount(best, minlength=masks)
         best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
         joined = np.take_along_axis(predictions, best, axis=0)

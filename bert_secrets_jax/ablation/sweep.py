@@ -128,19 +128,13 @@ def sweep(
     batches = list(listed(batches))
     if not batches:
         raise ValueError('There are no batches to sweep.')
-    found = sweep_batches(
-        pretrained,
-        batches,
-        masks,
-        baseline=baseline,
-        replacement=replacement,
-        donor_seed=donor_seed,
-        chunk_tokens=chunk_tokens,
-        mesh=mesh,
-    )
+    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
+    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
+    descent = descent.replacing(pretrained, batches, donor_seed, mesh)
+    logits = to_one_length(map(descent.logits, batches))
     return Swept(
         masks=np.asarray(masks, np.float32),
-        logits=in_order([batch.example for batch in batches], to_one_length(found), axis=1),
+        logits=in_order([batch.example for batch in batches], logits, axis=1),
     )
 
 
@@ -357,8 +351,7 @@ class Descent:
         hidden, scopes = embed(self.setting, self.embeddings, batch)
         of_kind = [scope_of(scopes, kind) for kind in range(len(scopes.visible))]
         of_layer = [of_kind[kind] for kind in kinds_of_layers(self.setting.config)]
-        piece = Piece(batch, of_layer, replacements)
-        yield from self._walk(hidden, piece, 0, members)
+        yield from self._walk(hidden, Piece(batch, of_layer, replacements), 0, members)
 
     def _replacements(self, batch: Batch, members) -> list[Any]:
         """Return what replaces the contexts of disabled heads in each layer, where it is needed."""

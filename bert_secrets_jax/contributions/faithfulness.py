@@ -101,7 +101,6 @@ def faithfulness(
     batches = bucket(variants, **encoding_for(descent, compute))
     shown = {'what': 'Texts without tokens', 'unit': 'texts'}
     (logits,) = sweep_all(pretrained, batches, descent, folder=compute.folder, **shown)
-    # float64, for differences of probabilities.
     logits = logits.astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
     values = logits[:, 0]

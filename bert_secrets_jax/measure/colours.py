@@ -66,6 +66,5 @@ def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarra
                 if rows[column].dtype.kind == 'f':
                     titles = [alike, '' if column == 'mean' else column.replace('_', ' ')]
                     title = f'{name.replace("_", " ")}: {", ".join(filter(None, titles))}'
-                    grid = rows[column].unstack().to_numpy(float)
-                    tables.setdefault(title, []).append(grid)
+                    tables.setdefault(title, []).append(rows[column].unstack().to_numpy(float))
     return {title: np.mean(each, axis=0) for title, each in tables.items()}

@@ -18,12 +18,11 @@ from jaxtyping import Array, Float, Shaped
 
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.gradients import Loss, map_gradients, total_loss
-from bert_secrets_jax.measure.statistics import Marks, Result
+from bert_secrets_jax.measure.statistics import READINGS, Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 
-READINGS = ('paper', 'notebook')
 NORMS = ('layer', 'all', 'none')
 
 

@@ -224,8 +224,7 @@ def _broken(maps: Sequence[Float[Array, 'B _ _ T S']]) -> Iterator[Bool[Array, '
     """Yield which heads' maps are broken; all heads where a model with other heads has any."""
     for each in maps:
         broken = ~jnp.isfinite(each.sum(axis=(-2, -1)))
-        alike = each.shape == maps[0].shape
-        yield broken if alike else broken.any(axis=(1, 2), keepdims=True)
+        yield broken if each.shape == maps[0].shape else broken.any(axis=(1, 2), keepdims=True)
 
 
 class _Marks(dict):

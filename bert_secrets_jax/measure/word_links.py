@@ -80,8 +80,7 @@ def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) ->
     found = []
     words = encoded.marks[WORD]
     for name in annotations[0].relations if annotations else ():
-        links = encoded.marks[name]
-        for row, rows in enumerate(links):
+        for row, rows in enumerate(encoded.marks[name]):
             for number in np.unique(rows[rows[:, 2] >= 0, 2]):
                 pairs = rows[rows[:, 2] == number]
                 source = words[row, pairs[:, 0].max()]

@@ -216,7 +216,6 @@ class BertConfig:
         self._check_head()
 
     def _check_head(self) -> None:
-        """Refuse settings of what stands on the encoder that do not fit each other."""
         names = self.label_names
         if self.head == MASKED_LM and names:
             raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
@@ -235,7 +234,6 @@ class BertConfig:
             )
 
     def _check_layers(self) -> None:
-        """Refuse settings of single layers that do not fit each other."""
         if self.position_embedding_type == 'rotary':
             if self.rope_theta is None:
                 raise ValueError('rope_theta must be given for rotary positions.')
@@ -261,7 +259,6 @@ class BertConfig:
             )
 
     def _check_pruned(self) -> None:
-        """Refuse removed heads that the layers do not have."""
         pruned, layers = self.pruned_heads, self.num_hidden_layers
         fits = isinstance(pruned, tuple) and len(pruned) in (0, layers)
         if not fits or not all(isinstance(heads, tuple) for heads in pruned):

@@ -112,7 +112,6 @@ def convert_fairseq(
 
 
 def _read(checkpoint: pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:
-    """Return the settings and the weights of a checkpoint."""
     import argparse
     import pickle
 

@@ -119,7 +119,6 @@ def own_tokenizer(given: Any, config: BertConfig):
 
 
 def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) -> None:
-    """Refuse tokens for which the model has no embedding."""
     largest = max(vocabulary, key=vocabulary.__getitem__)
     if vocabulary[largest] >= config.vocab_size:
         raise ValueError(
@@ -130,7 +129,6 @@ def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) ->
 
 
 def _tell_of_capitals(directory: pathlib.Path, tokenizer: Any) -> None:
-    """Log that a tokenizer writes all in lower case although its vocabulary has capitals."""
     normalizer = tokenizer.backend_tokenizer.normalizer
     if normalizer is None or normalizer.normalize_str('A') != 'a':
         return

@@ -318,7 +318,6 @@ def _known(module: Any, name: Any) -> _Name:
 
 
 def _storage(description: Any) -> _Storage:
-    """Return the storage that a persistent id describes."""
     match description:
         # The older format has a sixth item, which is None unless this is a part of another one.
         case ('storage', _Name(dtype), str(key), _, count, *rest) if (

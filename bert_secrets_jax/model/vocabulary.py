@@ -113,7 +113,6 @@ class _Splitter:
 
 
 def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
-    """Return the number of each token."""
     if isinstance(vocabulary, Mapping):
         return dict(vocabulary)
     if isinstance(vocabulary, str | os.PathLike):

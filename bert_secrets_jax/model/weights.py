@@ -567,8 +567,7 @@ def _settle_head(
         kept = ()
     theirs = tuple(f'{modules[name]}.' for name in kept)
     for name in list(tensors):
-        of_head = any(layout.is_of(each, name) for each in layout.heads)
-        if of_head and not name.startswith(theirs):
+        if any(layout.is_of(each, name) for each in layout.heads) and not name.startswith(theirs):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
     has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)

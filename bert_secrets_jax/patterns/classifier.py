@@ -107,7 +107,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     confusions = about['confusions']
     # In JSON, an infinite distance is null.
     numbers = {name: about[name] for name in _NUMBERS if (name, about[name]) != ('far', None)}
-    if not all(map(_is_positive, numbers.values())) or not _are_confusions(confusions):
+    if not all(each in _POSITIVE for each in numbers.values()) or not _are_confusions(confusions):
         raise ValueError(
             f'{path} is damaged: {", ".join(_NUMBERS)} must be numbers above 0, and the confusions '
             'tables of numbers of maps.'
@@ -120,10 +120,7 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
 
 
 _NUMBERS = ('width', 'temperature', 'far')
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < np.inf
+_POSITIVE = Range(0, float(np.finfo(float).max), whole=False, without=0)
 
 
 def _are_weights(arrays: Mapping[str, np.ndarray]) -> bool:

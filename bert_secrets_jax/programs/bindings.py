@@ -1,6 +1,7 @@
 """The calls of the sections: which analysis, on which inputs, with which settings as values."""
 
 import inspect
+import operator
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,12 @@ _UPDATES = 2000
 
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
-    """Return the call of an analysis of the model as it is, on the texts."""
     return a.analysis(analysis, 'pretrained', 'texts', **given)
+
+
+def _on_trees(a: Arguments, analysis: str, **given: Any) -> Call:
+    about = operator.attrgetter('treebank_subject')
+    return a.analysis(analysis, 'pretrained', 'trees', 'dev_trees', subject=about, **given)
 
 
 def special_tokens(a: Arguments) -> Call:
@@ -104,15 +109,7 @@ def cluster(a: Arguments) -> Call:
 
 
 def syntax_heads(a: Arguments) -> Call:
-    return a.analysis(
-        'syntax_heads',
-        'pretrained',
-        'trees',
-        'dev_trees',
-        subject=lambda study: study.treebank_subject,
-        draws=a['links.draws'],
-        **a.seed,
-    )
+    return _on_trees(a, 'syntax_heads', draws=a['links.draws'], **a.seed)
 
 
 def probe(a: Arguments) -> Call:
@@ -139,16 +136,7 @@ def probe(a: Arguments) -> Call:
 
         python = f'bs.read_vectors({path!r}, {words})'
         given['vectors'] = Expression(python, load, lambda study: study.input('vectors'))
-    return a.analysis(
-        'probing',
-        'pretrained',
-        'trees',
-        'dev_trees',
-        title='probes',
-        like=bs.ProbeConfig,
-        subject=lambda study: study.treebank_subject,
-        **given,
-    )
+    return _on_trees(a, 'probing', title='probes', like=bs.ProbeConfig, **given)
 
 
 def masked_lm(a: Arguments) -> Call:
@@ -216,7 +204,6 @@ def interactions(a: Arguments) -> Call:
 
 
 def _scored(a: Arguments) -> dict[str, Any]:
-    """Return the arguments of analyses that score heads on other texts."""
     return {
         'measured_on': a.input('measured'),
         'permutations': a['importance.permutations'],

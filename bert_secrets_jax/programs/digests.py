@@ -57,7 +57,6 @@ def input_digest(study: 'Study', name: str) -> str:
 
 
 def _settings_of(config: ConfigDict, name: str) -> Any:
-    """Return the settings that say where an input is."""
     names = _SETTINGS.get(name, _TEXTS)
     if names[:2] == _TEXTS and config.data.source == 'segments':
         # They are cut to the tokens that fit.

@@ -208,7 +208,6 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
 
 
 def _file(data: ConfigDict, split: str) -> str:
-    """Return the table that a split is read from."""
     name = 'train_file' if split == 'train' else 'file'
     if data[name] is None:
         kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}

@@ -45,7 +45,6 @@ def trees(study: Study) -> str:
 
 
 def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:
-    """Return whether the tokenizer knows the words of English examples."""
 
     def find() -> bool:
         return knows_words(study.pretrained.tokenizer, [each.text_a for each in read()])
@@ -112,5 +111,4 @@ def output_norm(study: Study) -> str:
 
 
 def _fits(study: Study, name: str, rule: Callable[[BertConfig], bool]) -> bool:
-    """Return whether the config of the model is as a rule says."""
     return study.holds(name, lambda: rule(study.pretrained.config), unknown=True)

@@ -177,7 +177,6 @@ def _encoded(study: 'Study', annotated: bool, max_length: int) -> Encoded:
 
 
 def _random(title: str) -> str:
-    """Return the name under which random links of a direction are kept."""
     return f'random links from {title}'
 
 

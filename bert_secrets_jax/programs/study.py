@@ -574,7 +574,6 @@ class Study:
         return found
 
     def _check_classes(self, config: BertConfig) -> None:
-        """Refuse a checkpoint whose classes are not those of the labels."""
         data = self.config.data
         texts = inputs.text_name(data, data.split)
         if data.source == 'file':

@@ -77,7 +77,6 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
 
 
 def _without_each_group(parts: np.ndarray) -> list[np.ndarray]:
-    """Return the means without each group of parts."""
     total, count = parts.sum(axis=0), len(parts)
     if count < 2:
         return []

@@ -112,8 +112,7 @@ def head_scores(
         encoded = tokenize(tuned.tokenizer, examples, max_length=compute.max_length)
         tokens = max(compute.tokens_per_batch // memory, 1)
         encoding: Encoding = {**compute.encoding, 'tokens_per_batch': tokens}
-        cut = bucket(encoded, **encoding)
-        labelled = [with_labels(batch, labels) for batch in cut]
+        labelled = [with_labels(batch, labels) for batch in bucket(encoded, **encoding)]
         return progress(labelled, what, size=operator.attrgetter('size'))
 
     def by_gradient():
