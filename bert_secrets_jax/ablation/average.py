@@ -7,13 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_secrets_jax.ablation.scores import (
-    PerExample,
-    Predictions,
-    differences,
-    quietly,
-    resampled_differences,
-)
+from bert_secrets_jax.ablation import scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +30,9 @@ class MeanEffect:
 
 def mean_effect(
     metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
+    predictions: scores.Predictions,
+    baseline: scores.PerExample,
+    labels: scores.PerExample,
     *,
     resamples: int = 2000,
     seed: int = 0,
@@ -48,14 +42,14 @@ def mean_effect(
     All masks are scored on the same resamples. Arguments are those of `significance.assess`.
     """
     given = metric, predictions, baseline, labels
-    resampled = resampled_differences(*given, resamples=resamples, seed=seed)
-    means = quietly(np.nanmean, resampled, axis=1)
+    resampled = scores.resampled_differences(*given, resamples=resamples, seed=seed)
+    means = scores.quietly(np.nanmean, resampled, axis=1)
     known = means[~np.isnan(means)]
     error = low = high = np.nan
     if len(known) > 1:
         error, (low, high) = known.std(ddof=1), np.quantile(known, [0.025, 0.975])
     return MeanEffect(
-        difference=float(quietly(np.nanmean, differences(*given))),
+        difference=float(scores.quietly(np.nanmean, scores.differences(*given))),
         error=float(error),
         low=float(low),
         high=float(high),

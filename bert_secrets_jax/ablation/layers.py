@@ -20,17 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from bert_secrets_jax.model import attention
+from bert_secrets_jax.model import attention, encoder
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import (
-    PROJECTIONS,
-    AttentionInput,
-    Embeddings,
-    LayerScope,
-    RestOfLayer,
-    project,
-    project_back,
-)
 from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.parts import applied, matmul_precision
 
@@ -55,7 +46,7 @@ _piece = functools.partial(jax.jit, static_argnums=0)
 @_piece
 def embed(setting: Static, params, batch):
     """Return the hidden states [B, T, D] that enter the first layer, and the scopes of layers."""
-    embeddings = Embeddings(setting.config)
+    embeddings = encoder.Embeddings(setting.config)
     return embeddings.apply(
         {'params': params},
         batch.input_ids,
@@ -227,7 +218,7 @@ def _per_row(array, rows: int):
     return jnp.repeat(array, rows // len(array), axis=0)
 
 
-def _scope_per_row(scope: LayerScope, rows: int) -> LayerScope:
+def _scope_per_row(scope: encoder.LayerScope, rows: int) -> encoder.LayerScope:
     return dataclasses.replace(scope, visible=_per_row(scope.visible, rows))
 
 
@@ -235,7 +226,7 @@ def _contexts(setting: Static, params, hidden, scope):
     """Return the contexts [Z, T, N, H] of the heads, and their values, of the same shape."""
     precision = matmul_precision(setting.config)
     read = _attention_input(setting, params, hidden, scope)
-    query, key, value = (_project(setting, params, name, read) for name in PROJECTIONS)
+    query, key, value = (_project(setting, params, name, read) for name in encoder.PROJECTIONS)
     learned = attention.attention_probabilities(query, key, scope, precision=precision)
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value
 
@@ -252,18 +243,18 @@ def _baseline(setting: Static, value, scope, replacement):
 
 
 def _attention_input(setting: Static, params, hidden, scope):
-    return applied(AttentionInput(setting.config), params, hidden, scope.normed)
+    return applied(encoder.AttentionInput(setting.config), params, hidden, scope.normed)
 
 
 def _project(setting: Static, params, name: str, hidden):
     """Return the queries, the keys or the values [..., N, H]."""
-    return applied(project(setting.config), params['attention'][name], hidden)
+    return applied(encoder.project(setting.config), params['attention'][name], hidden)
 
 
 def _output(setting: Static, params, context):
     """Return what the contexts [..., N, H] add to the residual stream."""
-    return applied(project_back(setting.config), params['attention']['output'], context)
+    return applied(encoder.project_back(setting.config), params['attention']['output'], context)
 
 
 def _rest(setting: Static, params, residual):
-    return applied(RestOfLayer(setting.config), params, residual)
+    return applied(encoder.RestOfLayer(setting.config), params, residual)

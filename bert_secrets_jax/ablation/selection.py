@@ -9,18 +9,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.ablation import scores
 from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.ablation.scores import (
-    PerExample,
-    PerMask,
-    Predictions,
-    blocks,
-    check,
-    differences,
-    quietly,
-    resampled_differences,
-    weighted_scores,
-)
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import LEVEL
 
@@ -47,16 +37,16 @@ class SelectedGain:
     from_half: float
     low: float
     high: float
-    chosen: PerMask
+    chosen: scores.PerMask
 
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
     """The predictions [M, E] of all models, those [E] of the intact one, and true labels [E]."""
 
-    predictions: Predictions
-    baseline: PerExample
-    labels: PerExample
+    predictions: scores.Predictions
+    baseline: scores.PerExample
+    labels: scores.PerExample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +71,9 @@ class ChosenElsewhere:
 
 def selected_gain(
     metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
+    predictions: scores.Predictions,
+    baseline: scores.PerExample,
+    labels: scores.PerExample,
     *,
     splits: int = 1000,
     repeats: int = 20,
@@ -107,14 +97,14 @@ def selected_gain(
       repeats: The number of random divisions into tenths.
       resamples: The number of resamples from which the interval of a correlation is made.
     """
-    check(metric, predictions, labels, baseline)
+    scores.check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape
     if examples < 2:
         raise ValueError('One example cannot be divided: give two at least.')
     given = metric, predictions, baseline, labels
     rng = np.random.default_rng(seed)
     joined, chosen = _joined(*given, min(FOLDS, examples), repeats, rng)
-    overall = differences(*given)[0]
+    overall = scores.differences(*given)[0]
     best = _first_best(overall)
     low = high = np.nan
     if best >= 0:
@@ -124,8 +114,8 @@ def selected_gain(
     return SelectedGain(
         best=best,
         naive=float(overall[best]) if best >= 0 else np.nan,
-        from_nine_tenths=float(quietly(np.nanmean, joined)),
-        from_half=float(quietly(np.nanmean, _on_other_halves(*given, splits, rng))),
+        from_nine_tenths=float(scores.quietly(np.nanmean, joined)),
+        from_half=float(scores.quietly(np.nanmean, _on_other_halves(*given, splits, rng))),
         low=float(low),
         high=float(high),
         chosen=chosen,
@@ -152,14 +142,14 @@ def gain_of_choice(
     ValueError as in `assess`, for different numbers of masks, or if no mask has a score.
     """
     for answers in (choose, measure):
-        check(metric, answers.predictions, answers.labels, answers.baseline)
+        scores.check(metric, answers.predictions, answers.labels, answers.baseline)
     numbers = [len(answers.predictions) for answers in (choose, measure)]
     if numbers[0] != numbers[1]:
         raise ValueError(
             f'Choose and measure the same masks, not {numbers[0]} on some examples and '
             f'{numbers[1]} on others.'
         )
-    where_chosen = differences(metric, choose.predictions, choose.baseline, choose.labels)[0]
+    where_chosen = scores.differences(metric, choose.predictions, choose.baseline, choose.labels)[0]
     best = _first_best(where_chosen)
     if best < 0:
         raise ValueError('No mask has a score on the examples for choosing: they are constant.')
@@ -168,7 +158,7 @@ def gain_of_choice(
     return ChosenElsewhere(
         best=best,
         where_chosen=float(where_chosen[best]),
-        gain=float(differences(*alone)[0, 0]),
+        gain=float(scores.differences(*alone)[0, 0]),
         low=float(low),
         high=float(high),
         choosing=len(choose.labels),
@@ -178,21 +168,21 @@ def gain_of_choice(
 
 def _joined(
     metric, predictions, baseline, labels, folds, repeats, rng
-) -> tuple[Float[np.ndarray, ' R'], PerMask]:
+) -> tuple[Float[np.ndarray, ' R'], scores.PerMask]:
     """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
     masks, examples = predictions.shape
-    of_intact = weighted_scores(metric, baseline[None], labels)[0, 0]
+    of_intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
     found, chosen = [], np.zeros(masks)
-    for start, stop in blocks(repeats, folds * max(examples, masks)):
+    for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
         dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
         dealt = rng.permuted(dealt, axis=1)  # [R, E]
         others = dealt[:, None] != np.arange(folds)[:, None]  # [R, folds, E]
         others = others.reshape(-1, examples)
-        best = _best(differences(metric, predictions, baseline, labels, others), rng)
+        best = _best(scores.differences(metric, predictions, baseline, labels, others), rng)
         chosen += np.bincount(best, minlength=masks)
         best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
         joined = np.take_along_axis(predictions, best, axis=0)
-        found.append(weighted_scores(metric, joined, labels)[0] - of_intact)
+        found.append(scores.weighted_scores(metric, joined, labels)[0] - of_intact)
     return np.concatenate(found), chosen / chosen.sum()
 
 
@@ -200,11 +190,12 @@ def _on_other_halves(metric, predictions, baseline, labels, splits, rng) -> np.n
     """Return the differences [2 R] on each half of the mask that is best on the other half."""
     examples = len(labels)
     gains = []
-    for start, stop in blocks(splits, examples):
+    for start, stop in scores.blocks(splits, examples):
         half = np.tile(np.arange(examples) < examples // 2, (stop - start, 1))
         half = rng.permuted(half, axis=1)
         on_halves = [
-            differences(metric, predictions, baseline, labels, each) for each in (half, ~half)
+            scores.differences(metric, predictions, baseline, labels, each)
+            for each in (half, ~half)
         ]
         for here, there in (on_halves, on_halves[::-1]):
             gains.append(there[np.arange(stop - start), _best(here, rng)])
@@ -220,8 +211,10 @@ def _limits(
         low, high = score_limits(count(*given), below=below, above=above)
         return low[0], high[0]
     # Only the error is the bootstrap's: thin tails would need millions of resamples.
-    error = quietly(np.nanstd, resampled_differences(*given, resamples=resamples, seed=seed))
-    found = differences(*given)[0, 0]
+    error = scores.quietly(
+        np.nanstd, scores.resampled_differences(*given, resamples=resamples, seed=seed)
+    )
+    found = scores.differences(*given)[0, 0]
     tails = scipy.stats.norm.isf([below, above])
     return found - tails[0] * error, found + tails[1] * error
 
@@ -233,6 +226,6 @@ def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.n
     return np.where(ties, rng.random(ties.shape), -1).argmax(axis=-1)
 
 
-def _first_best(gains: PerMask) -> int:
+def _first_best(gains: scores.PerMask) -> int:
     known = np.where(np.isnan(gains), -np.inf, gains)
     return int(known.argmax()) if np.isfinite(known.max()) else -1

@@ -1,6 +1,5 @@
 """Maps of a few texts: weights, what heads move, and how much tokens mix, with scores of tokens."""
 
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,16 +40,14 @@ def _layer_maps(mixing: Callable[..., jax.Array]) -> MapsOf:
 
 
 # The kinds of maps. Weights and norms are of each head, the others of all heads of a layer.
-KINDS: Mapping[str, MapsOf] = types.MappingProxyType(
-    {
-        'weights': learned_maps,
-        'norms': shares_of_norms,
-        'rollout': rollouts,
-        'value zeroing': _layer_maps(value_zeroing),
-        'ALTI': _layer_maps(alti),
-        'GlobEnc': _layer_maps(globenc),
-    }
-)
+KINDS: Mapping[str, MapsOf] = {
+    'weights': learned_maps,
+    'norms': shares_of_norms,
+    'rollout': rollouts,
+    'value zeroing': _layer_maps(value_zeroing),
+    'ALTI': _layer_maps(alti),
+    'GlobEnc': _layer_maps(globenc),
+}
 
 
 def attention_maps(

@@ -7,7 +7,6 @@ of the class, and say how much of a token reaches what the classifier reads.
 
 import dataclasses
 import functools
-import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,26 +32,22 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
 RANDOM, TIMES_INPUT, FLOW = 'random', 'gradient x input', 'flow'
-SOURCES: Mapping[str, str] = types.MappingProxyType(
-    {
-        RANDOM: 'a random order',
-        'attention': 'the maps of the last layer, mean over heads',
-        'rollout': 'Abnar and Zuidema 2020',
-        FLOW: 'Abnar and Zuidema 2020',
-        'value zeroing': 'Mohebbi et al. 2023',
-        'ALTI': 'Ferrando et al. 2022',
-        'GlobEnc': 'Modarressi et al. 2022',
-        'DecompX': 'Modarressi et al. 2023',
-        TIMES_INPUT: 'Denil et al. 2014',
-        'gradient norm': 'Simonyan et al. 2014',
-    }
-)
+SOURCES: Mapping[str, str] = {
+    RANDOM: 'a random order',
+    'attention': 'the maps of the last layer, mean over heads',
+    'rollout': 'Abnar and Zuidema 2020',
+    FLOW: 'Abnar and Zuidema 2020',
+    'value zeroing': 'Mohebbi et al. 2023',
+    'ALTI': 'Ferrando et al. 2022',
+    'GlobEnc': 'Modarressi et al. 2022',
+    'DecompX': 'Modarressi et al. 2023',
+    TIMES_INPUT: 'Denil et al. 2014',
+    'gradient norm': 'Simonyan et al. 2014',
+}
 METHODS = tuple(SOURCES)
 # Those whose scores say whether a token speaks for the prediction or against it.
 SIGNED = ('DecompX', TIMES_INPUT)
-_LAYERWISE = types.MappingProxyType(
-    {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
-)
+_LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
 
 
 @dataclasses.dataclass(frozen=True)

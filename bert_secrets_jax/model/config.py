@@ -1,7 +1,6 @@
 """Hyperparameters of BERT and its relatives, with the names of Hugging Face's `config.json`."""
 
 import dataclasses
-import types
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -16,53 +15,46 @@ ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
 # The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
 _BASE = Range(1.0, 1e12, whole=False, optional=True)
-RANGES: Mapping[str, Range] = types.MappingProxyType(
-    {
-        'vocab_size': Range(1, 10_000_000),
-        'hidden_size': Range(1, 100_000),
-        'embedding_size': Range(1, 100_000, optional=True),
-        'num_hidden_layers': Range(1, 1_000),
-        'num_attention_heads': Range(1, 1_000),
-        'intermediate_size': Range(1, 1_000_000),
-        'hidden_dropout_prob': _RATE,
-        'attention_probs_dropout_prob': _RATE,
-        'classifier_dropout': dataclasses.replace(_RATE, optional=True),
-        'max_position_embeddings': Range(1, 10_000_000),
-        'type_vocab_size': Range(0, 10_000),
-        'layer_norm_eps': Range(1e-20, 0.1, whole=False),
-        'initializer_range': Range(0.0, 1.0, whole=False),
-        'pad_token_id': Range(0, 10_000_000),
-        'num_hidden_groups': Range(1, 1_000, optional=True),
-        'rope_theta': _BASE,
-        'local_rope_theta': _BASE,
-        'local_attention': Range(0, 10_000_000, optional=True),
-        'mask_token_id': Range(0, 10_000_000, optional=True),
-    }
-)
+RANGES: Mapping[str, Range] = {
+    'vocab_size': Range(1, 10_000_000),
+    'hidden_size': Range(1, 100_000),
+    'embedding_size': Range(1, 100_000, optional=True),
+    'num_hidden_layers': Range(1, 1_000),
+    'num_attention_heads': Range(1, 1_000),
+    'intermediate_size': Range(1, 1_000_000),
+    'hidden_dropout_prob': _RATE,
+    'attention_probs_dropout_prob': _RATE,
+    'classifier_dropout': dataclasses.replace(_RATE, optional=True),
+    'max_position_embeddings': Range(1, 10_000_000),
+    'type_vocab_size': Range(0, 10_000),
+    'layer_norm_eps': Range(1e-20, 0.1, whole=False),
+    'initializer_range': Range(0.0, 1.0, whole=False),
+    'pad_token_id': Range(0, 10_000_000),
+    'num_hidden_groups': Range(1, 1_000, optional=True),
+    'rope_theta': _BASE,
+    'local_rope_theta': _BASE,
+    'local_attention': Range(0, 10_000_000, optional=True),
+    'mask_token_id': Range(0, 10_000_000, optional=True),
+}
 # The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
 ANSWER = ('start', 'end')
 # The values that each switch may have.
-CHOICES: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
-    {
-        'dtype': COMPUTE_DTYPES,
-        'head': HEADS,
-        'position_embedding_type': ('absolute', 'rotary'),
-        'classifier_pooling': ('cls', 'mean'),
-    }
-    | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
-)
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    'dtype': COMPUTE_DTYPES,
+    'head': HEADS,
+    'position_embedding_type': ('absolute', 'rotary'),
+    'classifier_pooling': ('cls', 'mean'),
+} | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
 # The end of the name of each head's class in `transformers`.
-CLASSES: Mapping[str, str] = types.MappingProxyType(
-    {
-        SEQUENCES: 'ForSequenceClassification',
-        TOKENS: 'ForTokenClassification',
-        QUESTIONS: 'ForQuestionAnswering',
-        MASKED_LM: 'ForMaskedLM',
-    }
-)
+CLASSES: Mapping[str, str] = {
+    SEQUENCES: 'ForSequenceClassification',
+    TOKENS: 'ForTokenClassification',
+    QUESTIONS: 'ForQuestionAnswering',
+    MASKED_LM: 'ForMaskedLM',
+}
 
 
 # The kinds of layers that ModernBERT has, as its config.json spells them.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,18 +28,16 @@ _ELSEWHERE = (
     'multi_label', 'tie_word_embeddings', 'pruned_heads', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
-_MUST_BE: Mapping[str, tuple[Any, ...]] = types.MappingProxyType(
-    {
-        'position_embedding_type': ('absolute',),
-        'rope_scaling': (None,),
-        'sinusoidal_pos_embds': (False,),
-        'is_decoder': (False,),
-        'is_encoder_decoder': (False,),
-        'add_cross_attention': (False,),
-        'pruned_heads': ({}, None),
-        'quantization_config': (None,),
-    }
-)
+_MUST_BE: Mapping[str, tuple[Any, ...]] = {
+    'position_embedding_type': ('absolute',),
+    'rope_scaling': (None,),
+    'sinusoidal_pos_embds': (False,),
+    'is_decoder': (False,),
+    'is_encoder_decoder': (False,),
+    'add_cross_attention': (False,),
+    'pruned_heads': ({}, None),
+    'quantization_config': (None,),
+}
 # Bookkeeping that no layer reads.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
@@ -80,14 +77,12 @@ def _is_names(value: Any) -> bool:
 
 
 # Other values that are read of config.json, beside numbers and `hidden_act`.
-_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = types.MappingProxyType(
-    {
-        'architectures': ('a list of texts', _is_list_of_texts),
-        'problem_type': ('a text', _is_text),
-        'tokenizer_class': ('a text', _is_text),
-        'id2label': ('an object of names', _is_names),
-    }
-)
+_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    'architectures': ('a list of texts', _is_list_of_texts),
+    'problem_type': ('a text', _is_text),
+    'tokenizer_class': ('a text', _is_text),
+    'id2label': ('an object of names', _is_names),
+}
 
 
 def _keys(family: Family) -> dict[str, str]:

@@ -16,18 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bert_secrets_jax.model import attention
+from bert_secrets_jax.model import attention, parts
 from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
-from bert_secrets_jax.model.parts import (
-    ACTIVATIONS,
-    Dropout,
-    dense,
-    layer_norm,
-    matmul_precision,
-    unchanged,
-    within,
-)
 
 PROJECTIONS = ('query', 'key', 'value')
 
@@ -88,15 +79,15 @@ class Embeddings(nn.Module):
         if config.has_positions:
             positions = _positions(config, input_ids)
             total += embed(config.max_position_embeddings, name='position')(positions)
-        hidden = layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
+        hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if config.family.zero_padding:
             hidden = hidden * attention_mask[..., None]
         if config.family.embedding_dropout:
-            hidden = Dropout(config.hidden_dropout_prob)(
+            hidden = parts.Dropout(config.hidden_dropout_prob)(
                 hidden, example_ids, deterministic=deterministic
             )
         if width != config.hidden_size or config.family.projects_always:
-            hidden = dense(config, config.hidden_size, 'project')(hidden)
+            hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
         if config.family.relative_buckets:
             length = input_ids.shape[-1]
@@ -183,10 +174,10 @@ class SelfAttention(nn.Module):
         deterministic: bool,
     ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
         config = self.config
-        precision = matmul_precision(config)
+        precision = parts.matmul_precision(config)
         query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
         learned = attention.attention_probabilities(query, key, scope, precision=precision)
-        used = Dropout(config.attention_probs_dropout_prob, axes='maps')(
+        used = parts.Dropout(config.attention_probs_dropout_prob, axes='maps')(
             intervention.on_maps(learned, scope), example_ids, deterministic=deterministic
         )
         contexts = attention.attend(used.astype(value.dtype), value, precision=precision)
@@ -199,12 +190,12 @@ def project(
 ) -> nn.DenseGeneral:
     """Return the layer that makes queries, keys or values [..., N, H] from [..., D]."""
     count = config.num_attention_heads if heads is None else heads
-    return dense(config, (count, config.head_size), name, bias=config.attention_bias)
+    return parts.dense(config, (count, config.head_size), name, bias=config.attention_bias)
 
 
 def project_back(config: BertConfig, name: str | None = None) -> nn.DenseGeneral:
     """Return the layer that makes the output [..., D] of attention from contexts [..., N, H]."""
-    return dense(config, config.hidden_size, name, axis=(-2, -1), bias=config.attention_bias)
+    return parts.dense(config, config.hidden_size, name, axis=(-2, -1), bias=config.attention_bias)
 
 
 class AttentionInput(nn.Module):
@@ -217,9 +208,10 @@ class AttentionInput(nn.Module):
         self, hidden: Float[Array, '*rows D'], normed: Bool[Array, ''] | None = None
     ) -> Float[Array, '*rows D']:
         """Return what attention reads of the hidden states; `normed` as in `LayerScope`."""
-        if not self.config.family.norm_first:
+        config = self.config
+        if not config.family.norm_first:
             return hidden
-        read = layer_norm(self.config, 'attention_norm')(hidden).astype(self.config.array_dtype)
+        read = parts.layer_norm(config, 'attention_norm')(hidden).astype(config.array_dtype)
         return read if normed is None else jnp.where(normed, read, hidden)
 
 
@@ -238,18 +230,18 @@ class RestOfLayer(nn.Module):
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:
-            dropout = unchanged
+            dropout = parts.unchanged
         if config.family.norm_first:
-            normed = layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
+            normed = parts.layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
             return residual + dropout(_feed_forward(config, normed))
-        hidden = layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
+        hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
         fed = dropout(_feed_forward(config, hidden))
-        return layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        return parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
 
 
 def _feed_forward(config: BertConfig, hidden):
-    activation = ACTIVATIONS[config.hidden_act]
-    layer = functools.partial(dense, config, bias=config.mlp_bias)
+    activation = parts.ACTIVATIONS[config.hidden_act]
+    layer = functools.partial(parts.dense, config, bias=config.mlp_bias)
     if config.family.gated:
         both = layer((2, config.intermediate_size), 'intermediate')(hidden)
         wide = activation(both[..., 0, :]) * both[..., 1, :]
@@ -283,12 +275,12 @@ class Layer(nn.Module):
         config = self.config
         scope = scope_of(scopes, kind)
         dropout = functools.partial(
-            Dropout(config.hidden_dropout_prob),
+            parts.Dropout(config.hidden_dropout_prob),
             example_ids=example_ids,
             deterministic=self.deterministic,
         )
         attended, maps, contexts = SelfAttention(config, self.heads, name='attention')(
-            within(self, AttentionInput(config))(hidden, scope.normed),
+            parts.within(self, AttentionInput(config))(hidden, scope.normed),
             scope,
             intervention,
             example_ids,
@@ -296,7 +288,7 @@ class Layer(nn.Module):
         )
         if config.family.dropout_after_attention:
             attended = dropout(attended)
-        hidden = within(self, RestOfLayer(config))(hidden + attended, dropout)
+        hidden = parts.within(self, RestOfLayer(config))(hidden + attended, dropout)
         return hidden, (hidden, maps, contexts)
 
 

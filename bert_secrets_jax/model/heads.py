@@ -8,15 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.model import parts
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
-from bert_secrets_jax.model.parts import (
-    ACTIVATIONS,
-    Dropout,
-    dense,
-    layer_norm,
-    matmul_precision,
-    within,
-)
 
 Mask = Bool[Array, 'B T'] | Int[Array, 'B T']
 
@@ -39,10 +32,10 @@ class Pooler(nn.Module):
     @nn.compact
     def __call__(self, tokens: Float[Array, '*rows D']) -> Float[Array, '*rows D']:
         config = self.config
-        layer = dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
-        pooled = ACTIVATIONS[config.family.pooler_act](layer(tokens))
+        layer = parts.dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
+        pooled = parts.ACTIVATIONS[config.family.pooler_act](layer(tokens))
         if config.family.pooler_norm:
-            pooled = layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
+            pooled = parts.layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
         return pooled
 
 
@@ -70,7 +63,7 @@ class Contacts(nn.Module):
         of_row, of_column = both.sum(axis=-1, keepdims=True), both.sum(axis=-2, keepdims=True)
         total = jnp.maximum(both.sum(axis=(-1, -2), keepdims=True), jnp.finfo(jnp.float32).tiny)
         features = jnp.moveaxis(both - of_row * of_column / total, 1, -1)
-        return nn.sigmoid(dense(self.config, 1, 'contact_head')(features)[..., 0]) * pairs
+        return nn.sigmoid(parts.dense(self.config, 1, 'contact_head')(features)[..., 0]) * pairs
 
 
 class MaskedLM(nn.Module):
@@ -89,9 +82,11 @@ class MaskedLM(nn.Module):
         """Return the logits in float32, from the embeddings of wordpieces if weights are tied."""
         config = self.config
         if not config.family.pools_tokens:
-            act = ACTIVATIONS[config.family.lm_act or config.hidden_act]
+            act = parts.ACTIVATIONS[config.family.lm_act or config.hidden_act]
             width = config.embedding_size or config.hidden_size
-            tokens = layer_norm(config, 'norm')(act(dense(config, width, 'dense')(tokens)))
+            tokens = parts.layer_norm(config, 'norm')(
+                act(parts.dense(config, width, 'dense')(tokens))
+            )
         if not config.tie_word_embeddings:
             embedding = nn.Embed(embedding.shape[0], embedding.shape[1], name='decoder').embedding
         bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
@@ -99,7 +94,7 @@ class MaskedLM(nn.Module):
             '...E,VE->...V',
             tokens.astype(config.array_dtype),
             embedding.astype(config.array_dtype),
-            precision=matmul_precision(config),
+            precision=parts.matmul_precision(config),
             preferred_element_type=jnp.float32,
         )
         return logits + jnp.expand_dims(bias, range(logits.ndim - 1))
@@ -140,12 +135,12 @@ class Head(nn.Module):
         rate = config.classifier_dropout
         rate = config.hidden_dropout_prob if rate is None else rate
         dropout = functools.partial(
-            Dropout(rate), example_ids=example_ids, deterministic=self.deterministic
+            parts.Dropout(rate), example_ids=example_ids, deterministic=self.deterministic
         )
-        pool = within(self, Pooler(config))
+        pool = parts.within(self, Pooler(config))
         encoded, pooled, logits = hidden, None, None
         if family.norm_first:
-            encoded = layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)
+            encoded = parts.layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)
         # A pooler of each token reads no whole input.
         if config.add_pooler and (config.head == SEQUENCES or not family.pools_tokens):
             read = encoded
@@ -162,5 +157,5 @@ class Head(nn.Module):
         elif config.num_labels:
             # The heads for answers have no dropout of their own.
             read = read if config.head == QUESTIONS else dropout(read)
-            logits = dense(config, config.num_labels, 'classifier')(read).astype(jnp.float32)
+            logits = parts.dense(config, config.num_labels, 'classifier')(read).astype(jnp.float32)
         return Headed(encoded, pooled, logits)

@@ -1,7 +1,6 @@
 """How the checkpoints of each model type name their tensors."""
 
 import dataclasses
-import types
 from collections.abc import Mapping
 
 import numpy as np
@@ -102,127 +101,125 @@ _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
 _ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
 _MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
 _MODERN_CLASSIFIER = _MODERN | {'classifier': 'classifier'}
-LAYOUTS: Mapping[str, Layout] = types.MappingProxyType(
-    {
-        'bert': Layout(
-            'bert.',
-            _BERT | {'pooler': 'pooler.dense'},
-            _heads(
-                lm=_lm(
-                    'cls.predictions.transform.dense',
-                    'cls.predictions.transform.LayerNorm',
-                    'cls.predictions.decoder',
-                )
+LAYOUTS: Mapping[str, Layout] = {
+    'bert': Layout(
+        'bert.',
+        _BERT | {'pooler': 'pooler.dense'},
+        _heads(
+            lm=_lm(
+                'cls.predictions.transform.dense',
+                'cls.predictions.transform.LayerNorm',
+                'cls.predictions.decoder',
+            )
+        ),
+        ('cls.seq_relationship.',),
+        'cls.predictions.bias',
+    ),
+    'roberta': _ROBERTA,
+    'xlm-roberta': _ROBERTA,
+    'camembert': _ROBERTA,
+    'distilbert': Layout(
+        'distilbert.',
+        {
+            'embeddings/word': 'embeddings.word_embeddings',
+            'embeddings/position': 'embeddings.position_embeddings',
+            'embeddings/norm': 'embeddings.LayerNorm',
+            'layers/attention/query': 'transformer.layer.{}.attention.q_lin',
+            'layers/attention/key': 'transformer.layer.{}.attention.k_lin',
+            'layers/attention/value': 'transformer.layer.{}.attention.v_lin',
+            'layers/attention/output': 'transformer.layer.{}.attention.out_lin',
+            'layers/attention_norm': 'transformer.layer.{}.sa_layer_norm',
+            'layers/intermediate': 'transformer.layer.{}.ffn.lin1',
+            'layers/output': 'transformer.layer.{}.ffn.lin2',
+            'layers/output_norm': 'transformer.layer.{}.output_layer_norm',
+        },
+        _heads(
+            pooler='pre_classifier',
+            lm=_lm('vocab_transform', 'vocab_layer_norm', 'vocab_projector'),
+        ),
+    ),
+    'electra': Layout(
+        'electra.',
+        _BERT | {'embeddings/project': 'embeddings_project'},
+        _heads(
+            **_OF_CLASSIFIER,
+            lm=_lm(
+                'generator_predictions.dense',
+                'generator_predictions.LayerNorm',
+                'generator_lm_head',
             ),
-            ('cls.seq_relationship.',),
-            'cls.predictions.bias',
         ),
-        'roberta': _ROBERTA,
-        'xlm-roberta': _ROBERTA,
-        'camembert': _ROBERTA,
-        'distilbert': Layout(
-            'distilbert.',
-            {
-                'embeddings/word': 'embeddings.word_embeddings',
-                'embeddings/position': 'embeddings.position_embeddings',
-                'embeddings/norm': 'embeddings.LayerNorm',
-                'layers/attention/query': 'transformer.layer.{}.attention.q_lin',
-                'layers/attention/key': 'transformer.layer.{}.attention.k_lin',
-                'layers/attention/value': 'transformer.layer.{}.attention.v_lin',
-                'layers/attention/output': 'transformer.layer.{}.attention.out_lin',
-                'layers/attention_norm': 'transformer.layer.{}.sa_layer_norm',
-                'layers/intermediate': 'transformer.layer.{}.ffn.lin1',
-                'layers/output': 'transformer.layer.{}.ffn.lin2',
-                'layers/output_norm': 'transformer.layer.{}.output_layer_norm',
-            },
-            _heads(
-                pooler='pre_classifier',
-                lm=_lm('vocab_transform', 'vocab_layer_norm', 'vocab_projector'),
-            ),
-        ),
-        'electra': Layout(
-            'electra.',
-            _BERT | {'embeddings/project': 'embeddings_project'},
-            _heads(
-                **_OF_CLASSIFIER,
-                lm=_lm(
-                    'generator_predictions.dense',
-                    'generator_predictions.LayerNorm',
-                    'generator_lm_head',
-                ),
-            ),
-            ('discriminator_predictions.', 'sequence_summary.'),
-        ),
-        'albert': Layout(
-            'albert.',
-            {name: module for name, module in _BERT.items() if name.startswith('embeddings/')}
-            | {
-                'embeddings/project': 'encoder.embedding_hidden_mapping_in',
-                'layers/attention/query': f'{_ALBERT}.attention.query',
-                'layers/attention/key': f'{_ALBERT}.attention.key',
-                'layers/attention/value': f'{_ALBERT}.attention.value',
-                'layers/attention/output': f'{_ALBERT}.attention.dense',
-                'layers/attention_norm': f'{_ALBERT}.attention.LayerNorm',
-                'layers/intermediate': f'{_ALBERT}.ffn',
-                'layers/output': f'{_ALBERT}.ffn_output',
-                'layers/output_norm': f'{_ALBERT}.full_layer_layer_norm',
-                'pooler': 'pooler',
-            },
-            _heads(lm=_lm('predictions.dense', 'predictions.LayerNorm', 'predictions.decoder')),
-            ('sop_classifier.',),
-            'predictions.bias',
-        ),
-        'mpnet': Layout(
-            'mpnet.',
-            _BERT
-            | {
-                'embeddings/relative_position': 'encoder.relative_attention_bias',
-                'layers/attention/query': 'encoder.layer.{}.attention.attn.q',
-                'layers/attention/key': 'encoder.layer.{}.attention.attn.k',
-                'layers/attention/value': 'encoder.layer.{}.attention.attn.v',
-                'layers/attention/output': 'encoder.layer.{}.attention.attn.o',
-                'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
-            },
-            _WITH_POOLER,
-            ('pooler.',),
-            'lm_head.bias',
-        ),
-        'esm': Layout(
-            'esm.',
-            _BERT
-            | {
-                'embeddings/norm': 'embeddings.layer_norm',
-                'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
-                'layers/output_norm': 'encoder.layer.{}.LayerNorm',
-                'final_norm': 'encoder.emb_layer_norm_after',
-                'contact_head': 'contact_head.regression',
-            },
-            _heads(**_OF_CLASSIFIER, lm=_LM_HEAD | {'lm': 'lm_head'}),
-            ('pooler.',),
-            saves_frequencies=True,
-        ),
-        'modernbert': Layout(
-            'model.',
-            {
-                'embeddings/word': 'embeddings.tok_embeddings',
-                'embeddings/norm': 'embeddings.norm',
-                'layers/attention/query': 'layers.{}.attn.query',
-                'layers/attention/key': 'layers.{}.attn.key',
-                'layers/attention/value': 'layers.{}.attn.value',
-                'layers/attention/output': 'layers.{}.attn.Wo',
-                'layers/attention_norm': 'layers.{}.attn_norm',
-                'layers/intermediate': 'layers.{}.mlp.Wi',
-                'layers/output': 'layers.{}.mlp.Wo',
-                'layers/output_norm': 'layers.{}.mlp_norm',
-                'final_norm': 'final_norm',
-            },
-            {
-                SEQUENCES: _MODERN_CLASSIFIER,
-                TOKENS: _MODERN_CLASSIFIER,
-                QUESTIONS: _MODERN_CLASSIFIER,
-                MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'},
-            },
-            fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
-        ),
-    }
-)
+        ('discriminator_predictions.', 'sequence_summary.'),
+    ),
+    'albert': Layout(
+        'albert.',
+        {name: module for name, module in _BERT.items() if name.startswith('embeddings/')}
+        | {
+            'embeddings/project': 'encoder.embedding_hidden_mapping_in',
+            'layers/attention/query': f'{_ALBERT}.attention.query',
+            'layers/attention/key': f'{_ALBERT}.attention.key',
+            'layers/attention/value': f'{_ALBERT}.attention.value',
+            'layers/attention/output': f'{_ALBERT}.attention.dense',
+            'layers/attention_norm': f'{_ALBERT}.attention.LayerNorm',
+            'layers/intermediate': f'{_ALBERT}.ffn',
+            'layers/output': f'{_ALBERT}.ffn_output',
+            'layers/output_norm': f'{_ALBERT}.full_layer_layer_norm',
+            'pooler': 'pooler',
+        },
+        _heads(lm=_lm('predictions.dense', 'predictions.LayerNorm', 'predictions.decoder')),
+        ('sop_classifier.',),
+        'predictions.bias',
+    ),
+    'mpnet': Layout(
+        'mpnet.',
+        _BERT
+        | {
+            'embeddings/relative_position': 'encoder.relative_attention_bias',
+            'layers/attention/query': 'encoder.layer.{}.attention.attn.q',
+            'layers/attention/key': 'encoder.layer.{}.attention.attn.k',
+            'layers/attention/value': 'encoder.layer.{}.attention.attn.v',
+            'layers/attention/output': 'encoder.layer.{}.attention.attn.o',
+            'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
+        },
+        _WITH_POOLER,
+        ('pooler.',),
+        'lm_head.bias',
+    ),
+    'esm': Layout(
+        'esm.',
+        _BERT
+        | {
+            'embeddings/norm': 'embeddings.layer_norm',
+            'layers/attention_norm': 'encoder.layer.{}.attention.LayerNorm',
+            'layers/output_norm': 'encoder.layer.{}.LayerNorm',
+            'final_norm': 'encoder.emb_layer_norm_after',
+            'contact_head': 'contact_head.regression',
+        },
+        _heads(**_OF_CLASSIFIER, lm=_LM_HEAD | {'lm': 'lm_head'}),
+        ('pooler.',),
+        saves_frequencies=True,
+    ),
+    'modernbert': Layout(
+        'model.',
+        {
+            'embeddings/word': 'embeddings.tok_embeddings',
+            'embeddings/norm': 'embeddings.norm',
+            'layers/attention/query': 'layers.{}.attn.query',
+            'layers/attention/key': 'layers.{}.attn.key',
+            'layers/attention/value': 'layers.{}.attn.value',
+            'layers/attention/output': 'layers.{}.attn.Wo',
+            'layers/attention_norm': 'layers.{}.attn_norm',
+            'layers/intermediate': 'layers.{}.mlp.Wi',
+            'layers/output': 'layers.{}.mlp.Wo',
+            'layers/output_norm': 'layers.{}.mlp_norm',
+            'final_norm': 'final_norm',
+        },
+        {
+            SEQUENCES: _MODERN_CLASSIFIER,
+            TOKENS: _MODERN_CLASSIFIER,
+            QUESTIONS: _MODERN_CLASSIFIER,
+            MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'},
+        },
+        fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
+    ),
+}

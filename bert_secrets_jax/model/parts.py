@@ -6,7 +6,6 @@ folder, the pattern classifier's network. Each is built from those before it.
 
 import functools
 import math
-import types
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -18,13 +17,11 @@ from jaxtyping import Array
 from bert_secrets_jax.model import attention
 from bert_secrets_jax.model.config import BertConfig
 
-_PRECISIONS: Mapping[str, jax.lax.PrecisionLike] = types.MappingProxyType(
-    {
-        'float32': jax.lax.Precision.HIGHEST,
-        'tf32x3': jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3,
-        'bfloat16': jax.lax.Precision.DEFAULT,
-    }
-)
+_PRECISIONS: Mapping[str, jax.lax.PrecisionLike] = {
+    'float32': jax.lax.Precision.HIGHEST,
+    'tf32x3': jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3,
+    'bfloat16': jax.lax.Precision.DEFAULT,
+}
 
 
 def gelu(x):
