@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import either, shortened
-from bert_secrets_jax.model.families import FAMILIES, OF_SOME, Family
+from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.ranges import Range, check_ranges
 
 # 'tf32x3' is float32 of which an NVIDIA GPU multiplies two halves in TF32, three times.
@@ -41,13 +41,14 @@ SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
 ANSWER = ('start', 'end')
+_SWITCHES = ('attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias')
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': HEADS,
     'position_embedding_type': ('absolute', 'rotary'),
     'classifier_pooling': ('cls', 'mean'),
-} | {name: (False, True) for name, value in OF_SOME.items() if isinstance(value, bool)}
+} | dict.fromkeys((*_SWITCHES, 'emb_layer_norm_before', 'token_dropout'), (False, True))
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -189,7 +190,7 @@ class BertConfig:
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
                 'wordpieces.'
             )
-        for name, value in self.family.fixed.items():
+        for name, value in fixed(self.family).items():
             if getattr(self, name) != value:
                 raise ValueError(
                     f'{name}={getattr(self, name)!r}: with model_type={self.model_type!r} it is '
@@ -370,6 +371,16 @@ class BertConfig:
 def groups_of(layers: int, count: int | None) -> tuple[int, ...]:
     """Return the group of each layer, of `count` groups; None is one for each layer."""
     return tuple(layer * (count or layers) // layers for layer in range(layers))
+
+
+def fixed(family: Family) -> dict[str, Any]:
+    """Return the values of all fields that the config.json of a family does not have."""
+    of_some = {name for each in FAMILIES.values() for name in each.reads} - set(family.reads)
+    return {
+        field.name: field.default
+        for field in dataclasses.fields(BertConfig)
+        if field.name in of_some
+    } | dict(family.always)
 
 
 def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> bool:

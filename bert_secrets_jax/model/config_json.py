@@ -16,6 +16,7 @@ from bert_secrets_jax.model.config import (
     SEQUENCES,
     TOKENS,
     BertConfig,
+    fixed,
     groups_of,
     not_implemented,
 )
@@ -88,11 +89,8 @@ _OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 def _keys(family: Family) -> dict[str, str]:
     """Return the key in config.json of each of our fields that is read as it stands."""
     names = [field.name for field in dataclasses.fields(BertConfig)]
-    return {
-        name: family.keys.get(name, name)
-        for name in names
-        if name not in _ELSEWHERE and name not in family.fixed
-    }
+    elsewhere = {*_ELSEWHERE, *fixed(family)}
+    return {name: family.keys.get(name, name) for name in names if name not in elsewhere}
 
 
 def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -169,7 +167,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
-    found = {'model_type': model_type, **family.fixed, **family.defaults, **read}
+    found = {'model_type': model_type, **fixed(family), **family.defaults, **read}
     if family.pruned_key in values and family.pruned_key not in ignore:
         groups = groups_of(found['num_hidden_layers'], found['num_hidden_groups'])
         found['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)

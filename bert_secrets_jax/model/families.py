@@ -4,24 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Fields of a config that only some families have, and what they are in all others.
-OF_SOME: Mapping[str, Any] = {
-    'embedding_size': None,
-    'num_hidden_groups': None,
-    'position_embedding_type': 'absolute',
-    'rope_theta': None,
-    'local_rope_theta': None,
-    'layer_types': None,
-    'local_attention': None,
-    'attention_bias': True,
-    'mlp_bias': True,
-    'norm_bias': True,
-    'classifier_bias': True,
-    'classifier_pooling': 'cls',
-    'emb_layer_norm_before': True,
-    'token_dropout': False,
-    'mask_token_id': None,
-}
 # Removed heads in config.json where `transformers` cannot remove any.
 _OURS = 'bert_secrets_jax_pruned_heads'
 
@@ -51,7 +33,7 @@ class Family:
       eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
-      reads, always: The fields among `OF_SOME` that its config.json has, and values of those that
+      reads, always: The fields that its config.json has and BERT's lacks, and values of others that
         it never has.
       keys: Our fields that have another name in config.json, and that name.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
@@ -84,13 +66,6 @@ class Family:
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-
-    @property
-    def fixed(self) -> dict[str, Any]:
-        """Values of all fields that its config.json does not have."""
-        return {name: value for name, value in OF_SOME.items() if name not in self.reads} | dict(
-            self.always
-        )
 
 
 _ROBERTA = Family(

@@ -15,6 +15,7 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.config import fixed
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from tests.conftest import as_torch, killed_at, rarely, relative
 from tests.faults import Killed
@@ -281,7 +282,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     transformers = pytest.importorskip('transformers')
     tokenizer, config = tokenizer_of(model_type), relative(config, model_type)
     off = {'hidden_dropout_prob', 'attention_probs_dropout_prob', 'classifier_dropout'}
-    off = dict.fromkeys(off - set(config.family.fixed), 0.0)
+    off = dict.fromkeys(off - set(fixed(config.family)), 0.0)
     names = ('no', 'yes')
     model = Bert(dataclasses.replace(config, label_names=names, initializer_range=0.05, **off))
     data, params = make_data(tokenizer), init_params(model, 0)
