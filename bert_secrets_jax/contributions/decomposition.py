@@ -34,9 +34,6 @@ class Linearised:
         return inputs * jax.lax.stop_gradient(factors)
 
 
-_LINEARISED = Linearised()
-
-
 def token_contributions(
     bert: Bert,
     params,
@@ -45,7 +42,7 @@ def token_contributions(
     of_logits: Callable,
 ) -> Float[Array, 'B T']:
     """Return what each token contributes to the logits, weighted by `of_logits`; padding has 0."""
-    gradient, _ = walk_back(_LINEARISED, bert, params, output, attention_mask, of_logits)
+    gradient, _ = walk_back(Linearised(), bert, params, output, attention_mask, of_logits)
     return (gradient * output.hidden_states[:, 0]).sum(axis=-1) * attention_mask
 
 

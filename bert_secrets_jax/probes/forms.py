@@ -25,7 +25,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 Params = Mapping[str, Any]
-READINGS = ('paper', 'notebook')
 DISTANCES = 8
 _HIDDEN = 256
 # The candidates whose distance to a word is a feature of its own, in words.
@@ -83,8 +82,6 @@ def candidate_vectors(
     The reading 'paper' gives each candidate its own vector and ROOT none; 'notebook' gives each the
     vector of the word behind it, and the last word none, as the published code does.
     """
-    if reading not in READINGS:
-        raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
     place = jnp.arange(len(vectors) + 1)
     real = jnp.where((place < count)[:-1, None], vectors, 0)
     none = jnp.zeros_like(vectors[:1])

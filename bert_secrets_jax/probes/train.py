@@ -27,9 +27,10 @@ from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import listed_seeds
 from bert_secrets_jax.finetune.loop import TrainState
+from bert_secrets_jax.measure.statistics import READINGS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes import sentences
-from bert_secrets_jax.probes.forms import ATTENTION, FORMS, READINGS, Form, Params, Sizes
+from bert_secrets_jax.probes.forms import ATTENTION, FORMS, Form, Params, Sizes
 from bert_secrets_jax.probes.sentences import Asked, SentenceWords, asked, maps_of, prepare
 from bert_secrets_jax.probes.vectors import Vectors
 from bert_secrets_jax.ranges import Range, check_ranges

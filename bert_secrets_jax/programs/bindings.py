@@ -15,7 +15,7 @@ from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
-from bert_secrets_jax.programs import inputs, needs
+from bert_secrets_jax.programs import inputs, needs, passes
 from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
 
@@ -285,7 +285,7 @@ def maps(a: Arguments) -> Call:
     found = a.result('special_tokens') if asked else _called(a, special_tokens)
     tables = Expression(
         f'{found.python}.tables',
-        lambda study: study.before([named(name) for name in STATISTICS]),
+        lambda study: passes.tables_before(study, [named(name) for name in STATISTICS]),
         lambda study: STATISTICS,
     )
     given = {'count': a['maps.examples'], **a.length, 'tables': tables, **a.tuned_already}

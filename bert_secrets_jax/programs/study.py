@@ -39,7 +39,6 @@ from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.measure.catalogue import CATALOGUE, Described, named
-from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, from_pretrained, without_head
 from bert_secrets_jax.patterns.classifier import Classifier, load_classifier
@@ -77,7 +76,7 @@ class _Shared(TextSettings):
     study: 'Study'
 
     def tables(self, pretrained, texts, statistics):
-        return self.study.before(statistics)
+        return passes.tables_before(self.study, statistics)
 
     def changes(self, pretrained, tuned, texts, statistics):
         if tuned is None:
@@ -86,7 +85,7 @@ class _Shared(TextSettings):
         return {str(seed): passes.tables_after(study, seed, statistics) for seed in study.seeds}
 
     def links(self, pretrained, texts, relations, statistics, *, draws, seed):
-        return self.study.before(statistics), passes.relation_scores(self.study)
+        return self.tables(pretrained, texts, statistics), passes.relation_scores(self.study)
 
 
 class Study:
@@ -388,10 +387,6 @@ class Study:
         if isinstance(found, Exception):
             raise found
         return found
-
-    def before(self, described: Sequence[Described]) -> dict[str, HeadTable]:
-        """Return tables of statistics of the model as it is, by name."""
-        return passes.tables_before(self, described)
 
     def _key(self, described: Described) -> dict[str, Any]:
         key = {'statistic': described.name} | self.on_texts()

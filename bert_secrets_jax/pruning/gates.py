@@ -169,7 +169,13 @@ class GateConfig(FinetuneConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, 'coefficients', _checked_coefficients(self.coefficients))
+        prices = list(self.coefficients) if np.ndim(self.coefficients) == 1 else []
+        if not prices or not all(each in _PRICE and prices.count(each) == 1 for each in prices):
+            raise ValueError(
+                f'coefficients={self.coefficients!r} must be different numbers, each at least 0, at '
+                'least one: the prices of a head, such as (0.001, 0.01).'
+            )
+        object.__setattr__(self, 'coefficients', tuple(map(float, prices)))
         check_ranges(self, RANGES)
 
 
@@ -262,16 +268,6 @@ def train_gates(
     what = f'Gates ({len(runs)} runs)'
     state, record = steps.train(params, folder, what=what, stage=total, rows=rows, fault=fault)
     return _outcome(tuned, steps, state.params, record.history)
-
-
-def _checked_coefficients(coefficients: Sequence[float]) -> tuple[float, ...]:
-    found = list(coefficients) if np.ndim(coefficients) == 1 else []
-    if not found or not all(each in _PRICE and found.count(each) == 1 for each in found):
-        raise ValueError(
-            f'{coefficients=} must be different numbers, each at least 0, at least one: the prices '
-            'of a head, such as (0.001, 0.01).'
-        )
-    return tuple(map(float, found))
 
 
 @functools.lru_cache(maxsize=8)

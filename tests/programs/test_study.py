@@ -13,6 +13,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, needs, sections
+from bert_secrets_jax.programs.passes import tables_before
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import NotKept
 from tests.analyses.conftest import with_outliers
@@ -25,12 +26,12 @@ def kept(study):
 
 def test_one_pass_measures_what_all_want(study):
     study.wanted = lambda study: [named('[SEP]'), named('self')]
-    found = study.before([named('[CLS]')])
+    found = tables_before(study, [named('[CLS]')])
     assert list(found) == ['[CLS]'] and kept(study) == {'_CLS_', '_SEP_', 'self'}
     batches = bs.encode(study.pretrained.tokenizer, study.texts, max_length=24)
     expected = bs.collect(study.pretrained, batches, ['[CLS]'])['[CLS]']
     np.testing.assert_allclose(found['[CLS]'].mean, expected.mean, atol=2e-6)
-    assert study.reading().before([named('self')])['self'].count == 20
+    assert tables_before(study.reading(), [named('self')])['self'].count == 20
 
 
 def faulty(attentions, marks):
@@ -40,10 +41,10 @@ def faulty(attentions, marks):
 def test_what_others_want_and_fails_takes_nothing_along(study):
     own = bs.Described('mine', 'mine', faulty)
     study.wanted = lambda study: [own, named('[SEP]')]
-    assert study.before([named('[CLS]')])['[CLS]'].count == 20
+    assert tables_before(study, [named('[CLS]')])['[CLS]'].count == 20
     assert kept(study) == {'_CLS_'}
     with pytest.raises(RuntimeError, match='No number of this'):
-        study.before([own])
+        tables_before(study, [own])
 
 
 def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
