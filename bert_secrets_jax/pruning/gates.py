@@ -172,8 +172,8 @@ class GateConfig(FinetuneConfig):
         prices = list(self.coefficients) if np.ndim(self.coefficients) == 1 else []
         if not prices or not all(each in _PRICE and prices.count(each) == 1 for each in prices):
             raise ValueError(
-                f'coefficients={self.coefficients!r} must be different numbers, each at least 0, at '
-                'least one: the prices of a head, such as (0.001, 0.01).'
+                f'coefficients={self.coefficients!r} must be different numbers, each at least 0, '
+                'at least one: the prices of a head, such as (0.001, 0.01).'
             )
         object.__setattr__(self, 'coefficients', tuple(map(float, prices)))
         check_ranges(self, RANGES)
