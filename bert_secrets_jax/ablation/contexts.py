@@ -51,9 +51,9 @@ def mean_contexts(
         tokens += int(counted.sum())
         batch, counted = place((batch, counted))
         contexts = intact_contexts(setting, params['embeddings'], layers, batch)
-        found = fetch([total(each, counted) for each in contexts])
+        batch_sums = fetch([total(each, counted) for each in contexts])
         # Sums of many batches in float64: their order then changes no digit that is kept.
-        sums = sums + np.stack(found).astype(np.float64)
+        sums = sums + np.stack(batch_sums).astype(np.float64)
     if not tokens:
         raise ValueError('There are no examples to take the mean output of heads over.')
     return (sums / tokens).astype(np.float32)

@@ -180,5 +180,5 @@ class Effects:
 
     def signed(self, chosen: np.ndarray) -> tuple[int, int]:
         """Return how many of the chosen masks [M] lower the outcome, and how many raise it."""
-        found = self.difference[chosen]
-        return int((found < 0).sum()), int((found > 0).sum())
+        changes = self.difference[chosen]
+        return int((changes < 0).sum()), int((changes > 0).sum())

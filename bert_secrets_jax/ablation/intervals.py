@@ -46,10 +46,10 @@ class Counted:
         """The shares of examples by class and answer, of the intact model and of each mask."""
         labels, *answers = self.kinds.T
         shares = self.counts / self.counts.sum(axis=1, keepdims=True)
-        found = np.zeros((2, len(shares), self.classes, self.classes))
-        for matrix, answer in zip(found, answers, strict=True):
+        matrices = np.zeros((2, len(shares), self.classes, self.classes))
+        for matrix, answer in zip(matrices, answers, strict=True):
             np.add.at(matrix.T, (answer, labels), shares.T)
-        return found
+        return matrices
 
     @property
     def differences(self) -> PerMask:
@@ -127,10 +127,10 @@ def score_statistics(
         step = step / 2 / examples
         mean = np.sign(mean) * np.maximum(np.abs(mean) - step, 0)
     possible &= variance > 0
-    found = mean * np.sqrt(examples / np.where(possible, variance, 1))
+    statistic = mean * np.sqrt(examples / np.where(possible, variance, 1))
     # Without any influence, no score is defined.
     impossible = np.where(tangent.greatest > tangent.least, np.sign(mean) * _IMPOSSIBLE, 0)
-    return np.where(possible, found, impossible)
+    return np.where(possible, statistic, impossible)
 
 
 def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:

@@ -161,10 +161,10 @@ def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, r
     def values(maps):
         average = einsum('ZAS,ZSD->ZAD', maps.astype(read.dtype), read)
         average = jnp.broadcast_to(average, (len(read), learned.shape[1], config.hidden_size))
-        found = einsum('ZND,DNH->ZNH', average, _kernel(setting, params, 'value'))
+        projected = einsum('ZND,DNH->ZNH', average, _kernel(setting, params, 'value'))
         if not config.attention_bias:
-            return found
-        return found + params['attention']['value']['bias'].astype(read.dtype)[None]
+            return projected
+        return projected + params['attention']['value']['bias'].astype(read.dtype)[None]
 
     context = values(learned)
     baseline = jnp.zeros_like(context)

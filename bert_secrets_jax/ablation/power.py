@@ -79,7 +79,7 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         reached = one / np.sqrt(two) - scipy.stats.norm.isf(level / 2)
         return reached >= scipy.stats.norm.ppf(wanted) * np.sqrt(np.maximum(spread, 0))
 
-    found = []
+    losses = []
     for wanted in (0.5, power):
         reached = functools.partial(ahead, wanted=wanted)
         low, high = np.zeros(len(whole)), np.ones(len(whole))
@@ -87,8 +87,8 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         _, high = bisected(reached, low, high, _HALVINGS)
         away = high[:, None, None] * turned
         after = whole + away - away.sum(axis=2)[..., None] * ~wrong
-        found.append(np.where(possible, score - confusion.score(counted.metric, after), np.nan))
-    return found[0], found[1]
+        losses.append(np.where(possible, score - confusion.score(counted.metric, after), np.nan))
+    return losses[0], losses[1]
 
 
 def smallest_effects_on_correlation(
@@ -108,10 +108,10 @@ def smallest_effects_on_correlation(
         added = (1 - share**2) * (1 - left**2) / examples
         return loss >= needed * np.sqrt(errors**2 + added)
 
-    found = []
+    losses = []
     for wanted in (0.5, power):
         needed = scipy.stats.norm.isf(level / 2) + scipy.stats.norm.ppf(wanted)
         reached = functools.partial(ahead, needed=needed)
         _, high = bisected(reached, np.zeros(len(errors)), most, _HALVINGS)
-        found.append(np.where(reached(most) & (most > 0), high, np.nan))
-    return found[0], found[1]
+        losses.append(np.where(reached(most) & (most > 0), high, np.nan))
+    return losses[0], losses[1]

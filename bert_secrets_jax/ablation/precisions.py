@@ -80,9 +80,9 @@ def sweep_in_two_precisions(
 
     def swept(model: Pretrained, which: np.ndarray) -> np.ndarray:
         texts = [examples[index] for index in which]
-        found = sweep_examples(model, texts, masks, baseline=baseline, **sweeping).logits
-        check_finite(found)
-        return found
+        predicted = sweep_examples(model, texts, masks, baseline=baseline, **sweeping).logits
+        check_finite(predicted)
+        return predicted
 
     coarse = Bert(dataclasses.replace(pretrained.config, dtype='bfloat16'))
     rough = swept(dataclasses.replace(pretrained, bert=coarse), np.arange(len(examples)))

@@ -96,8 +96,8 @@ def sweep_all(
         unit=unit,
     ):
         _complete(parts[index], descent, batches[index], files[index])
-    found = to_one_length(logits for logits, _ in parts)
-    return in_order([batch.example for batch in batches], found, axis=1)[descent.which]
+    joined = to_one_length(logits for logits, _ in parts)
+    return in_order([batch.example for batch in batches], joined, axis=1)[descent.which]
 
 
 def _files(

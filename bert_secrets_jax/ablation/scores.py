@@ -61,14 +61,14 @@ def resampled_differences(
     check(metric, predictions, labels, baseline)
     rng = np.random.default_rng(seed)
     examples = len(labels)
-    found = []
+    parts = []
     for start, stop in blocks(resamples, examples):
         drawn = rng.integers(examples, size=(stop - start, examples))
         # One bincount serves the whole block, because each row counts in its own range.
         drawn += np.arange(stop - start)[:, None] * examples
         weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        found.append(differences(metric, predictions, baseline, labels, weights))
-    return np.concatenate(found)
+        parts.append(differences(metric, predictions, baseline, labels, weights))
+    return np.concatenate(parts)
 
 
 def check(metric, predictions, labels, baseline=None):
@@ -124,9 +124,9 @@ def score_of_sums(metric, sums) -> np.ndarray:
     with np.errstate(divide='ignore', invalid='ignore'):
         count, x, y, xx, yy, xy = sums
         variance_x, variance_y = xx - x * x / count, yy - y * y / count
-        found = (xy - x * y / count) / np.sqrt(variance_x * variance_y)
+        correlation = (xy - x * y / count) / np.sqrt(variance_x * variance_y)
         defined = (variance_x > ROUNDING * xx) & (variance_y > ROUNDING * yy)
-        return np.clip(np.where(defined, found, np.nan), -1, 1)
+        return np.clip(np.where(defined, correlation, np.nan), -1, 1)
 
 
 def _spearman(predictions, labels, weights) -> np.ndarray:

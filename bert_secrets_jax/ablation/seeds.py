@@ -106,8 +106,8 @@ def assess_seeds(
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
-        found = crossed_variance(values, counts=metric != 'pearson')
-        parts.append((found.of_seeds, found.of_examples, found.degrees))
+        of_block = crossed_variance(values, counts=metric != 'pearson')
+        parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
     joined = map(np.concatenate, zip(*parts, strict=True))
     variance = Variance(*joined, seeds=seeds, examples=len(labels))
     mean = effects.mean(axis=0)
@@ -242,11 +242,11 @@ def max_t(effects: OfSeeds) -> PerMask:
     all masks is compared. A mask with a NaN has a p-value of NaN.
     """
     known = np.isfinite(effects).all(axis=0)
-    found = np.full(effects.shape[1], np.nan)
+    p_values = np.full(effects.shape[1], np.nan)
     if known.any():
         values = np.asarray(effects, np.float64).T[known]
-        found[known] = sign_flip_test(values, rounds=FLIPS)[1]
-    return found
+        p_values[known] = sign_flip_test(values, rounds=FLIPS)[1]
+    return p_values
 
 
 def least_p(seeds: int) -> float:
@@ -293,10 +293,10 @@ def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float
     seeds, masks = effects.shape
     if seeds < 2 or masks < 3:
         return np.nan, np.nan, np.nan
-    found, without = statistic(effects), []
+    estimate, without = statistic(effects), []
     if seeds > 2:
         without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
-    return found, *jackknife_interval(found, [without])
+    return estimate, *jackknife_interval(estimate, [without])
 
 
 def jackknife_interval(

@@ -172,7 +172,7 @@ def _joined(
     """Return the differences [R] of joined tenths, and how often each mask was chosen [M]."""
     masks, examples = predictions.shape
     of_intact = scores.weighted_scores(metric, baseline[None], labels)[0, 0]
-    found, chosen = [], np.zeros(masks)
+    changes, chosen = [], np.zeros(masks)
     for start, stop in scores.blocks(repeats, folds * max(examples, masks)):
         dealt = np.tile(np.arange(examples) % folds, (stop - start, 1))
         dealt = rng.permuted(dealt, axis=1)  # [R, E]
@@ -182,8 +182,8 @@ def _joined(
         chosen += np.bincount(best, minlength=masks)
         best = np.take_along_axis(best.reshape(-1, folds), dealt, axis=1)  # [R, E]
         joined = np.take_along_axis(predictions, best, axis=0)
-        found.append(scores.weighted_scores(metric, joined, labels)[0] - of_intact)
-    return np.concatenate(found), chosen / chosen.sum()
+        changes.append(scores.weighted_scores(metric, joined, labels)[0] - of_intact)
+    return np.concatenate(changes), chosen / chosen.sum()
 
 
 def _on_other_halves(metric, predictions, baseline, labels, splits, rng) -> np.ndarray:
@@ -214,9 +214,9 @@ def _limits(
     error = scores.quietly(
         np.nanstd, scores.resampled_differences(*given, resamples=resamples, seed=seed)
     )
-    found = scores.differences(*given)[0, 0]
+    difference = scores.differences(*given)[0, 0]
     tails = scipy.stats.norm.isf([below, above])
-    return found - tails[0] * error, found + tails[1] * error
+    return difference - tails[0] * error, difference + tails[1] * error
 
 
 def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.ndarray, ' R']:

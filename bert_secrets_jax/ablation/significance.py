@@ -227,9 +227,9 @@ def randomization_test(
             # NumPy multiplies booleans without BLAS, which is slow.
             swaps = swaps if metric == 'spearman' else swaps.astype(np.float64)
             for place, k in enumerate(masks):
-                found = _swapped_difference(metric, pairs[k], labels, swaps)
+                swapped = _swapped_difference(metric, pairs[k], labels, swaps)
                 # An undefined difference counts as extreme, which makes the p-value conservative.
-                extreme[place] += np.sum(~(np.abs(found) < abs(observed[k]) - ROUNDING))
+                extreme[place] += np.sum(~(np.abs(swapped) < abs(observed[k]) - ROUNDING))
         p_values[masks] = extreme / total if exact else (1 + extreme) / (1 + total)
     return p_values
 

@@ -308,10 +308,10 @@ class Descent:
         if not self.lacks_replacement:
             return self
         if self.setting.baseline == 'mean':
-            found = mean_contexts(pretrained, batches, mesh=mesh)
+            replacement = mean_contexts(pretrained, batches, mesh=mesh)
         else:
-            found = Donors.drawn(batches, seed=donor_seed)
-        return dataclasses.replace(self, replacement=found)
+            replacement = Donors.drawn(batches, seed=donor_seed)
+        return dataclasses.replace(self, replacement=replacement)
 
     def logits(self, batch: Batch) -> Float[np.ndarray, 'given B *T C']:
         """Return the logits of a batch under all masks, in the order in which they were given."""
@@ -361,9 +361,9 @@ class Descent:
                 means[None, None] if wanted else None
                 for means, wanted in zip(self.replacement, needed, strict=True)
             ]
-        found = [None] * len(self.layers)
+        replacements = [None] * len(self.layers)
         if self.replacement is None or not needed.any():
-            return found
+            return replacements
         lent, tokens = self.replacement.of(batch, padding=self.setting.config.pad_token_id)
         lent, tokens = self.place((lent, tokens))
         # No layer above the last one that a mask changes is run.
@@ -371,8 +371,8 @@ class Descent:
         contexts = intact_contexts(self.setting, self.embeddings, layers, lent)
         for layer, context in enumerate(contexts):
             if needed[layer]:
-                found[layer] = lend(context, tokens)
-        return found
+                replacements[layer] = lend(context, tokens)
+        return replacements
 
     def _walk(self, hidden, piece, first, members):
         """Go on from the hidden states [B, T, D] that enter layer `first` under all members."""
@@ -472,12 +472,12 @@ class Descent:
         batch = piece.batch
         if self.setting.config.head == MASKED_LM:
             embedding = self.embeddings['word']['embedding']
-            found = read_words(
+            logits = read_words(
                 self.setting, self.classifier, embedding, hidden, batch.places, batch.words
             )
         else:
-            found = read_all(self.setting, self.classifier, hidden, batch.attention_mask)
-        return found.reshape(piece.shape[0], -1, *found.shape[1:])
+            logits = read_all(self.setting, self.classifier, hidden, batch.attention_mask)
+        return logits.reshape(piece.shape[0], -1, *logits.shape[1:])
 
     def _logits(self, hidden, piece, head_masks):
         """Return the logits [Z, M, C] of hidden states [Z, T, D] that enter the last layer."""
@@ -496,14 +496,14 @@ def _checked(config: BertConfig, baseline: str, replacement: Any) -> np.ndarray:
     """Return the mean outputs of the heads, or say why they cannot be used."""
     if baseline != 'mean':
         raise ValueError(f"A replacement goes with baseline='mean', not with {baseline=}.")
-    found = np.asarray(replacement, np.float32)
+    means = np.asarray(replacement, np.float32)
     expected = (config.num_hidden_layers, config.num_attention_heads, config.head_size)
-    if found.shape != expected:
+    if means.shape != expected:
         raise ValueError(
             f'replacement must be [layers, heads, width] = {list(expected)}, as bs.mean_contexts '
-            f'returns it, got {list(found.shape)}.'
+            f'returns it, got {list(means.shape)}.'
         )
-    return found
+    return means
 
 
 def _round_up(count: int, most: int | None = None) -> int:

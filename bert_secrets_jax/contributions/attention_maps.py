@@ -90,14 +90,14 @@ def attention_maps(
         check_classifies(pretrained)
         compute = Compute(max_length=max_length)
         scored = scores_of(pretrained, encoded, methods=methods, seed=0, compute=compute)
-    found = []
+    of_texts = []
     shown = {kind: KINDS[kind] for kind in ('weights', *kinds)}
     for example, maps in enumerate(each_kind(pretrained, encoded, range(len(examples)), shown)):
         attentions = maps.pop('weights')
         ids = encoded.input_ids[example, : attentions.shape[-1]].tolist()
         second = np.flatnonzero(encoded.text[example] == 1)
         both = examples[example].text_a, examples[example].text_b
-        found.append(
+        of_texts.append(
             TokenMaps(
                 tokens=pretrained.tokenizer.convert_ids_to_tokens(ids),
                 attentions=attentions,
@@ -108,7 +108,7 @@ def attention_maps(
                 **(_scores(pretrained, scored, example) if scored else {}),
             )
         )
-    return found
+    return of_texts
 
 
 def _scores(pretrained: Pretrained, scored: TokenScores, example: int) -> dict:

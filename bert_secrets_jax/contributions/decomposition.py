@@ -94,7 +94,7 @@ def decompose(
     """
     check_classifies(pretrained)
     encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
-    longest, found = encoded.input_ids.shape[1], []
+    longest, decompositions = encoded.input_ids.shape[1], []
     for example, length in enumerate(encoded.lengths.tolist()):
         # Few lengths, so few compilations.
         batch = encoded.batch(np.array([example]), min(-(-length // 16) * 16, longest))
@@ -103,8 +103,8 @@ def decompose(
         ids = encoded.input_ids[example, :length].tolist()
         tokens = pretrained.tokenizer.convert_ids_to_tokens(ids)
         biases = np.asarray(logits[0]) - contributions.sum(axis=0)
-        found.append(Decomposition(tokens, contributions, biases))
-    return found
+        decompositions.append(Decomposition(tokens, contributions, biases))
+    return decompositions
 
 
 def check_classifies(pretrained: Pretrained) -> None:

@@ -150,8 +150,8 @@ def check_shares(shares: object) -> None:
 def _rank(score: np.ndarray, effect: np.ndarray) -> float:
     if len(effect) < FEWEST_TOKENS or len(np.unique(effect)) < 2:
         return np.nan
-    found = spearman(score, effect)
-    return 0.0 if np.isnan(found) else found
+    correlation = spearman(score, effect)
+    return 0.0 if np.isnan(correlation) else correlation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,10 +179,10 @@ class _Plan:
             """Return the number of a text without some tokens, which has one by then."""
             left = np.arange(width) < len(scores.special[text])
             left[lost] = False
-            found = numbered.setdefault((text, left.tobytes()), len(kept))
-            if found == len(kept):
+            known = numbered.setdefault((text, left.tobytes()), len(kept))
+            if known == len(kept):
                 kept.append(left)
-            return found
+            return known
 
         whole, without_one = [], []
         best = np.zeros((2, len(scores.scores), len(shares), len(scores.special)), int)

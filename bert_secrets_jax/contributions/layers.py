@@ -52,8 +52,8 @@ def each_layer(
         of_params, *passed = layer
         return None, of_layer(of_params, attended(config, of_params, *passed))
 
-    _, found = jax.lax.scan(step, None, layers_of(config, params, output))
-    return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), found)
+    _, made = jax.lax.scan(step, None, layers_of(config, params, output))
+    return jax.tree.map(lambda each: jnp.moveaxis(each, 0, 1), made)
 
 
 def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Attended:

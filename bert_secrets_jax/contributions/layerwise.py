@@ -30,11 +30,11 @@ def _in_each_layer(
 
     def in_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
         def rows(of_params, attended):
-            found = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
-            total = found.sum(axis=-1, keepdims=True)
+            mixed = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
+            total = mixed.sum(axis=-1, keepdims=True)
             # A token whose output hangs on no value keeps what it is.
-            kept = jnp.eye(found.shape[-1])[None]
-            return jnp.where(total > 0, found / jnp.where(total > 0, total, 1), kept)
+            kept = jnp.eye(mixed.shape[-1])[None]
+            return jnp.where(total > 0, mixed / jnp.where(total > 0, total, 1), kept)
 
         return each_layer(rows, bert, params, output)
 
@@ -60,8 +60,8 @@ def value_zeroing(config: BertConfig, params, attended: Attended):
         return jnp.square(_directions(rest(attended.residual - lost)) - whole).sum(axis=-1) / 2
 
     # One token at a time: a batch fills the device.
-    found = jax.lax.map(without, jnp.arange(attended.maps.shape[-1]))
-    return jnp.moveaxis(found, 0, -1)
+    turns = jax.lax.map(without, jnp.arange(attended.maps.shape[-1]))
+    return jnp.moveaxis(turns, 0, -1)
 
 
 def _directions(x: Float[Array, 'B T D']) -> Float[Array, 'B T D']:

@@ -62,7 +62,7 @@ def flow(
     whole = np.rint(np.asarray(capacities, np.float64) / _UNIT).astype(np.int32)
     graph = scipy.sparse.csr_array((whole, (starts, ends)), shape=(places.max() + 1,) * 2)
     graph.eliminate_zeros()
-    found = [
+    flows = [
         scipy.sparse.csgraph.maximum_flow(graph, 0, sink).flow_value for sink in places[-1].tolist()
     ]
-    return np.array(found) * _UNIT
+    return np.array(flows) * _UNIT

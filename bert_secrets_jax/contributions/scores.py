@@ -126,18 +126,18 @@ def scores_of(
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
-        found = fetch(_score(pretrained.bert, methods, params, place(batch)))
+        computed = fetch(_score(pretrained.bert, methods, params, place(batch)))
         if FLOW in methods:
-            found['scores'][FLOW] = flows = np.zeros_like(found['read'])
+            computed['scores'][FLOW] = flows = np.zeros_like(computed['read'])
             for row, length in enumerate(np.asarray(batch.lengths).tolist()):
                 if length:
-                    graph = found['graph'][row, :, :length, :length]
-                    flows[row, :length] = flow(graph, found['read'][row, :length])
+                    graph = computed['graph'][row, :, :length, :length]
+                    flows[row, :length] = flow(graph, computed['read'][row, :length])
         for row, example in enumerate(np.asarray(batch.example).tolist()):
             if example < 0:
                 continue
-            logits[example] = found['logits'][row]
-            for method, values in found['scores'].items():
+            logits[example] = computed['logits'][row]
+            for method, values in computed['scores'].items():
                 scores[method][example] = values[row, : lengths[example]]
     check_finite(logits)
     if RANDOM in methods:
@@ -188,8 +188,8 @@ def _score(
             else:
                 scores[method] = jnp.linalg.norm(gradients, axis=-1)
     scores = {method: each * mask for method, each in scores.items()}
-    found = {'logits': output.logits, 'scores': scores}
-    return found | ({'graph': graph, 'read': read} if FLOW in methods else {})
+    outputs = {'logits': output.logits, 'scores': scores}
+    return outputs | ({'graph': graph, 'read': read} if FLOW in methods else {})
 
 
 def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
@@ -211,15 +211,15 @@ def _gradients(bert: Bert, params, batch: Batch):
 
     def layer(hidden, of_layer):
         weights, kind = of_layer
-        found = Layer(config).apply({'params': weights}, hidden, kind, Intervention(), scopes, None)
-        return found[0], None
+        state = Layer(config).apply({'params': weights}, hidden, kind, Intervention(), scopes, None)
+        return state[0], None
 
     def logits(embedded):
         hidden, _ = jax.lax.scan(layer, embedded, (params['layers'], kinds))
-        found = Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
-        assert found is not None
-        return found
+        predicted = Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
+        assert predicted is not None
+        return predicted
 
-    found, back = jax.vjp(logits, embedded)
-    (gradients,) = back(prediction_weights(found))
+    predicted, back = jax.vjp(logits, embedded)
+    (gradients,) = back(prediction_weights(predicted))
     return embedded, gradients

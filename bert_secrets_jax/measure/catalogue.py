@@ -149,8 +149,8 @@ def plural(feature: str) -> str:
 
 def _looked_up(marks: tuple) -> Statistic:
     """Return the notebook's attention to features: a pair of marks to find and count, or pairs."""
-    found, counted = marks if isinstance(marks[0], str) else zip(*marks, strict=True)
-    return statistics.attention_to(found, reading='notebook', among=counted)
+    wanted, counted = marks if isinstance(marks[0], str) else zip(*marks, strict=True)
+    return statistics.attention_to(wanted, reading='notebook', among=counted)
 
 
 _TO_FEATURES = StatisticFamily(statistics.attention_to)
@@ -247,10 +247,10 @@ def _without_annotations() -> list[Described]:
 def _to_feature(feature: str, reading: Reading = 'paper') -> Described:
     family, argument, features = _TO_FEATURES, feature, (feature,)
     if reading == 'notebook':
-        found = _MARKS_OF_NOTEBOOK.get(feature, feature)
+        marks = _MARKS_OF_NOTEBOOK.get(feature, feature)
         counted = _COUNTED_BY_NOTEBOOK.get(feature, 'token')
-        family, argument = _TO_FEATURES_OF_NOTEBOOK, (found, counted)
-        features = (found,) if counted == 'token' else argument
+        family, argument = _TO_FEATURES_OF_NOTEBOOK, (marks, counted)
+        features = (marks,) if counted == 'token' else argument
     title = f'attention to {plural(feature)}'
     return _share(
         feature, title, family, argument, reading=reading, source=_OF_FEATURES, features=features
@@ -359,36 +359,36 @@ def named(name: str) -> Described:
 
 def _imported(name: str, module: str, attribute: str) -> Any:
     try:
-        found = importlib.import_module(module) if module else None
+        imported = importlib.import_module(module) if module else None
     except ModuleNotFoundError as error:
         # Something else that the module imports may be missing: that error says so by itself.
         if not f'{module}.'.startswith(f'{error.name}.'):
             raise
-        found = None
-    if found is None:
+        imported = None
+    if imported is None:
         raise ValueError(
             f'Statistic {name!r}: there is no module {module!r}. Is its folder on the Python path '
             '(PYTHONPATH)?'
         )
     try:
-        return getattr(found, attribute)
+        return getattr(imported, attribute)
     except AttributeError:
-        close = difflib.get_close_matches(attribute, dir(found), n=3)
+        close = difflib.get_close_matches(attribute, dir(imported), n=3)
         similar = f' Similar ones: {", ".join(close)}.' if close else ''
         raise ValueError(f'Statistic {name!r}: {module} has no {attribute!r}.{similar}') from None
 
 
-def _own(name: str, found: Any) -> Described:
-    if isinstance(found, Described):
-        return found
-    if not callable(found) or isinstance(found, type):
+def _own(name: str, own: Any) -> Described:
+    if isinstance(own, Described):
+        return own
+    if not callable(own) or isinstance(own, type):
         raise ValueError(
-            f'Statistic {name!r} is a {type(found).__name__} and no function of maps and marks.'
+            f'Statistic {name!r} is a {type(own).__name__} and no function of maps and marks.'
         )
     arguments = sum(
         each.default is each.empty
         and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-        for each in inspect.signature(found).parameters.values()
+        for each in inspect.signature(own).parameters.values()
     )
     if arguments not in (2, 3):
         raise ValueError(
@@ -398,7 +398,7 @@ def _own(name: str, found: Any) -> Described:
     return Described(
         name=name,
         title=name.rpartition(':')[2].replace('_', ' '),
-        function=cast('Statistic | Comparison', found),
+        function=cast('Statistic | Comparison', own),
         pairwise=arguments == 3,
         features=None,
     )

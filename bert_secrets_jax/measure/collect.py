@@ -113,9 +113,9 @@ def _checked(statistics: Mapping[Hashable, Any]) -> Mapping[Hashable, Any]:
 def _described(statistics: Sequence[str | Described]) -> list[Described]:
     if isinstance(statistics, str | Described) or callable(statistics):
         raise TypeError(f'Statistics are several, and this is a single one: {_MEND}')
-    found = []
+    described = []
     for each in statistics:
         if not isinstance(each, str | Described):
             raise TypeError(f'A {type(each).__name__} has no name as a statistic: {_MEND}')
-        found.append(named(each) if isinstance(each, str) else each)
-    return found
+        described.append(named(each) if isinstance(each, str) else each)
+    return described

@@ -39,15 +39,15 @@ def sets_of(frame: 'pandas.DataFrame') -> 'list[tuple[str, str, pandas.DataFrame
         named = frame['disabled'].str.extract(r'L(\d+)(?:-H(\d+))?').iloc[:, : len(places)]
         frame = frame.assign(**dict(zip(places, named.astype(int).to_numpy().T, strict=True)))
     by = list(colours.by)
-    found = []
+    sets = []
     for key, rows in frame.groupby(by, sort=False) if by else [((), frame)]:
         names = {
             name: f'{name} {each:g}' if frame[name].dtype.kind in 'iuf' else str(each)
             for name, each in zip(by, cast(tuple, key), strict=True)
         }
         alike = ', '.join(each for name, each in names.items() if name != 'seed')
-        found.append((', '.join(names.values()), alike, rows.set_index(places).sort_index()))
-    return found
+        sets.append((', '.join(names.values()), alike, rows.set_index(places).sort_index()))
+    return sets
 
 
 def head_tables(frames: 'Mapping[str, pandas.DataFrame]') -> dict[str, np.ndarray]:

@@ -125,8 +125,8 @@ def _by_class(values: np.ndarray) -> list[np.ndarray]:
 
 def _variance(count, of_classes) -> np.ndarray:
     """Return 1 minus the chance that two examples are of one class, times the square of all."""
-    found = count**2 - (of_classes**2).sum(axis=0)
-    return np.where(found > _ROUNDING * count**2, found, 0)
+    variance = count**2 - (of_classes**2).sum(axis=0)
+    return np.where(variance > _ROUNDING * count**2, variance, 0)
 
 
 def _ratio(numerator, denominator) -> np.ndarray:

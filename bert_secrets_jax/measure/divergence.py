@@ -38,6 +38,6 @@ def head_divergences(attentions: Maps, marks: Marks) -> Result:
     apart = middle - (own[:, None] + own[others % size]) / 2
     # Rounding makes a divergence of 0 a little less at times.
     total = jnp.einsum('HGT,T->HG', apart, token, precision=jax.lax.Precision.HIGHEST)
-    found = jnp.maximum(total / count, 0)
-    values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(found)
+    divergences = jnp.maximum(total / count, 0)
+    values = jnp.zeros((size, size)).at[jnp.arange(size)[:, None], others % size].set(divergences)
     return jnp.maximum(values, values.T).reshape(layers, heads, size), token.sum()

@@ -60,11 +60,11 @@ def gradient_importance(
     `masked_lm_loss`; the same function is not compiled again. All else is as in `collect`. There is
     a table [L, N] for each of `TYPES`, by its name.
     """
-    found = stream(
+    tables = stream(
         (pretrained,), batches, {'gradients': by_type}, keep_values=keep_values, mesh=mesh,
         maps_of=absolute_gradients(loss),
     )  # fmt: skip
-    return dict(zip(TYPES, found['gradients'].unstack(), strict=True))
+    return dict(zip(TYPES, tables['gradients'].unstack(), strict=True))
 
 
 @functools.cache

@@ -50,14 +50,14 @@ def head_importance(
     statistics, maps_of = {'importance': _magnitude}, mask_gradients(loss)
     if reading == 'notebook':
         statistics, maps_of = {'importance': _magnitudes, 'length': _length}, token_gradients(loss)
-    found = stream(
+    tables = stream(
         (pretrained,), batches, statistics, head_mask=head_mask, baseline='zero',
         keep_values=keep_values, mesh=mesh, maps_of=maps_of,
     )  # fmt: skip
-    table = found['importance']
+    table = tables['importance']
     if reading == 'paper':
         return table
-    share = 1 / found['length'].mean
+    share = 1 / tables['length'].mean
     share[-1] = 1
     values = None if table.values is None else table.values * share
     return HeadTable(table.mean * share, table.variance * share**2, table.count, values)

@@ -238,14 +238,14 @@ def with_random_links(
 
 
 def _relation(encoded: Encoded, relation: str) -> np.ndarray:
-    found = encoded.marks.get(relation)
-    if found is None or getattr(found, 'ndim', 0) != 3:
+    links = encoded.marks.get(relation)
+    if links is None or getattr(links, 'ndim', 0) != 3:
         there = [name for name, mark in encoded.marks.items() if getattr(mark, 'ndim', 0) == 3]
         raise ValueError(
             f'These texts have no relation {relation!r}, but {", ".join(there) or "none"}: '
             'bs.mark(encoded, annotations) adds those of annotations.'
         )
-    return found
+    return links
 
 
 def link_scores(
@@ -314,8 +314,8 @@ class _Comparison:
         count = int(places.first[-1])
 
         def matrix(values, rows, columns, height) -> scipy.sparse.csc_array:
-            found = _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
-            return cast(scipy.sparse.csc_array, found)
+            sparse = _matrix(values, rows, columns, (height, count)).tocsc().astype(np.float32)
+            return cast(scipy.sparse.csc_array, sparse)
 
         self._adders = {
             'own': matrix(np.ones(len(links)), numbers, places.own[links], len(links)),

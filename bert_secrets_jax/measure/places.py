@@ -171,8 +171,8 @@ class _Kind:
     def free(self, examples, pairs) -> Bool[np.ndarray, ' W']:
         """Whether none of the pairs [W, P, 2] in examples [W] is linked."""
         codes = self._codes(examples[:, None], pairs)
-        found = np.searchsorted(self._linked, codes)
-        return (self._linked[np.minimum(found, len(self._linked) - 1)] != codes).all(axis=1)
+        nearest = np.searchsorted(self._linked, codes)
+        return (self._linked[np.minimum(nearest, len(self._linked) - 1)] != codes).all(axis=1)
 
 
 class _Moved(_Kind):

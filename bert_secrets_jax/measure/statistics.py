@@ -225,25 +225,25 @@ def of_words(statistic: Callable) -> Callable:
 
 
 def _word_marks(marks: dict, words: Int[Array, ' T']) -> Marks:
-    found = {}
+    by_word = {}
     for name in marks:
         mark = marks[name]
         if isinstance(mark, dict):
-            found[name] = _word_marks(mark, words)
+            by_word[name] = _word_marks(mark, words)
         elif name == WORD:
             numbers = jnp.arange(len(words))
-            found[name] = jnp.where(numbers <= words.max(), numbers, -1)
+            by_word[name] = jnp.where(numbers <= words.max(), numbers, -1)
         elif mark.ndim == 1:
             # A token that belongs to no word, such as padding, is dropped.
             place = jnp.where(words < 0, len(words), words)
-            found[name] = jnp.zeros_like(mark).at[place].max(mark, mode='drop')
+            by_word[name] = jnp.zeros_like(mark).at[place].max(mark, mode='drop')
         else:
             query, key, number = mark.T
             linked = jnp.stack([words[query], words[key], number], axis=1)
             missing = (linked < 0).any(axis=1, keepdims=True)
-            found[name] = jnp.where(missing, jnp.array([0, 0, -1]), linked)
+            by_word[name] = jnp.where(missing, jnp.array([0, 0, -1]), linked)
     # The type stays the same, because its error says which names there are.
-    return type(marks)(found)
+    return type(marks)(by_word)
 
 
 def to_self(attentions: Maps, marks: Marks) -> Result:
@@ -387,10 +387,10 @@ def _linked(marks: Mapping, name: Names) -> Int[Array, '... P 3']:
     """Return links [P, 3], or of several names [F, P, 3] filled up to the most pairs."""
     if isinstance(name, str):
         return marks[name]
-    found = [marks[each] for each in name]
-    most = max(len(links) for links in found)
+    several = [marks[each] for each in name]
+    most = max(len(links) for links in several)
     return jnp.stack(
-        [jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1) for links in found]
+        [jnp.pad(links, ((0, most - len(links)), (0, 0)), constant_values=-1) for links in several]
     )
 
 
@@ -443,8 +443,8 @@ def _ordinary(marks: Marks) -> Bool[Array, ' T']:
 
 def _greatest_at(attentions: Maps, marks: Marks, offset: int) -> Result:
     ordinary = _ordinary(marks)
-    found = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])[None, None]
-    hit = (found == offset).astype(attentions.dtype)
+    offsets = attentions.argmax(axis=-1) - jnp.arange(attentions.shape[-2])[None, None]
+    hit = (offsets == offset).astype(attentions.dtype)
     return _over_queries(hit, ordinary)[0], _has_any(ordinary)
 
 

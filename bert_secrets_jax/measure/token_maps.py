@@ -119,10 +119,10 @@ def each_kind(
         # Few lengths, so few compilations.
         padded = next((each for each in BUCKETS if each >= length), length)
         batch = encoded.batch(np.array([example]), min(padded, pretrained.config.max_length))
-        found = _all_kinds(pretrained.bert, tuple(kinds.items()), pretrained.params, batch)
+        of_kinds = _all_kinds(pretrained.bert, tuple(kinds.items()), pretrained.params, batch)
         yield {
             kind: np.asarray(maps[0, :, :, :length, :length], np.float32)
-            for kind, maps in found.items()
+            for kind, maps in of_kinds.items()
         }
 
 

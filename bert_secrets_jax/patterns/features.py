@@ -344,11 +344,11 @@ def _windows(columns, offsets, n) -> Float[Array, ' K']:
 
 def _top(values: Float[Array, ' T'], count: int) -> Float[Array, ' {count}']:
     """Return the greatest values, the greatest first: for a few, faster than to sort."""
-    found = []
+    greatest = []
     for _ in range(count):
-        found.append(values.max())
+        greatest.append(values.max())
         values = jnp.where(jnp.arange(len(values)) == values.argmax(), -jnp.inf, values)
-    return jnp.stack(found)
+    return jnp.stack(greatest)
 
 
 def _along_diagonals(values: Float[Array, 'R T']) -> Float[Array, ' K']:

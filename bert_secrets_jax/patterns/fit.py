@@ -77,7 +77,7 @@ _BATCH = 16  # the maps whose features are computed at a time
 
 def features_of(maps: MapSample) -> np.ndarray:
     """Return the features [M, F] of maps of any length."""
-    found = {}
+    by_map = {}
     lengths = np.array([len(value) for value in maps.values])
     # Few sizes, so few compilations.
     rooms = -(-lengths // 64) * 64
@@ -89,8 +89,8 @@ def features_of(maps: MapSample) -> np.ndarray:
         for row, index in enumerate(chosen.tolist()):
             padded[row, : lengths[index], : lengths[index]] = maps.values[index]
         seen = _features(padded, lengths[chosen], np.asarray(maps.first_text)[chosen])
-        found |= dict(zip(chosen.tolist(), np.asarray(seen), strict=True))
-    return np.stack([found[index] for index in range(len(maps))])
+        by_map |= dict(zip(chosen.tolist(), np.asarray(seen), strict=True))
+    return np.stack([by_map[index] for index in range(len(maps))])
 
 
 @jax.jit

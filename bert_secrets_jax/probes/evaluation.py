@@ -125,5 +125,5 @@ def _heads(
         return heads
 
     # One after the other: hidden units of all pairs of all sentences at once take gigabytes.
-    found = jax.lax.map(sentence_score, (maps, words))
-    return {name: jnp.moveaxis(each, 0, 1) for name, each in found.items()}
+    of_sentences = jax.lax.map(sentence_score, (maps, words))
+    return {name: jnp.moveaxis(each, 0, 1) for name, each in of_sentences.items()}

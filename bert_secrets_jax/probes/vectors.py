@@ -106,19 +106,19 @@ def read_vectors(
             raise ValueError(f'the vector of {shortened(word)} is not finite')
         return word, vector
 
-    found: dict[str, np.ndarray] = {}
+    by_word: dict[str, np.ndarray] = {}
     for each in good_rows(path, rows, read, bad_rows):
         if each is not None:
-            found.setdefault(*each)
-    if not found and wanted is None:
+            by_word.setdefault(*each)
+    if not by_word and wanted is None:
         raise ValueError(f'{path} has no word with a vector.')
-    if not found and wanted is not None:
+    if not by_word and wanted is not None:
         raise ValueError(
             f'{path} has no vector of any of the {len(wanted):,} words that are needed: are the '
             'vectors of another language?'
         )
-    table = np.stack(list(found.values()))
-    vectors = Vectors(tuple(found), np.concatenate([np.zeros_like(table[:1]), table]))
+    table = np.stack(list(by_word.values()))
+    vectors = Vectors(tuple(by_word), np.concatenate([np.zeros_like(table[:1]), table]))
     if asked is not None:
         share = vectors.unknown(asked)
         log = logging.warning if share >= _MANY_UNKNOWN else logging.info

@@ -88,8 +88,8 @@ def report(
         if isinstance(table, str | pathlib.Path):
             files[name] = str(table)
         else:
-            files[name], found = _table(table, out / f'{name}.jsonl')
-            of_lists.append(found)
+            files[name], of_list = _table(table, out / f'{name}.jsonl')
+            of_lists.append(of_list)
     if of_lists and of_lists != len(given) * of_lists[:1]:
         raise ValueError(
             'texts and train must be of one kind: two tables, or two lists that both have second '

@@ -71,9 +71,9 @@ def frames(a: Arguments) -> Call:
 
 def finetune(a: Arguments) -> Call:
     names = {'pretrained': 'tuned', 'random': 'tuned_random'}
-    found = [names[start] for start in a['train.starts']]
+    models = [names[start] for start in a['train.starts']]
     texts = inputs.text_name(a.study.config.data, 'train')
-    return a.analysis('finetuning', *found, train_texts=texts)
+    return a.analysis('finetuning', *models, train_texts=texts)
 
 
 def patterns(a: Arguments) -> Call:
@@ -282,9 +282,9 @@ def _called(a: Arguments, bind: Binding) -> Expression:
 
 def maps(a: Arguments) -> Call:
     asked = 'special_tokens' in a.results
-    found = a.result('special_tokens') if asked else _called(a, special_tokens)
+    result = a.result('special_tokens') if asked else _called(a, special_tokens)
     tables = Expression(
-        f'{found.python}.tables',
+        f'{result.python}.tables',
         lambda study: passes.tables_before(study, [named(name) for name in STATISTICS]),
         lambda study: STATISTICS,
     )

@@ -152,8 +152,8 @@ def kept(
 
         kind = inspect.signature(call.function).return_annotation
         title = call.title or call.analysis.replace('_', ' ')
-        found = study.kept_whole(title, kind, call.key(study), compute)
-        return dataclasses.replace(found, subject=call.subject(study))
+        result = study.kept_whole(title, kind, call.key(study), compute)
+        return dataclasses.replace(result, subject=call.subject(study))
 
     return answer
 
@@ -266,8 +266,8 @@ class Arguments:
         call = self.bound(section)
         if call is not None:
             call.python(self, self.study.subject)
-        found = self.results[section]
-        return Expression(section, lambda study: found, lambda study: store.content(found))
+        result = self.results[section]
+        return Expression(section, lambda study: result, lambda study: store.content(result))
 
     def listed(self, expressions: Sequence[Expression]) -> Expression:
         """Return a list of expressions."""

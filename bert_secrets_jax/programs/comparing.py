@@ -99,16 +99,16 @@ def compare_runs(
         if (out / _CONFIG).exists() or any(out.glob(f'*/{_CONFIG}')):
             raise ValueError(f'{out} holds a run: choose another folder for the comparison.')
     read = [read_run(folder) for folder in folders]
-    found = dict(zip(_names(read), read, strict=True))
+    named = dict(zip(_names(read), read, strict=True))
     pairs = itertools.combinations(read, 2)
     if not any(one.results.keys() & other.results.keys() for one, other in pairs):
-        has = '; '.join(f'{name} has {", ".join(run.results)}' for name, run in found.items())
+        has = '; '.join(f'{name} has {", ".join(run.results)}' for name, run in named.items())
         raise ValueError(
             f'The runs have no section in common: {has}. Run the same sections in both folders.'
         )
     compared = comparison(
-        {name: run.compared for name, run in found.items()},
-        missing={name: run.missing for name, run in found.items()},
+        {name: run.compared for name, run in named.items()},
+        missing={name: run.missing for name, run in named.items()},
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -116,10 +116,10 @@ def compare_runs(
         write_page(
             out / PAGE,
             title='Runs side by side',
-            lead=f'Runs: {"; ".join(found)}. Layers and heads count from 1.',
-            parts=[part, *(Part('run', run, group=name) for name, run in found.items())],
-            told={name: headlines(run.results, run.texts) for name, run in found.items()},
-            details=dict(_differing(found)),
+            lead=f'Runs: {"; ".join(named)}. Layers and heads count from 1.',
+            parts=[part, *(Part('run', run, group=name) for name, run in named.items())],
+            told={name: headlines(run.results, run.texts) for name, run in named.items()},
+            details=dict(_differing(named)),
         )
     return compared
 
@@ -152,9 +152,9 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
         )
     subject = study.subject
     settings = flatten_dict(study.config.to_dict(), sep='.')
-    found = FinishedRun(folder, subject.model, study.corpus, settings, results, tuple(missing))
+    run = FinishedRun(folder, subject.model, study.corpus, settings, results, tuple(missing))
     study.release()
-    return found
+    return run
 
 
 def _study(folder: pathlib.Path) -> Study:
@@ -177,8 +177,8 @@ def _study(folder: pathlib.Path) -> Study:
 
 def _versions(folder: pathlib.Path) -> str:
     try:
-        found = read_json(folder / 'versions.json')
-        return f'{found["bert_secrets_jax"]}, commit {found["commit"]}'
+        versions = read_json(folder / 'versions.json')
+        return f'{versions["bert_secrets_jax"]}, commit {versions["commit"]}'
     except (OSError, ValueError, KeyError, TypeError):
         return 'an unknown version'
 

@@ -235,9 +235,9 @@ def replaced(study: Study) -> Costs:
 
 
 def retrained(study: Study) -> Costs:
-    found = finetuned(study) | _scored(study)
+    shared = finetuned(study) | _scored(study)
     tokens = 4 * sum(each.tokens for each in finetuned(study).values())
-    return found | {'subnetworks': Cost(tokens, 20, 10)}
+    return shared | {'subnetworks': Cost(tokens, 20, 10)}
 
 
 def gated(study: Study) -> Costs:

@@ -41,7 +41,7 @@ def input_digest(study: 'Study', name: str) -> str:
     file = study.folder / 'inputs.json'
     noted = _noted(file)
     try:
-        found = _content(study, name)
+        content = _content(study, name)
     except FileNotFoundError as error:
         if where not in noted:
             raise
@@ -51,9 +51,9 @@ def input_digest(study: 'Study', name: str) -> str:
             what, str(error).splitlines()[0],
         )  # fmt: skip
         return noted[where]
-    if noted.get(where) != found and processes.is_first():
-        write_record(file, noted | {where: found})
-    return found
+    if noted.get(where) != content and processes.is_first():
+        write_record(file, noted | {where: content})
+    return content
 
 
 def _settings_of(config: ConfigDict, name: str) -> Any:
@@ -62,8 +62,8 @@ def _settings_of(config: ConfigDict, name: str) -> Any:
         # They are cut to the tokens that fit.
         names = (*_TEXTS, 'model', 'encoding.max_length', *names[2:])
     settings = [operator.attrgetter(each)(config) for each in names]
-    found = [each.to_dict() if isinstance(each, ConfigDict) else each for each in settings]
-    return found if len(found) > 1 else found[0]
+    values = [each.to_dict() if isinstance(each, ConfigDict) else each for each in settings]
+    return values if len(values) > 1 else values[0]
 
 
 def _content(study: 'Study', name: str) -> str:

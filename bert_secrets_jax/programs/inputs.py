@@ -50,9 +50,9 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
             if learns and data.label is None:
                 raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
             for split in (data.split, *['train'] * learns):
-                found = reading(data, split)
-                if found.function in readers and data.bad_rows == 'error' and is_alone:
-                    readers[found.function](*found.given, **found.named)
+                call = reading(data, split)
+                if call.function in readers and data.bad_rows == 'error' and is_alone:
+                    readers[call.function](*call.given, **call.named)
         except FileNotFoundError:
             # A finished run is read without its inputs.
             if not (folder / 'config.json').exists():

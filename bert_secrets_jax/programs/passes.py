@@ -35,15 +35,15 @@ class Measured:
 
 def tables_before(study: 'Study', described: Sequence[Described]) -> dict[str, HeadTable]:
     """Return tables of statistics of the model as it is, by name."""
-    found = _before(study, described, ())
-    return {each.name: found[each.name].table for each in described}
+    measured = _before(study, described, ())
+    return {each.name: measured[each.name].table for each in described}
 
 
 def relation_scores(study: 'Study') -> dict[str, LinkScores]:
     """Return the parts of the tests of section 4.5's relations, by the directions' titles."""
     titles = list(directions(RELATIONS))
-    found = _before(study, (), titles)
-    return {title: found[_random(title)].scores for title in titles}
+    measured = _before(study, (), titles)
+    return {title: measured[_random(title)].scores for title in titles}
 
 
 def _before(
@@ -86,11 +86,11 @@ def _measure(
         )
     batches = _shown(bucket(with_random, **study.settings.bucketing), 'Attention')
     tables = measure(study.pretrained, batches, wanted, also=random, mesh=study.mesh)
-    found = {each.name: Measured(table=tables[each.name]) for each in wanted}
+    measured = {each.name: Measured(table=tables[each.name]) for each in wanted}
     if links:
         scores = link_scores(encoded, RELATIONS, tables)
-        found |= {_random(title): Measured(scores=scores[title]) for title in links}
-    return found
+        measured |= {_random(title): Measured(scores=scores[title]) for title in links}
+    return measured
 
 
 def tables_after(study: 'Study', seed: int, described: Sequence[Described]) -> dict[str, HeadTable]:
@@ -122,8 +122,8 @@ def tables_after(study: 'Study', seed: int, described: Sequence[Described]) -> d
 
     asked = {each.name for each in described}
     wanted = [name for name, each in names.items() if each.name in asked]
-    found = _kept(study, keys, compute, wanted)
-    return {name: measured.table for name, measured in found.items()}
+    kept = _kept(study, keys, compute, wanted)
+    return {name: measured.table for name, measured in kept.items()}
 
 
 def _kept(

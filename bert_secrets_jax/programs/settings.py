@@ -36,10 +36,10 @@ def as_flags(message: str) -> str:
     'Name the column (--label).'
     """
 
-    def flag(found: re.Match) -> str:
-        name = found[1]
+    def flag(match: re.Match) -> str:
+        name = match[1]
         if name not in SETTINGS:
-            return found[0]
+            return match[0]
         return f'--config.{name}' if in_clone() else FLAGS.get(name, f'--set={name}')
 
     return _SETTING.sub(flag, message.replace("bad_rows='skip'", 'setting data.bad_rows=skip'))
@@ -93,17 +93,17 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
 
 def matching(words: Sequence[str]) -> list[Setting]:
     """Return the settings with all these words in name or help; a ValueError names near ones."""
-    found = list(SETTINGS.values())
+    left = list(SETTINGS.values())
     for word in words:
-        has = [each for each in found if word.lower() in f'{each.name} {each.help}'.lower()]
+        has = [each for each in left if word.lower() in f'{each.name} {each.help}'.lower()]
         if not has:
             parts = {part for name in SETTINGS for part in (name, *re.split('[._]', name))}
             close = difflib.get_close_matches(word.lower(), sorted(parts), n=2)
             near = [name for name in SETTINGS if any(part in name for part in close)]
             hint = f'Near ones are {", ".join(near[:5])}.' if near else 'Leave it out to list all.'
             raise ValueError(f'No setting has {word!r} in its name or help. {hint}')
-        found = has
-    return found
+        left = has
+    return left
 
 
 def settings_text(settings: Sequence[Setting]) -> str:

@@ -383,10 +383,10 @@ class Study:
                 raise
             except Exception as error:
                 self._once[key] = error
-        found = self._once[key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        value = self._once[key]
+        if isinstance(value, Exception):
+            raise value
+        return value
 
     def _key(self, described: Described) -> dict[str, Any]:
         key = {'statistic': described.name} | self.on_texts()
@@ -401,7 +401,7 @@ class Study:
     @_once
     def own_code(self) -> dict[str, str]:
         """Name of each statistic of one's own to the digest of the file that has it."""
-        found = {}
+        digests = {}
         for name in self.config.statistics:
             module, colon, _ = name.partition(':')
             if not colon or name in CATALOGUE:
@@ -412,8 +412,8 @@ class Study:
                 # Code of the user's; the section that wants it will say what is wrong.
                 logging.debug('%s cannot be measured: %s', name, error)
                 continue
-            found[own] = sha256(sys.modules[module].__file__)
-        return found
+            digests[own] = sha256(sys.modules[module].__file__)
+        return digests
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -449,9 +449,9 @@ class Study:
 
     def finetuned(self, start: str) -> Finetuned:
         """Return the fine-tuning from 'pretrained' or 'random' weights, computed or read."""
-        found = self.once(('finetuned', start), lambda: self._finetuned(start))
+        tuned = self.once(('finetuned', start), lambda: self._finetuned(start))
         self.run.used.add(self.finetuning_folder(start).name)
-        return found
+        return tuned
 
     def finetuning_folder(self, start: str) -> pathlib.Path:
         """Return the folder with the checkpoints of a fine-tuning."""
@@ -548,13 +548,13 @@ class Study:
             model = self.ablated_model()
             # A label that the model does not know shows before anything is trained.
             labels_of(self.ablated_texts, model.config)
-            found = train_gates(
+            gated = train_gates(
                 model, self.train, self.ablated_texts, **self.gate_settings,
                 checkpoint_every=self.config.train.checkpoint_every, folder=folder,
                 mesh=self._mesh_with(SEEDS),
             )  # fmt: skip
             # Models with weights of their own are many, and large.
-            return dataclasses.replace(found, models=())
+            return dataclasses.replace(gated, models=())
 
         return self.kept_whole('trained gates', Gated, self.on_gated(), compute)
 
@@ -563,10 +563,10 @@ class Study:
     ) -> Any:
         """Keep a result like `Run.keep`; `compute` has a folder of parts, which is removed then."""
         parts = self.run.folder_for(f'unfinished/{title}', depends_on)
-        found = self.run.keep(title, kind, depends_on, lambda: compute(parts))
+        result = self.run.keep(title, kind, depends_on, lambda: compute(parts))
         if not self.run.read_only and processes.is_first():
             shutil.rmtree(parts, ignore_errors=True)
-        return found
+        return result
 
     def _check_classes(self, config: BertConfig) -> None:
         data = self.config.data

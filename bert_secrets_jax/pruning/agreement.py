@@ -67,12 +67,12 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     count = len(parts)
     if count < 4:
         return np.nan
-    rng, found = np.random.default_rng(seed), []
+    rng, correlations = np.random.default_rng(seed), []
     for _ in range(_HALVES):
         order = rng.permutation(count)
         halves = (parts[chosen].mean(axis=0) for chosen in np.array_split(order, 2))
-        found.append(spearman(*halves))
-    half = float(np.mean(found))
+        correlations.append(spearman(*halves))
+    half = float(np.mean(correlations))
     return 2 * half / (1 + half) if half > 0 else half
 
 

@@ -153,9 +153,9 @@ def optimal_constants(
 
     def look(masks, outputs):
         in_turn = progress(range(len(batches)), **told(masks))
-        found = [losses_and_slopes(index, masks, outputs) for index in in_turn]
+        computed = [losses_and_slopes(index, masks, outputs) for index in in_turn]
         losses, slopes = (
-            functools.reduce(operator.add, map(fetch, each)) for each in zip(*found, strict=True)
+            functools.reduce(operator.add, map(fetch, each)) for each in zip(*computed, strict=True)
         )
         return _Found(fetch(outputs), losses / examples, slopes)
 
@@ -166,8 +166,8 @@ def optimal_constants(
         def take(state, index):
             losses, slope = losses_and_slopes(index, masks, state.params)
             size = rate * (1 + np.cos(np.pi * state.step / len(work))) / 2
-            found = _step(state.params, state.optimizer, slope, size * unit)
-            return loop.TrainState(state.step + 1, *found), losses
+            moved = _step(state.params, state.optimizer, slope, size * unit)
+            return loop.TrainState(state.step + 1, *moved), losses
 
         begin = loop.TrainState(0, outputs, _ADAM.init(outputs))
         state, record = loop.train(take, begin, work, **told(masks))
@@ -176,25 +176,25 @@ def optimal_constants(
 
     mean = np.broadcast_to(means, (len(masks), *means.shape))
     at_mean = look(masks, mean)
-    found = at_mean.better(look(masks, np.where((masks != 1)[..., None], 0, mean)), slice(None))
+    best = at_mean.better(look(masks, np.where((masks != 1)[..., None], 0, mean)), slice(None))
     curves = []
     for restart in range(restarts + 1):
         # All are trained from the mean once: that may lead elsewhere than 0 does.
-        rows = np.flatnonzero((restart == 0) | (found.slope_left(at_mean) > SETTLED))
+        rows = np.flatnonzero((restart == 0) | (best.slope_left(at_mean) > SETTLED))
         if not len(rows):
             break
-        begin = (at_mean if restart == 0 else found).outputs[rows]
+        begin = (at_mean if restart == 0 else best).outputs[rows]
         outputs, curve = train(masks[rows], begin, learning_rate / 2**restart)
-        curves.append(np.tile(found.loss, (passes, 1)))
+        curves.append(np.tile(best.loss, (passes, 1)))
         curves[-1][:, rows] = curve
-        found = found.better(look(masks[rows], outputs), rows)
+        best = best.better(look(masks[rows], outputs), rows)
     return Constants(
         masks=masks,
-        outputs=found.outputs,
+        outputs=best.outputs,
         start=at_mean.loss,
         curve=np.concatenate(curves),
-        end=found.loss,
-        slope_left=found.slope_left(at_mean),
+        end=best.loss,
+        slope_left=best.slope_left(at_mean),
     )
 
 
@@ -210,10 +210,10 @@ class _Found:
         """Return these with the other ones where they are better; the others are of some rows."""
         chosen = np.arange(len(self.loss))[rows]
         is_better = other.loss < self.loss[rows]
-        found = {name: np.array(each) for name, each in vars(self).items()}
-        for name, each in found.items():
+        fields = {name: np.array(each) for name, each in vars(self).items()}
+        for name, each in fields.items():
             each[chosen[is_better]] = getattr(other, name)[is_better]
-        return _Found(**found)
+        return _Found(**fields)
 
     def slope_left(self, start: '_Found') -> Float[np.ndarray, ' M']:
         """Return the norms of gradients in shares of those at the start; 0 where these are 0."""

@@ -216,10 +216,10 @@ def random_sets(
         )
     if math.comb(len(others), count) <= draws:
         return np.array(list(itertools.combinations(others.tolist(), count)))
-    rng, found = np.random.default_rng(seed), {}
-    while len(found) < draws:
-        found[tuple(np.sort(rng.choice(others, count, replace=False)).tolist())] = None
-    return np.array(list(found))
+    rng, sets = np.random.default_rng(seed), {}
+    while len(sets) < draws:
+        sets[tuple(np.sort(rng.choice(others, count, replace=False)).tolist())] = None
+    return np.array(list(sets))
 
 
 def rank_p(effect: float, random: Float[np.ndarray, ' R']) -> float:
@@ -265,7 +265,7 @@ def _answers(pretrained, batches, sets, compute: Compute) -> Float[np.ndarray, '
     kept = _kept(pretrained.config, sets)
     params, devices, place = on_devices(pretrained.params, compute.mesh)
     tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
-    found = []
+    logits = []
     for batch in progress(
         batches,
         f'Disabled dimensions ({len(kept)} sets)',
@@ -281,8 +281,8 @@ def _answers(pretrained, batches, sets, compute: Compute) -> Float[np.ndarray, '
         answers = one_behind(
             (None, _answer(pretrained.bert, params, placed, kept[call])) for call in rows
         )
-        found.append(np.concatenate([answer for _, answer in answers])[: len(kept)])
-    return in_order([batch.example for batch in batches], found, axis=1)
+        logits.append(np.concatenate([answer for _, answer in answers])[: len(kept)])
+    return in_order([batch.example for batch in batches], logits, axis=1)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -120,8 +120,8 @@ def head_scores(
         return head_importance(tuned, shown, task_loss, head_mask=head_mask, **kept).values
 
     def by_confidence():
-        found = stream((tuned,), batches('Confidence'), {CONFIDENCE: confidence}, **kept)
-        return found[CONFIDENCE].values
+        tables = stream((tuned,), batches('Confidence'), {CONFIDENCE: confidence}, **kept)
+        return tables[CONFIDENCE].values
 
     def by_relevance():
         return head_relevance(tuned, batches('Relevance', _MEMORY), **kept).values

@@ -143,13 +143,13 @@ def shapley_values(
         compute=compute,
     )
     check_finite(swept.logits)
-    found = np.asarray(value(swept.logits, labels))
-    if found.shape != swept.logits.shape[:2]:
+    values = np.asarray(value(swept.logits, labels))
+    if values.shape != swept.logits.shape[:2]:
         raise ValueError(
             'The value must be one number per model and example, '
-            f'{list(swept.logits.shape[:2])}, got {list(found.shape)}.'
+            f'{list(swept.logits.shape[:2])}, got {list(values.shape)}.'
         )
-    return shapley_of(found, drawn, shape)
+    return shapley_of(values, drawn, shape)
 
 
 def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:

@@ -145,8 +145,8 @@ def check_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
 def _wordpieces(pretrained: Pretrained, shape, seed: int) -> Int[np.ndarray, 'B T']:
     """Return random wordpieces, none of which is [PAD]."""
     config = pretrained.config
-    found = np.random.default_rng(seed).integers(config.vocab_size - 1, size=shape)
-    return (found + (found >= config.pad_token_id)).astype(np.int32)
+    numbers = np.random.default_rng(seed).integers(config.vocab_size - 1, size=shape)
+    return (numbers + (numbers >= config.pad_token_id)).astype(np.int32)
 
 
 def _compiled(
