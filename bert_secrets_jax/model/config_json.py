@@ -167,11 +167,11 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
-    given = {'model_type': model_type, **fixed(family), **family.defaults, **read}
+    about = {'model_type': model_type, **fixed(family), **family.defaults, **read}
     if family.pruned_key in values and family.pruned_key not in ignore:
-        groups = groups_of(given['num_hidden_layers'], given['num_hidden_groups'])
-        given['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
-    return given
+        groups = groups_of(about['num_hidden_layers'], about['num_hidden_groups'])
+        about['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
+    return about
 
 
 def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
