@@ -60,20 +60,16 @@ _IGNORED = frozenset(
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, list) and all(isinstance(item, str) for item in value)
-    )
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+    return isinstance(value, str)
 
 
 def _is_names(value: Any) -> bool:
-    plain = str | int
-    return value is None or (
-        isinstance(value, dict)
-        and all(isinstance(name, plain) and not isinstance(name, bool) for name in value.values())
+    return isinstance(value, dict) and all(
+        isinstance(name, str | int) and not isinstance(name, bool) for name in value.values()
     )
 
 
@@ -158,7 +154,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             f'{", ".join(ACTIVATIONS)} are)'
         )
     for key, (kind, is_of_kind) in _OTHERS.items():
-        if key in values and key not in ignore and not is_of_kind(values[key]):
+        given = values.get(key) is not None and key not in ignore
+        if given and not is_of_kind(values[key]):
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')

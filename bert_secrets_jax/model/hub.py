@@ -95,14 +95,11 @@ def _from_hub(
     offline = constants.HF_HUB_OFFLINE or not _reachable(constants.ENDPOINT)
 
     def download(*files: str) -> pathlib.Path:
-        return pathlib.Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=[*files, *_TEXT_FILES],
-                local_files_only=offline,
-            )
+        patterns = [*files, *_TEXT_FILES]
+        folder = snapshot_download(
+            name, revision=revision, allow_patterns=patterns, local_files_only=offline
         )
+        return pathlib.Path(folder)
 
     try:
         if check is not None:

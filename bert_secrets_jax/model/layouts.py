@@ -100,7 +100,6 @@ _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
 _ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
 _MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
-_MODERN_CLASSIFIER = _MODERN | {'classifier': 'classifier'}
 LAYOUTS: Mapping[str, Layout] = {
     'bert': Layout(
         'bert.',
@@ -214,12 +213,8 @@ LAYOUTS: Mapping[str, Layout] = {
             'layers/output_norm': 'layers.{}.mlp_norm',
             'final_norm': 'final_norm',
         },
-        {
-            SEQUENCES: _MODERN_CLASSIFIER,
-            TOKENS: _MODERN_CLASSIFIER,
-            QUESTIONS: _MODERN_CLASSIFIER,
-            MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'},
-        },
+        dict.fromkeys((SEQUENCES, TOKENS, QUESTIONS), _MODERN | {'classifier': 'classifier'})
+        | {MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'}},
         fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
     ),
 }
