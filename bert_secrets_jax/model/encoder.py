@@ -69,9 +69,10 @@ class Embeddings(nn.Module):
             features=width,
             embedding_init=nn.initializers.normal(config.initializer_range),
         )
-        total = inputs_embeds
         if inputs_embeds is None:
             total = embed(config.vocab_size, name='word')(input_ids)
+        else:
+            total = inputs_embeds
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:

@@ -302,7 +302,7 @@ def params_from_tensors(
     Modules that are `fresh`, and all shapes, are those of `initial`. ValueError lists all tensors
     that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
-    leaves = flax.traverse_util.flatten_dict(initial, sep='/')
+    leaves = _leaves(initial)
     result, used = {}, set()
     kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
     wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -350,7 +350,7 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     layout = LAYOUTS[config.model_type]
     prefix = layout.prefix if config.has_head else ''
     tensors = {}
-    for path, leaf in flax.traverse_util.flatten_dict(params, sep='/').items():
+    for path, leaf in _leaves(params).items():
         names = _their_names(config, path)
         path, shape = _without_number(path, leaf.shape)
         shape = _their_shape(path, shape)
@@ -373,6 +373,10 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     if layout.saves_frequencies and config.rope_theta is not None and not config.has_positions:
         tensors[prefix + _FREQUENCIES] = frequencies_of(config, config.rope_theta)
     return layout.fuse(tensors)
+
+
+def _leaves(params: Mapping[str, Any]) -> dict[str, Any]:
+    return flax.traverse_util.flatten_dict(params, sep='/')
 
 
 def _without_number(path: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
