@@ -23,6 +23,7 @@ from jaxtyping import Float, Real
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
 
@@ -165,7 +166,7 @@ def per_example(
 
     It is the jackknife's (Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
-    _check_metric(metric)
+    check_name('metric', metric, METRICS)
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
     if metric == 'pearson':
@@ -327,11 +328,6 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     return centred / np.where(flat, np.nan, scale)
 
 
-def _check_metric(metric: str) -> None:
-    if metric not in METRICS:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
-
-
 def _check_enough(seeds: int, examples: int) -> None:
     if seeds < 2 or examples < 2:
         raise ValueError(
@@ -340,7 +336,7 @@ def _check_enough(seeds: int, examples: int) -> None:
 
 
 def _check(metric, predictions, intact, labels) -> None:
-    _check_metric(metric)
+    check_name('metric', metric, METRICS)
     seeds, examples = intact.shape
     if predictions.ndim != 3 or predictions.shape[::2] != intact.shape:
         raise ValueError(

@@ -1,17 +1,12 @@
-"""Offline, on what the `quickstart` extra brings: all-MiniLM-L6-v2 on the embedded corpus.
+"""Offline, on what the `quickstart` extra brings: all-MiniLM-L6-v2 on the embedded corpus."""
 
-    python -m experiments.reproduce --config=configs/quickstart.py --workdir=results/quickstart
-
-`configs/quickstart.py:smoke` is the same on 12 sentence pairs.
-"""
-
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.configs import base
 
 
 def get_config(arg: str = ''):
     """Return the config; `arg` is '' or 'smoke'."""
-    if arg not in ('', 'smoke'):
-        raise ValueError(f"The config 'quickstart' takes no argument but ':smoke', got {arg!r}.")
+    check_name("The argument of 'quickstart'", arg, ('', 'smoke'))
     config = base.get_config()
     config.model.name = 'all-MiniLM-L6-v2'
     config.data.source = 'corpus'

@@ -187,6 +187,5 @@ def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
 
 
 def _length(document: _Document, segment: tuple[int, int, int], tokenizer) -> int:
-    """Return the number of tokens of a segment, special ones included."""
     texts = [document.between(*ends) for ends in itertools.pairwise(segment)]
     return len(tokenizer(*texts, truncation=False, verbose=False)['input_ids'])

@@ -24,6 +24,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.brief import check_name
+
 Params = Mapping[str, Any]
 READINGS = ('paper', 'notebook')
 DISTANCES = 8
@@ -83,8 +85,7 @@ def candidate_vectors(
     The reading 'paper' gives each candidate its own vector and ROOT none; 'notebook' gives each the
     vector of the word behind it, and the last word none, as the published code does.
     """
-    if reading not in READINGS:
-        raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
+    check_name('reading', reading, READINGS)
     place = jnp.arange(len(vectors) + 1)
     real = jnp.where((place < count)[:-1, None], vectors, 0)
     none = jnp.zeros_like(vectors[:1])

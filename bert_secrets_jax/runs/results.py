@@ -123,23 +123,19 @@ def read_manifest(folder: pathlib.Path) -> dict:
 
 def _is_part(part: Mapping[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
-    files, noted = part.get('files'), part.get('sha256_of')
-    pictures = part.get('pictures', [])
-    return (
-        isinstance(files, list)
-        and isinstance(noted, dict)
-        and all(isinstance(name, str) and _is_within(name) for name in [*files, *noted])
-        and isinstance(part.get('used', ''), str)
-        and isinstance(part.get('numbers', {}), dict)
-        and isinstance(pictures, list)
-        and all(
-            isinstance(pair, list)
-            and len(pair) == 2
-            and all(isinstance(each, str) for each in pair)
-            for pair in pictures
-        )
-        and all(_is_within(name) for name, _ in pictures)
-    )
+    lists = part.get('files'), part.get('pictures', [])
+    objects = part.get('sha256_of'), part.get('numbers', {})
+    if not all(isinstance(each, list) for each in lists):
+        return False
+    files, pictures = lists
+    if not all(isinstance(each, dict) for each in objects):
+        return False
+    if not all(isinstance(each, list) and len(each) == 2 for each in pictures):
+        return False
+    names = [*files, *objects[0], *(name for name, _ in pictures)]
+    captions = [caption for _, caption in pictures]
+    is_text = all(isinstance(each, str) for each in [*names, *captions, part.get('used', '')])
+    return is_text and all(map(_is_within, names))
 
 
 def _is_within(name: str) -> bool:

@@ -235,8 +235,6 @@ def test_what_is_missing_is_named_with_a_mend(folder, untyped, monkeypatch):
     for limit in ('per_unit', 'max_units'):
         with pytest.raises(ValueError, match=f'{limit}=0 leaves nothing'):
             framenet.read_framenet(folder, **{limit: 0})
-    with pytest.raises(ValueError, match="reading is 'paper' or 'notebook', not 'prose'"):
-        framenet.filters('prose')
     with pytest.raises(FileNotFoundError, match='has no luIndex.xml: it should be the folder'):
         framenet.read_framenet(folder / 'lu')
     (folder / 'luIndex.xml').chmod(0o666)

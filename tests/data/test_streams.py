@@ -127,7 +127,6 @@ def test_faults_name_the_file_and_the_line(tmp_path):
     refused('x.csv', b's\n"the cat\n', 'x.csv: line 2: .*Correct the quotes', text_a='s')
     refused('x.jsonl', b'{"s": "a"}\n{}\n', "x.jsonl: line 2: no 's'. Correct it", text_a='s')
     refused('x.array_record', b'nothing', 'x.array_record is damaged, or no .array_record')
-    refused('x.txt', b'the cat', "bad_rows must be 'error' or 'skip'", bad_rows='keep')
     with pytest.raises(FileNotFoundError, match=r'none.txt not found. .* holds: blank.txt, '):
         bs.stream_texts(tmp_path / 'none.txt')
     for kind in ('folder.txt', 'folder.array_record'):

@@ -107,8 +107,6 @@ def test_the_notebooks_vectors_are_those_of_the_next_word():
     np.testing.assert_array_equal(paper.candidates[1:5], notebook.candidates[:4])
     assert paper.named.tolist() == [False, *[True] * 4, *[False] * 2]
     assert notebook.named.tolist() == [True] * 4 + [False] * 3
-    with pytest.raises(ValueError, match='must be one of paper, notebook'):
-        candidate_vectors(paper.vectors, paper.count, reading='other')
 
 
 def test_initial_weights_are_glorots():
