@@ -17,7 +17,6 @@ from bert_secrets_jax.model.bert import check_finite
 def _class_metric(
     metric: str, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
 ) -> float:
-    """Return a score of predicted classes (`measure.confusion`)."""
     sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
     return float(confusion.score_of_sums(metric, sums))
 
@@ -57,6 +56,8 @@ TITLES = {
     'exact_match': 'exact match',
     'answer_f1': 'F1 of the words of answers',
 }
+# Metrics whose interval needs the counts of all pairs of class and answer.
+_OF_COUNTS = ('f1', 'f1_macro', 'matthews')
 _OF_VALUES = ('pearson', 'spearman')
 # Metrics of what is said of single tokens.
 OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
@@ -128,7 +129,7 @@ def tested_values(
     values = {'accuracy': METRICS['accuracy'](predicted, labels)}
     if tested(metrics, logits.shape[1]) == 'matthews':
         values['p_learnt'] = p_matthews(predicted, labels)
-    for metric in set(metrics) & {'f1', 'f1_macro', 'matthews'}:
+    for metric in [each for each in metrics if each in _OF_COUNTS]:
         low, high = score_interval(metric, predicted, labels)
         values |= {f'{metric}_low': low, f'{metric}_high': high}
     return values
@@ -183,14 +184,13 @@ def described(
         value = 100 * np.mean([row[metric] for row in rows])
         low, high = mean_interval(metric, rows, examples)
         ends = '' if np.isnan(low) else f' ({low:.0f} to {high:.0f})'
-        if metric != first:
-            said.append(f'{TITLES[metric]} {value:.0f}{ends}')
-        elif metric == 'accuracy':
-            right = f'{value:.0f} of 100 answers are right{ends}'
-            said += [right, f'guessing gives {100 * guess:.0f}']
-        else:
-            said.append(f'{TITLES[metric]} is {value:.0f} of 100{ends}')
-    return '; '.join(said)
+        score = f'{value:.0f} of 100'
+        right, named = f'{score} answers are right', f'{TITLES[metric]} is {score}'
+        said.append(f'{right if metric == "accuracy" else named}{ends}')
+    if first == 'accuracy':
+        said.insert(1, f'guessing gives {100 * guess:.0f}')
+    text = '; '.join(said)
+    return f'{text[:1].upper()}{text[1:]}'
 
 
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:

@@ -17,23 +17,19 @@ MANIFEST = 'outputs.json'
 
 
 def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
-    """Read all tables of a run as pandas frames.
+    """Read all tables of a run as pandas frames, by the names of their CSV files.
 
         results = bs.read_results('results/quickstart')
         sep = results['special_tokens_heads'].query('statistic == "[SEP]"')
         sep.pivot(index='layer', columns='head', values='mean')
 
-    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
-    in the frame.
+    Names are such as 'ablation_heads' or 'findings/ablation'. A text that a spreadsheet would have
+    computed has an apostrophe in front in the file, and none in the frame.
 
     Args:
       workdir: The folder of a run, or a folder of several runs, such as one for each of several
         tasks. The frames of several runs begin with a column `run`, the name of the folder of the
         run.
-
-    Returns:
-      A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
-      frames.
 
     Raises:
       FileNotFoundError: There is no run.

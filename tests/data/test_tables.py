@@ -21,24 +21,13 @@ def pairs(path, **options):
 
 # Some of these only Python reads as numbers.
 BAD = ('warm', '1_0', '\u0661', 'nan', 'inf', '1e999', '0x1', '1,5')
-GOOD_TSV = (
-    'left\tright\tgold\n'
-    'The kettle sings.\tTea is near.\tyes\n'
-    'It rained all week.\tThe cellar stayed dry.\tno\n'
-)
+GOOD_TSV = 'left\tright\tgold\nA kettle sings.\tTea.\tyes\nIt rains.\tStay here.\tno\n'
 
 
 @pytest.mark.parametrize(
     ('name', 'text', 'rows'),
     [
-        (
-            'x.tsv',
-            GOOD_TSV,
-            [
-                ('The kettle sings.', 'Tea is near.', 1),
-                ('It rained all week.', 'The cellar stayed dry.', 0),
-            ],
-        ),
+        ('x.tsv', GOOD_TSV, [('A kettle sings.', 'Tea.', 1), ('It rains.', 'Stay here.', 0)]),
         # There are no quotes in it.
         (
             'x.tsv',
@@ -208,10 +197,7 @@ def test_bad_json(tmp_path):
 @pytest.mark.parametrize(('name', 'separator'), [('x.tsv', '\t'), ('x.csv', ',')])
 def test_a_file_without_a_header(tmp_path, name, separator):
     """Its columns are named, and its first line is an example; without names the error says how."""
-    path = write(
-        tmp_path / name,
-        separator.join(['id7', 'Words', '1\n']) + separator.join(['id8', 'More', '0\n']),
-    )
+    path = write(tmp_path / name, 'id7,Words,1\nid8,More,0\n'.replace(',', separator))
     columns = ('id', 'sentence', 'label')
     found = tables.read_table(path, text_a='sentence', label='label', columns=columns)
     assert [(each.text_a, each.label) for each in found] == [('Words', 1), ('More', 0)]

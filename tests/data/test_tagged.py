@@ -105,10 +105,7 @@ def test_json_lines(tmp_path):
         ({'tokens': ['A']}, "line 2: there are no lists 'tokens' and 'tags'"),
         ({'tokens': 'A', 'tags': 'D'}, 'line 2: there are no lists'),
         ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is no text: give names'),
-        (
-            {'tokens': [' '], 'tags': ['X']},
-            'line 2: There are no words, or a word or a tag is empty',
-        ),
+        ({'tokens': [' '], 'tags': ['X']}, 'line 2: .* or a word or a tag is empty'),
         ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
         ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
         ([1], 'line 2: .* is not a JSON object'),

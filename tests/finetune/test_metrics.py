@@ -63,9 +63,8 @@ def test_evaluate_by_task():
     logits = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
     found = metrics.evaluate(('f1', 'accuracy'), logits, np.array([1, 0, 0, 1]))
     assert found == pytest.approx({'f1': 0.5, 'accuracy': 0.5, 'score': 0.5})
-    found = metrics.evaluate(
-        ('pearson', 'spearman'), np.array([[1.0], [2], [4]]), np.array([1, 2, 3])
-    )
+    values = np.array([[1.0], [2], [4]]), np.array([1, 2, 3])
+    found = metrics.evaluate(('pearson', 'spearman'), *values)
     assert found['spearman'] == 1 and found['pearson'] < 1
     assert found['score'] == pytest.approx((1 + found['pearson']) / 2)
 
