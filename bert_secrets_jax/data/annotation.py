@@ -330,7 +330,8 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
 
 def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
     record = object_of(line)
-    _check_keys(record, _KEYS)
+    for key in record:
+        check_name('key', key, _KEYS)
     for name in _TEXTS:
         text = record.get(name)
         if text is not None and not (isinstance(text, str) and text.strip()):
@@ -352,11 +353,6 @@ def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple])
     return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 
 
-def _check_keys(record: dict, known: Sequence[str]) -> None:
-    for key in record:
-        check_name('key', key, known)
-
-
 def _object(value: Any, what: str) -> dict:
     if not isinstance(value, dict):
         raise ValueError(f'{what} is not a JSON object')
@@ -366,7 +362,8 @@ def _object(value: Any, what: str) -> dict:
 def _links(values: Any, what: str) -> tuple[Link, ...]:
     links = []
     for value in _list(values, what):
-        _check_keys(_object(value, f'{what}: a link'), _ENDS)
+        for key in _object(value, f'{what}: a link'):
+            check_name('key', key, _ENDS)
         links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
     return tuple(links)
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -136,7 +137,9 @@ def good_rows(
             found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
         except (ValueError, TypeError, KeyError) as error:
             what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
-            fault = f'{row.where}: {what.rstrip(".")}'
+            # Other sentences follow.
+            what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
+            fault = f'{row.where}: {what}'
             if stop and bad_rows == 'error':
                 raise ValueError(
                     f"{path}: {fault}. Correct it, or leave bad rows out: bad_rows='skip'."

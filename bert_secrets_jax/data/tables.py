@@ -288,6 +288,7 @@ def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
     # Numbers may have spaces around them, names are to the letter.
     found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
     if found is None:
-        near = f'unknown label {text!r}, expected one of {expected}. {meant(text, ids)}'
-        raise ValueError(near.rstrip('. '))
+        raise ValueError(
+            f'unknown label {text!r}, expected one of {expected}. {meant(text, ids)}'.rstrip()
+        )
     return found
