@@ -542,7 +542,6 @@ def encode(
         sweep. Many passes are worth more lengths.
 
     Raises:
-      TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, single sentences are mixed with pairs, the annotations
         belong to other texts, or a text has no label.
     """

@@ -100,7 +100,6 @@ def stream_texts(
       columns, name: As in `read_table`.
 
     Raises:
-      FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A column is not named or is missing, the file has no texts, is not UTF-8 or is
         damaged, or a row is bad. What the first text does not show is raised during the iteration.
     """
