@@ -82,7 +82,7 @@ def either(choices: Sequence[Any]) -> str:
     return f'{", ".join(most)} or {last}' if most else last
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, known: Iterable[Any]) -> str:
     """Ask which of the known names was meant; empty if none is close.
 
     >>> meant('trian', ['train', 'texts'])
@@ -93,7 +93,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f'Did you mean {" or ".join(close)}?' if close else ''
 
 
-def check_name(setting: str, name: Any, known: Iterable[str]) -> None:
+def check_name(setting: str, name: Any, known: Iterable[Any]) -> None:
     """Raise ValueError for a name that is none of those known, and ask which one was meant.
 
     >>> check_name('split', 'trian', ['train', 'dev'])
