@@ -3,6 +3,7 @@
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -141,7 +142,7 @@ def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) 
     return float(np.asarray(scipy.stats.fisher_exact(table, alternative='greater'))[1])
 
 
-def interval(metric: str, row: Mapping[str, float], examples: int) -> tuple[float, float]:
+def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a score over examples; NaN where none is known.
 
     Those of F1, macro F1 and Matthews' r are in the row (`intervals.score_interval`). For accuracy
@@ -164,7 +165,7 @@ def interval(metric: str, row: Mapping[str, float], examples: int) -> tuple[floa
 
 
 def mean_interval(
-    metric: str, rows: Sequence[Mapping[str, float]], examples: int
+    metric: str, rows: Sequence[Mapping[str, Any]], examples: int
 ) -> Float[np.ndarray, ' 2']:
     """Return the mean over runs of the ends of their intervals, times 100."""
     ends = [interval(metric, row, examples) for row in rows]
@@ -174,7 +175,7 @@ def mean_interval(
 def described(
     first: str,
     metrics: Sequence[str],
-    rows: Sequence[Mapping[str, float]],
+    rows: Sequence[Mapping[str, Any]],
     examples: int,
     guess: float,
 ) -> str:
