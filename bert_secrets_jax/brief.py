@@ -82,14 +82,28 @@ def either(choices: Sequence[Any]) -> str:
     return f'{", ".join(most)} or {last}' if most else last
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, known: Iterable[Any]) -> str:
     """Ask which of the known names was meant; empty if none is close.
 
     >>> meant('trian', ['train', 'texts'])
     'Did you mean train?'
     """
-    close = difflib.get_close_matches(word, list(known), n=3)
+    spelt = {str(each).lower(): str(each) for each in known}
+    close = [spelt[each] for each in difflib.get_close_matches(word.lower(), list(spelt), n=3)]
     return f'Did you mean {" or ".join(close)}?' if close else ''
+
+
+def check_name(setting: str, name: Any, known: Iterable[Any]) -> None:
+    """Raise ValueError for a name that is none of those known, and ask which one was meant.
+
+    >>> check_name('split', 'trian', ['train', 'dev'])
+    Traceback (most recent call last):
+    ValueError: split='trian' must be 'train' or 'dev'. Did you mean train?
+    """
+    known = tuple(known)
+    if name not in known:
+        near = meant(str(name), known)
+        raise ValueError(f'{setting}={shortened(name)} must be {either(known)}. {near}'.rstrip())
 
 
 def _value(value: Any) -> str:

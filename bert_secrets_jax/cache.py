@@ -13,21 +13,14 @@ def enable_cache(folder: str | os.PathLike | None = None) -> pathlib.Path:
     Without a folder, a cache that JAX already has is left as it is: set
     `$JAX_COMPILATION_CACHE_DIR` to have it elsewhere. `JAX_ENABLE_COMPILATION_CACHE=false` turns
     every cache off.
-
-    Args:
-      folder: Folder for the compiled programs. By default `~/.cache/bert_secrets_jax/compiled`.
-
-    Returns:
-      The folder that is in use.
+    The folder that is in use is returned, by default `~/.cache/bert_secrets_jax/compiled`.
     """
     import jax
 
     used = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if folder is None and used is not None:
         return pathlib.Path(used)
-    folder = pathlib.Path(
-        folder or pathlib.Path.home() / '.cache' / 'bert_secrets_jax' / 'compiled'
-    )
-    jax.config.update('jax_compilation_cache_dir', str(folder.expanduser()))
+    folder = pathlib.Path(folder or '~/.cache/bert_secrets_jax/compiled').expanduser()
+    jax.config.update('jax_compilation_cache_dir', str(folder))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', _WORTH_KEEPING_SECONDS)
-    return folder.expanduser()
+    return folder

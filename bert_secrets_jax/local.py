@@ -41,12 +41,9 @@ def start(handler: Callable[..., 'Handler'], *, port: int = 0) -> http.server.Th
         ) from error
 
 
-def serve_until_stopped(
-    server: http.server.ThreadingHTTPServer, *, nothing_is_lost: bool = False
-) -> None:
+def serve_until_stopped(server: http.server.ThreadingHTTPServer) -> None:
     """Print the address of a page and serve it, until the program is stopped."""
-    lost = '; nothing is lost' if nothing_is_lost else ''
-    print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops{lost})', flush=True)
+    print(f'http://127.0.0.1:{server.server_address[1]}/  (Ctrl-C stops)', flush=True)
     try:
         server.serve_forever()
     finally:

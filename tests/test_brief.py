@@ -1,10 +1,21 @@
 """Objects that hold large arrays are shown in a line."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.intervals import count
+from bert_secrets_jax.analyses.ablation import named_masks
+from bert_secrets_jax.analyses.attention_change import change_statistics
+from bert_secrets_jax.contributions.scores import check_methods
+from bert_secrets_jax.data import framenet
+from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.measure.importance import normalised
+from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.probes.forms import candidate_vectors
 
 
 @pytest.mark.parametrize(
@@ -23,6 +34,34 @@ import bert_secrets_jax as bs
 )
 def test_arrays_are_shown_by_type_and_shape(shown, expected):
     assert repr(shown) == expected
+
+
+@pytest.mark.parametrize(
+    ('ask', 'nearest'),
+    [
+        (lambda: bs.get_task('MCRP'), 'mrpc'),
+        (lambda: bs.read_corpus('trian'), 'train'),
+        (lambda: bs.treebank_sample('dve'), 'dev'),
+        (lambda: bs.stream_texts('a.txt', bad_rows='skp'), 'skip'),
+        (lambda: bs.catalogue.named('entopy (nats)'), 'entropy (nats)'),
+        (lambda: bs.statistics.attention_to('noun', reading='notbook'), 'notebook'),
+        (lambda: framenet.filters('papr'), 'paper'),
+        (lambda: candidate_vectors(np.eye(2), 2, reading='papre'), 'paper'),
+        (lambda: count('f1macro', np.eye(2), np.ones(2), np.ones(2)), 'f1_macro'),
+        (lambda: normalised(np.eye(2), norm='Al'), 'all'),
+        (lambda: bs.FinetuneConfig(optimizer='Adam'), 'adamw'),
+        (lambda: bs.BertConfig(hidden_act='glu'), 'gelu'),
+        (lambda: check_methods(['alti']), 'ALTI'),
+        (lambda: check_metrics(['acuracy'], 3), 'accuracy'),
+        (lambda: check_baseline('unifrom'), 'uniform'),
+        (lambda: named_masks('laiers', bs.BertConfig()), 'layers'),
+        (lambda: change_statistics('papers'), 'paper'),
+        (lambda: bs.patterns.pattern(bs.patterns.load_classifier(), ('blok',)), 'block'),
+    ],
+)
+def test_a_misspelt_name_is_asked_back(ask, nearest):
+    with pytest.raises(ValueError, match=rf'Did you mean {re.escape(nearest)}'):
+        ask()
 
 
 def test_many_marks_are_counted(tokenizer):

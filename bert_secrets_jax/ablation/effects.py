@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.scores import PerMask
-from bert_secrets_jax.brief import brief
+from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.measure.flips import LEVEL
 
 # The probability with which an effect is found that counts as detectable.
@@ -174,8 +174,7 @@ class Effects:
         adjusted = {'none': self.p_value, 'corrected': self.corrected}
         if self.benjamini_hochberg is not None:
             adjusted['benjamini_hochberg'] = self.benjamini_hochberg
-        if correction not in adjusted:
-            raise ValueError(f'Unknown correction {correction!r}: one of {", ".join(adjusted)}.')
+        check_name('correction', correction, adjusted)
         return self.signed(adjusted[correction] <= level)
 
     def signed(self, chosen: np.ndarray) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, bisected, check
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
@@ -34,12 +35,14 @@ class Counted:
       counts: [M, K] The number of examples of each kind.
       kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
         kind, the one with both answers swapped is here, too.
+      alone: Whether the scores themselves are meant, and not their differences from the intact one.
     """
 
     metric: str
     counts: Float[np.ndarray, 'M K']
     kinds: Int[np.ndarray, 'K 3']
     classes: int
+    alone: bool = False
 
     @property
     def confusions(self) -> Float[np.ndarray, '2 M C C']:
@@ -63,10 +66,7 @@ def count(
 ) -> Counted:
     """Count the kinds of examples; raises ValueError for a metric that is not one of classes."""
     check(metric, predictions, labels, baseline)
-    if metric not in confusion.METRICS:
-        raise ValueError(
-            f'Only metrics of classes are counted ({", ".join(confusion.METRICS)}), not {metric!r}.'
-        )
+    check_name('metric', metric, confusion.METRICS)
     if metric in ('accuracy', 'f1_micro'):
         # Nothing but right and wrong matters.
         predictions, baseline = predictions == labels, baseline == labels
@@ -150,6 +150,14 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
     return inside[:masks], inside[masks:]
 
 
+def score_interval(metric: str, predicted: PerExample, labels: PerExample) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of a score itself, by the same test."""
+    counted = dataclasses.replace(count(metric, predicted[None], labels, labels), alone=True)
+    ends = np.concatenate(score_limits(counted, below=0.025, above=0.025))
+    low, high = np.clip(ends, -1 if metric == 'matthews' else 0, 1).tolist()
+    return low, high
+
+
 def score_equivalence(counted: Counted, margin: float) -> PerMask:
     """Return p-values [M] of a difference of the margin or more (TOST, Schuirmann 1987)."""
     margins = np.full(len(counted.counts), margin)
@@ -181,6 +189,8 @@ def _tangent(counted: Counted) -> _Tangent:
     confusions = counted.confusions
     whole, without = np.asarray(confusion.score(counted.metric, confusions))
     of_intact, of_mask = confusion.gradient(counted.metric, confusions)
+    if counted.alone:
+        whole, of_intact = np.zeros_like(whole), np.zeros_like(of_intact)
     same = np.eye(counted.classes, dtype=bool)
     ends = []
     for label in range(counted.classes):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 
 METRICS = (*confusion.METRICS, 'pearson', 'spearman')
@@ -72,8 +73,7 @@ def resampled_differences(
 
 
 def check(metric, predictions, labels, baseline=None):
-    if metric not in METRICS:
-        raise ValueError(f'Unknown metric {metric!r}: one of {", ".join(METRICS)}.')
+    check_name('metric', metric, METRICS)
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f'Labels must be [E], at least one, got {list(labels.shape)}.')
     if predictions.ndim != 2 or predictions.shape[1] != len(labels) or not len(predictions):

@@ -23,6 +23,7 @@ from jaxtyping import Float, Real
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
 
@@ -162,8 +163,7 @@ def per_example(
 
     It is the jackknife's (Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
     """
-    if metric not in METRICS:
-        raise ValueError(f'Over seeds, metrics are {", ".join(METRICS)}, not {metric!r}.')
+    check_name('metric', metric, METRICS)
     if metric in ('accuracy', 'f1_micro'):
         return (predictions == labels).astype(np.float64)
     if metric == 'pearson':

@@ -29,6 +29,7 @@ from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_
 from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
@@ -404,12 +405,8 @@ def named_masks(
     if isinstance(masks, Mapping):
         return {name: np.asarray(each, np.float32) for name, each in masks.items()}
     names = [masks] if isinstance(masks, str) else list(masks)
-    unknown = [name for name in names if name not in SETS]
-    if unknown or not names:
-        raise ValueError(
-            f'Sets of masks are {", ".join(SETS)}, not {", ".join(unknown) or "none"}. Your own '
-            "go by name: {'mine': masks}."
-        )
+    for name in names or ['']:
+        check_name('masks', name, SETS)
     return {name: SETS[name](config) for name in names}
 
 

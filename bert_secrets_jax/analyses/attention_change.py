@@ -23,6 +23,7 @@ from bert_secrets_jax.analyses.tables import (
     top_head,
 )
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
@@ -174,8 +175,7 @@ class AttentionChange(Result):
 
 def change_statistics(reading: str) -> list[Described]:
     """Return the statistics of a reading; ValueError unless it is 'paper' or 'notebook'."""
-    if reading not in READINGS:
-        raise ValueError(f'Readings are {", ".join(READINGS)}, not {reading!r}.')
+    check_name('readings', reading, READINGS)
     return [named(READINGS[reading])]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.finetune.metrics import TITLES, described, interval
+from bert_secrets_jax.finetune.metrics import TITLES, described, mean_interval
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -74,8 +74,8 @@ class Finetuning(Result):
     def score(self) -> str:
         """How well the fine-tuned model does in the metric that is tested, and guessing."""
         runs = self.starts.get('pretrained') or next(iter(self.starts.values()))
-        values = [row[self.tested] for row in runs.last]
-        return f'{described(self.tested, values, self.dev_examples, self.larger_class)}.'
+        sizes = self.dev_examples, self.larger_class
+        return f'{described(self.tested, self.metrics, runs.last, *sizes)}.'
 
     @property
     def unlearnt(self) -> list[int]:
@@ -120,10 +120,11 @@ class Finetuning(Result):
             last, best = (
                 np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
+            ends = mean_interval(metric, runs.last, self.dev_examples)
             findings += [
                 measured(
                     f'score from {name} weights',
-                    last,
+                    [last, *ends],
                     template='Fine-tuned on {train:example|examples} from {start} weights: '
                     '{scores} ({dev:example|examples} of {texts}).',
                     numbers={
@@ -160,12 +161,9 @@ class Finetuning(Result):
             'fine-tuned': ('pretrained', 'last', 'finetuned_from_pretrained'),
         }
         ours = [getattr(self.starts.get(start), which, []) for start, which, _ in columns.values()]
-        runs = [interval(self.tested, row[self.tested], self.dev_examples) for row in ours[-1]]
-        low, high = 100 * np.mean(runs or [(np.nan, np.nan)], axis=0)
-        ends = '–' if np.isnan(low) else f'{low:.1f} to {high:.1f}'
-        note = f'The 95 % interval over dev examples is of the {TITLES[self.tested]}.'
-        note = f'There is no interval of the {TITLES[self.tested]}.' if ends == '–' else note
-        rows = [('ours', *(spread(each, self.metrics) for each in ours), ends)]
+        ends = [mean_interval(each, ours[-1], self.dev_examples) for each in self.metrics]
+        said = ['–' if np.isnan(low) else f'{low:.1f} to {high:.1f}' for low, high in ends]
+        rows = [('ours', *(spread(each, self.metrics) for each in ours), ' / '.join(said))]
         theirs = paper.finetuning(self.subject.task)
         if theirs is not None:
             published = [getattr(theirs, name) for _, _, name in columns.values()]
@@ -174,7 +172,7 @@ class Finetuning(Result):
             ('model', *columns, 'interval'),
             rows,
             f'{self.titles} x 100 (mean ± standard deviation over seeds; '
-            f'{self.subject.as_in("Table 1")}). {note}',
+            f'{self.subject.as_in("Table 1")}). Intervals (95 %) are over dev examples.',
         )
 
 

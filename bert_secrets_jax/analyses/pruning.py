@@ -22,6 +22,7 @@ from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.importance import default_methods
 from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
@@ -487,10 +488,7 @@ def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
             f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
             'point).'
         )
-    if metric not in METRICS_OVER_SEEDS:
-        raise ValueError(
-            f'{metric=} is not offered for pruning: take one of {", ".join(METRICS_OVER_SEEDS)}.'
-        )
+    check_name('metric', metric, METRICS_OVER_SEEDS)
 
 
 def assemble(

@@ -4,13 +4,13 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.configs.schema import SETTINGS
 
 
 def get_config(arg: str = '') -> ConfigDict:
     """Return the defaults, which the other files change; 'smoke' is a run of seconds."""
-    if arg not in ('', 'smoke'):
-        raise ValueError(f"The config 'base' takes no argument but ':smoke', got {arg!r}.")
+    check_name('The argument of a config', arg, ('', 'smoke'))
     tree: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         *path, last = name.split('.')

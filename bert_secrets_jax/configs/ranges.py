@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import either, shortened
+from bert_secrets_jax.brief import either, meant, shortened
 from bert_secrets_jax.configs.schema import SETTINGS, Listed, Numbers, Setting, Words
 from bert_secrets_jax.ranges import Range
 
@@ -96,8 +96,7 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
             for word in words if value else ():
                 if words.count(word) > 1:
                     yield f'{name} has {shortened(word)} twice'
-                if word not in allowed.allowed:
-                    yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}'
+                yield from _faults_of_word(name, allowed, word)
         case Words():
             if several and not listed:
                 yield f'{name}={said} must be a tuple of {either(allowed.allowed)}'
@@ -105,8 +104,7 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
             if value in ((), []) and name != 'ablation.sets':
                 yield f'{name}=() must have at least one of {either(allowed.allowed)}'
             for word in value if listed else (value,):
-                if word not in allowed.allowed:
-                    yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}'
+                yield from _faults_of_word(name, allowed, word)
             return
     if isinstance(setting.default, bool):
         if not isinstance(value, bool):
@@ -125,6 +123,12 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
             or text != text.encode('utf-8', 'ignore').decode()
         ):
             yield f'{name}={shortened(text)} must be a text that a file can hold'
+
+
+def _faults_of_word(name: str, allowed: Words, word: Any) -> Iterator[str]:
+    if word not in allowed.allowed:
+        near = f' ({near})' if (near := meant(str(word), allowed.allowed)) else ''
+        yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}{near}'
 
 
 def _faults_of_numbers(name: str, allowed: Numbers, value: Any) -> Iterator[str]:

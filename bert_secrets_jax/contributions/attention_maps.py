@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from bert_secrets_jax.brief import either
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
@@ -80,9 +80,10 @@ def attention_maps(
         is unknown; scores are asked of a model without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or isinstance(kinds, str):
-        raise ValueError(f'Kinds of maps are a list of {either(tuple(KINDS))}, not {kinds!r}.')
+    if isinstance(kinds, str):
+        raise ValueError(f'Kinds of maps are a list, such as [{kinds!r}], not a text.')
+    for kind in kinds:
+        check_name('kinds', kind, KINDS)
     examples = as_examples(texts)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
     scored = None

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.brief import brief, either
+from bert_secrets_jax.brief import brief, check_name, either
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies, token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
@@ -103,15 +103,10 @@ def token_scores(
 
 def check_methods(methods: Sequence[str]) -> None:
     """Raise ValueError for a method that does not exist or comes twice, or if there is none."""
-    given = [methods] if isinstance(methods, str) else list(methods)
-    unknown = [each for each in given if each not in METHODS]
-    if unknown or not given or len(set(given)) < len(given) or isinstance(methods, str):
-        spelt = {each.lower(): each for each in METHODS}
-        meant = [spelt[each.lower()] for each in unknown if str(each).lower() in spelt]
-        hint = f' Did you mean {either(tuple(meant))}?' if meant else ''
-        raise ValueError(
-            f'Methods are a list of {either(METHODS)}, each once, not {methods!r}.{hint}'
-        )
+    if isinstance(methods, str) or not methods or len(set(methods)) < len(methods):
+        raise ValueError(f'Methods are a list of {either(METHODS)}, each once, not {methods!r}.')
+    for method in methods:
+        check_name('methods', method, METHODS)
 
 
 def scores_of(

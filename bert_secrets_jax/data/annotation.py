@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import write_text
@@ -47,9 +48,6 @@ class Span:
     """Characters `[start, end)` of one text of an example, counted from 0 in code points.
 
     `text` is 0 for `text_a` and 1 for `text_b`.
-
-    Raises:
-      ValueError: The span is empty, or in no text.
     """
 
     start: int
@@ -72,9 +70,6 @@ class Link:
 
     Attributes:
       source, target: One span or more each, the query and the key of the measured attention.
-
-    Raises:
-      ValueError: One end has no spans.
     """
 
     source: tuple[Span, ...]
@@ -93,9 +88,6 @@ class Annotation:
       features: The spans of each feature by its name; empty if the example has none of it.
       relations: The links of each relation by its name; empty if the example has none of it.
       classes: The spans of each word class (part of speech), if they are known, one for each word.
-
-    Raises:
-      ValueError: A name is taken, or names a feature and a relation.
     """
 
     features: Mapping[str, tuple[Span, ...]]
@@ -294,12 +286,8 @@ def read_annotations(
 ) -> tuple[list[Example], list[Annotation]]:
     """Read texts and their annotations from JSON lines (see the top of this module).
 
-    Examples have no labels, and the ids '{file name without its extension}/{row}'.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: Some lines are bad (one error names them all with their faults, unless `bad_rows`
-        is 'skip'), the file is not UTF-8, or it has no lines.
+    Examples have no labels, and the ids '{file name without its extension}/{row}'. `bad_rows` and
+    errors are as in `read_table`.
     """
     path = pathlib.Path(path)
     read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
@@ -316,11 +304,7 @@ def read_annotations(
 def write_annotations(
     path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
 ) -> None:
-    """Write texts and their annotations as JSON lines; labels and ids are not written.
-
-    Raises:
-      ValueError: A span is not within its text; the error names the example.
-    """
+    """Write texts and their annotations as JSON lines; labels and ids are not written."""
     check_annotations(examples, annotations)
     records = map(_record, examples, annotations)
     lines = [json.dumps(record, ensure_ascii=False) + '\n' for record in records]
@@ -346,7 +330,8 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
 
 def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
     record = object_of(line)
-    _check_keys(record, _KEYS)
+    for key in record:
+        check_name('key', key, _KEYS)
     for name in _TEXTS:
         text = record.get(name)
         if text is not None and not (isinstance(text, str) and text.strip()):
@@ -368,12 +353,6 @@ def _named(record: dict, key: str, kind: str, read: Callable[[Any, str], tuple])
     return {name: read(value, f'{kind} {name!r}') for name, value in found.items()}
 
 
-def _check_keys(record: dict, known: Sequence[str]) -> None:
-    for key in record:
-        if key not in known:
-            raise ValueError(f'unknown key {key!r}; known: {", ".join(known)}')
-
-
 def _object(value: Any, what: str) -> dict:
     if not isinstance(value, dict):
         raise ValueError(f'{what} is not a JSON object')
@@ -383,7 +362,8 @@ def _object(value: Any, what: str) -> dict:
 def _links(values: Any, what: str) -> tuple[Link, ...]:
     links = []
     for value in _list(values, what):
-        _check_keys(_object(value, f'{what}: a link'), _ENDS)
+        for key in _object(value, f'{what}: a link'):
+            check_name('key', key, _ENDS)
         links.append(Link(*(_spans(value.get(end, []), f'{what}, {end}') for end in _ENDS)))
     return tuple(links)
 

@@ -9,6 +9,7 @@ small BERT learns the task from a few hundred examples. Apache-2.0, like the res
 
 import pathlib
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 
@@ -16,13 +17,8 @@ LABELS = ('unwelcome', 'welcome')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
-    """Read a split of the corpus, 'train' (380 pairs) or 'dev' (160 pairs).
-
-    Raises:
-      ValueError: There is no such split.
-    """
-    if split not in ('train', 'dev'):
-        raise ValueError(f"The embedded corpus has the splits 'train' and 'dev', not {split!r}.")
+    """Read a split of the corpus, 'train' (380 pairs) or 'dev' (160 pairs)."""
+    check_name('split', split, ('train', 'dev'))
     return read_table(
         pathlib.Path(__file__).parent / 'comments' / f'{split}.tsv',
         text_a='sentence1',

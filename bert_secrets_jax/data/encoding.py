@@ -102,8 +102,7 @@ class LabelledBatch(Batch):
 
 def with_labels(batch: Batch, labels: Shaped[np.ndarray, 'E *more']) -> LabelledBatch:
     """Return a batch with the labels of its examples, from those [E, ...] of all examples."""
-    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)}
-    return LabelledBatch(**fields, labels=np.asarray(labels)[np.asarray(batch.example)])
+    return LabelledBatch(**vars(batch), labels=np.asarray(labels)[np.asarray(batch.example)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,12 +245,7 @@ def check_tokenizer(tokenizer, max_length: int) -> None:
 
 
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
-    """Tokenise texts, which are cut to `max_length` tokens, as `encode` does.
-
-    Raises:
-      TypeError: The texts or the tokenizer are something else.
-      ValueError: There are no texts, or single sentences are mixed with pairs.
-    """
+    """Tokenise texts, which are cut to `max_length` tokens, as `encode` does."""
     losses = Losses(tokenizer, max_length)
     encoded = tokenize_part(as_examples(texts), losses)
     losses.tell()
@@ -461,11 +455,7 @@ def _without_spaces(
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
-    """Return the same examples with their annotations as marks, in place of others (`align`).
-
-    Raises:
-      ValueError: There are not as many annotations as examples, or their names differ.
-    """
+    """Return the same examples with their annotations as marks, in place of others (`align`)."""
     marks = align(
         annotations,
         input_ids=encoded.input_ids,
@@ -552,7 +542,6 @@ def encode(
         sweep. Many passes are worth more lengths.
 
     Raises:
-      TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, single sentences are mixed with pairs, the annotations
         belong to other texts, or a text has no label.
     """

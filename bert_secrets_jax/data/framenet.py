@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, check_spans, read_annotations
 from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
@@ -92,10 +93,6 @@ def read_framenet_sample(
     elements):
 
         {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: Some lines are bad (one error names them all), or the file has no links.
     """
     path = pathlib.Path(path)
     if _is_prepared(path):
@@ -149,8 +146,7 @@ def filters(
     takes core elements. The notebook took the first token spelled like the target, asked whether
     one of a frame element is spelled like one of the two before it or after it, and took core sets.
     """
-    if reading not in ('paper', 'notebook'):
-        raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
+    check_name('reading', reading, ('paper', 'notebook'))
     near = _is_near if reading == 'paper' else _is_near_by_spelling
     return {
         'at most 12 tokens': lambda sentence: len(sentence.tokens) <= 12,
@@ -207,12 +203,6 @@ def read_framenet(
       per_unit: The greatest number of sentences of one lexical unit, drawn at random. The paper
         says "one example set per lexical unit"; its code keeps all, as None does.
       max_units: The greatest number of lexical units to read, drawn at random; None reads all.
-
-    Raises:
-      FileNotFoundError: FrameNet is not there.
-      ModuleNotFoundError: NLTK is not installed.
-      PermissionError: NLTK refuses to read the files, because others may write to them.
-      ValueError: There is no such reading, or a limit is below 1.
     """
     steps = filters(reading)
     for name, limit in (('per_unit', per_unit), ('max_units', max_units)):

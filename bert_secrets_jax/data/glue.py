@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example, Task, get_task
 
@@ -26,10 +27,6 @@ def read_glue(
       task: The task or its name. The ids of its examples are such as 'mrpc/dev/17'.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: As in `read_table`.
-
-    Raises:
-      FileNotFoundError: The folder or the file is missing.
-      ValueError: The split is unknown, some rows are bad, or the file is not like the task's.
     """
     task = get_task(task)
     return read_table(
@@ -58,10 +55,6 @@ def read_tfds(
     Args:
       task, split: As in `read_glue`.
       data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
-
-    Raises:
-      FileNotFoundError: The task is not prepared.
-      ValueError: The split is unknown or was not prepared, or the format is another one.
     """
     # Imported late because it is slow. Without TensorFlow the name 'glue' is unknown to
     # tensorflow-datasets until this import.
@@ -112,11 +105,6 @@ def prepare_tfds(
         tfds.data_source('glue/mrpc', data_dir=..., download=False)
 
     The arguments are as in `read_glue` and `read_tfds`. The folder that was written is returned.
-
-    Raises:
-      FileExistsError: The task is prepared already.
-      FileNotFoundError: There is neither train nor dev.
-      ValueError: Some rows are bad.
     """
     from tensorflow_datasets.text.glue import Glue
 
@@ -151,8 +139,7 @@ def prepare_tfds(
 
 
 def _by_split(split: str, **names: str) -> str:
-    if split not in names:
-        raise ValueError(f'Unknown split {split!r}; known: {", ".join(names)}.')
+    check_name('split', split, names)
     return names[split]
 
 

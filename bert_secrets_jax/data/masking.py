@@ -82,13 +82,9 @@ def mask_words(
 ) -> MaskedTexts:
     """Tokenise texts, replace some wordpieces by [MASK], and group the texts into batches.
 
-    Special tokens and [UNK] are never hidden: a model is not asked for them. Without `masking`, the
-    defaults of `Masking` are taken; the other arguments are as in `encode`.
-
-    Raises:
-      TypeError: The texts or the tokenizer are something else.
-      ValueError: The tokenizer has no [MASK], there are no texts, or a text has no wordpiece that
-        could be hidden. The error names it.
+    Special tokens and [UNK] are never hidden: a model is not asked for them. A text without any
+    other wordpiece is an error that names it. Without `masking`, the defaults of `Masking` are
+    taken; other arguments and errors are as in `encode`.
     """
     masking = masking or Masking()
     mask = getattr(tokenizer, 'mask_token_id', None)
@@ -142,7 +138,7 @@ def _with_words(batch: Batch, places: np.ndarray, words: np.ndarray, share: floa
     real = (rows >= 0)[:, None]
     most = min(places.shape[1], math.ceil(share * batch.input_ids.shape[1]))
     return MaskedBatch(
-        **{field.name: getattr(batch, field.name) for field in dataclasses.fields(Batch)},
+        **vars(batch),
         places=np.where(real, np.maximum(places[rows, :most], 0), 0).astype(np.int32),
         words=np.where(real, words[rows, :most], -1).astype(np.int32),
     )

@@ -4,12 +4,13 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from absl import logging
 
-from bert_secrets_jax.brief import meant, shortened
+from bert_secrets_jax.brief import check_name, meant, shortened
 from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
@@ -108,10 +109,7 @@ def object_of(line: str) -> dict[str, Any]:
     return found
 
 
-def check_bad_rows(bad_rows: str) -> None:
-    """Raise ValueError unless it is said in a known way what to do with bad rows."""
-    if bad_rows not in ('error', 'skip'):
-        raise ValueError(f"bad_rows must be 'error' or 'skip', got {bad_rows!r}.")
+BAD_ROWS = ('error', 'skip')  # what can be done with them
 
 
 def good_rows(
@@ -129,7 +127,7 @@ def good_rows(
     TypeError or KeyError for a bad one. Rows count from 0, bad ones too; the name is by default the
     file's. With `stop`, the first bad row is refused at once, and not all at the end.
     """
-    check_bad_rows(bad_rows)
+    check_name('bad_rows', bad_rows, BAD_ROWS)
     name = without_compression(path).stem if name is None else name
     count, bad, faults = 0, 0, []
     for count, row in enumerate(rows, 1):
@@ -139,7 +137,9 @@ def good_rows(
             found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
         except (ValueError, TypeError, KeyError) as error:
             what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
-            fault = f'{row.where}: {what.rstrip(".")}'
+            # Other sentences follow.
+            what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
+            fault = f'{row.where}: {what}'
             if stop and bad_rows == 'error':
                 raise ValueError(
                     f"{path}: {fault}. Correct it, or leave bad rows out: bad_rows='skip'."

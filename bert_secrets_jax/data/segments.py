@@ -54,12 +54,6 @@ def read_segments(
       tokenizer, max_length: As in `encode`.
       count, seed: The number of segments to draw at random, of which the paper took 1000; 0 takes
         all. They stay in the order of the text; `Example.where` has the line where each begins.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      TypeError: The tokenizer is something else.
-      ValueError: The file is not UTF-8 or has no segment of two parts, the tokenizer lacks special
-        tokens, or `max_length` or `count` is too small.
     """
     check_tokenizer(tokenizer, max_length)
     path = _PACKAGED if path is None else pathlib.Path(path)
@@ -187,6 +181,5 @@ def _tokens(document: _Document, tokenizer) -> Int[np.ndarray, ' W']:
 
 
 def _length(document: _Document, segment: tuple[int, int, int], tokenizer) -> int:
-    """Return the number of tokens of a segment, special ones included."""
     texts = [document.between(*ends) for ends in itertools.pairwise(segment)]
     return len(tokenizer(*texts, truncation=False, verbose=False)['input_ids'])

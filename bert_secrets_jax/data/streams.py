@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import (
     BUCKETS,
     Batch,
@@ -27,7 +28,7 @@ from bert_secrets_jax.data.encoding import (
     padded_lengths,
     tokenize_part,
 )
-from bert_secrets_jax.data.rows import Lines, Row, check_bad_rows, check_there, good_rows
+from bert_secrets_jax.data.rows import BAD_ROWS, Lines, Row, check_there, good_rows
 from bert_secrets_jax.data.tables import filled, table_rows
 from bert_secrets_jax.data.tasks import Example, Text, as_example
 from bert_secrets_jax.files import open_regular, without_compression
@@ -99,11 +100,10 @@ def stream_texts(
       columns, name: As in `read_table`.
 
     Raises:
-      FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A column is not named or is missing, the file has no texts, is not UTF-8 or is
         damaged, or a row is bad. What the first text does not show is raised during the iteration.
     """
-    check_bad_rows(bad_rows)
+    check_name('bad_rows', bad_rows, BAD_ROWS)
     path = pathlib.Path(path)
     wanted = tuple(column for column in (text_a, text_b) if column is not None)
     if text_a is None and text_b is not None:
@@ -285,11 +285,6 @@ def stream_batches(
         single sentences, or all pairs. An iterator can be used once only.
       buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
       tokenizer, max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
-
-    Raises:
-      TypeError: The texts or the tokenizer are something else.
-      ValueError: The tokenizer lacks special tokens. During the iteration: there are no texts,
-        single sentences are mixed with pairs, or the tokenizer is not made for the texts.
     """
     if isinstance(texts, str | os.PathLike | Example) or not isinstance(texts, Iterable):
         raise TypeError(

@@ -49,7 +49,6 @@ def read_table(
       columns: The names of all columns of a `.tsv` or `.csv` that has no header.
 
     Raises:
-      FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A label is named twice, some rows are bad (one error names them all), a column is
         missing, the extension is unknown, the file has no rows or is not UTF-8, the labels need
         `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says).
@@ -288,5 +287,7 @@ def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
     # Numbers may have spaces around them, names are to the letter.
     found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
     if found is None:
-        raise ValueError(f'unknown label {text!r}, expected one of {expected}')
+        raise ValueError(
+            f'unknown label {text!r}, expected one of {expected}. {meant(text, ids)}'.rstrip()
+        )
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
@@ -73,16 +73,11 @@ def read_conllu(
       path, bad_rows: As in `read_table`. A sentence is bad in which a word has no tag.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: The column is unknown, a sentence is bad, or the file is no CoNLL-U.
     """
     field, _, item = column.partition('.')
-    if not (column in COLUMNS or (field in _LISTS and item)):
-        raise ValueError(
-            f'{column=} must be one of {", ".join(COLUMNS)}, or such as feats.Number or misc.NER.'
-        )
+    if field not in _LISTS or not item:
+        # The items of a list have any names, such as the last two.
+        check_name('column', column, (*COLUMNS, 'feats.Number', 'misc.NER'))
 
     def read(lines: str, identity: str, where: str) -> Tagged:
         words = [token for token in words_of(lines) if isinstance(token['id'], int)]
@@ -118,10 +113,6 @@ def read_tagged(
       path, bad_rows: As in `read_table`.
       words, tags: The names of the two lists.
       names: The names of all tags, by their numbers from 0; None if they are texts.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: A row is bad, or there is none.
     """
     path = pathlib.Path(path)
 
@@ -137,8 +128,8 @@ def read_tagged(
 
 def _named(tag: Any, names: Sequence[str] | None) -> str:
     if isinstance(tag, str):
-        if names is not None and tag not in names:
-            raise ValueError(f'the tag {tag!r} is not among the names {", ".join(names)}')
+        if names is not None:
+            check_name('tag', tag, names)
         return tag
     if names is None:
         raise ValueError(f'the tag {tag!r} is no text: give names for numbers')

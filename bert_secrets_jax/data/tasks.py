@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from absl import logging
 
+from bert_secrets_jax.brief import check_name
+
 
 @dataclasses.dataclass(frozen=True)
 class Example:
@@ -57,9 +59,6 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
 
     The texts are strings, (text_a, text_b) pairs or examples, but not a mixture. Those without an
     id are given the ids 'text/0', 'text/1' and so on.
-
-    Raises:
-      TypeError: The texts are a single string, a mixture, or something else.
     """
     if isinstance(texts, str | Example):
         raise TypeError(
@@ -89,9 +88,6 @@ def draw(
     """Draw examples, of any kind, at random, and return them in their original order.
 
     At most `wanted` are returned, 0 returns all; the error calls this number by its setting.
-
-    Raises:
-      ValueError: `wanted` is not a whole number, or is negative.
     """
     if not isinstance(wanted, numbers.Integral) or wanted < 0:
         raise ValueError(f'{setting}={wanted!r} must be a whole number, 0 for all.')
@@ -219,13 +215,11 @@ def get_task(name: str | Task) -> Task:
 
     >>> get_task('STSB').name
     'sts-b'
-
-    Raises:
-      ValueError: There is no such task.
     """
     if isinstance(name, Task):
         return name
-    for task in GLUE.values():
-        if task.tfds_config == name.lower().replace('-', '').replace('_', ''):
-            return task
-    raise ValueError(f'Unknown task {name!r}; known: {", ".join(GLUE)}.')
+    tasks = {task.tfds_config: task for task in GLUE.values()}
+    plain = name.lower().replace('-', '').replace('_', '')
+    if plain not in tasks:
+        check_name('task', name, GLUE)
+    return tasks[plain]

@@ -4,6 +4,7 @@ Shapes: E sentences, T positions of wordpieces.
 """
 
 import dataclasses
+import graphlib
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Int32
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
@@ -101,11 +103,6 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     its letters: each has its own where they add up to it, as 'do' and "n't" do, and otherwise all
     have all. Words that are not written ("8.1") are left out. A sentence without a whole tree is
     bad; `bad_rows` is as in `read_table`.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: A word has no head or no relation, heads go round in a circle, or the file is no
-        CoNLL-U.
     """
     return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
 
@@ -116,12 +113,8 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
     They are news, mail, reports and instructions as people write them, of 10 to 21 words, by the
     guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
     The splits are 'train' (100 sentences) and 'dev' (80).
-
-    Raises:
-      ValueError: There is no such split.
     """
-    if split not in ('train', 'dev'):
-        raise ValueError(f"The embedded treebank has the splits 'train' and 'dev', not {split!r}.")
+    check_name('split', split, ('train', 'dev'))
     return read_treebank(pathlib.Path(__file__).parent / 'trees' / f'{split}.conllu')
 
 
@@ -150,15 +143,11 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
 
 def _check_tree(parse: Parse) -> None:
     """Refuse words from which no way along heads leads to a root."""
-    reached = {-1}
-    for start, form in enumerate(parse.forms):
-        way, word = set(), start
-        while word not in reached:
-            if word in way:
-                raise ValueError(f'the heads go round in a circle from {form!r}')
-            way.add(word)
-            word = parse.heads[word]
-        reached |= way
+    try:
+        graphlib.TopologicalSorter({n: [head] for n, head in enumerate(parse.heads)}).prepare()
+    except graphlib.CycleError as error:
+        form = parse.forms[min(error.args[1])]
+        raise ValueError(f'the heads go round in a circle from {form!r}') from None
 
 
 def _laid_out(sentence) -> tuple[str, list[Span]]:

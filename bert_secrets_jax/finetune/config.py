@@ -5,6 +5,7 @@ import numbers
 import operator
 from collections.abc import Sequence
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -65,8 +66,7 @@ class FinetuneConfig:
     def __post_init__(self):
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
         check_ranges(self, RANGES)
-        if self.optimizer not in optimizers.NAMES:
-            raise ValueError(f'optimizer={self.optimizer!r} must be one of {optimizers.NAMES}.')
+        check_name('optimizer', self.optimizer, optimizers.NAMES)
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'

@@ -3,11 +3,14 @@
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num
 
+from bert_secrets_jax.ablation.intervals import score_interval
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
 
@@ -15,7 +18,6 @@ from bert_secrets_jax.model.bert import check_finite
 def _class_metric(
     metric: str, predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']
 ) -> float:
-    """Return a score of predicted classes (`measure.confusion`)."""
     sums = [each.sum(dtype=np.float64) for each in confusion.summands(metric, predicted, labels)]
     return float(confusion.score_of_sums(metric, sums))
 
@@ -30,21 +32,16 @@ def _correlation(
     return float(function(predicted.astype(np.float64), labels.astype(np.float64)).statistic)
 
 
-accuracy = functools.partial(_class_metric, 'accuracy')
-# F1 of class 1, as in GLUE for MRPC and QQP; 0 if class 1 is never predicted correctly.
-f1 = functools.partial(_class_metric, 'f1')
-# The mean over the classes that occur in the labels.
-f1_macro = functools.partial(_class_metric, 'f1_macro')
-# All classes together: where an example has one class, the accuracy.
-f1_micro = functools.partial(_class_metric, 'f1_micro')
-# Matthews 1975, as in GLUE for CoLA, and with more than two classes Gorodkin 2004. It is 0 where
-# predictions or labels are all the same, as in scikit-learn.
-matthews = functools.partial(_class_metric, 'matthews')
-pearson = functools.partial(_correlation, scipy.stats.pearsonr)
-spearman = functools.partial(_correlation, scipy.stats.spearmanr)
+# Functions of predictions and labels. 'f1' is that of class 1, as in GLUE for MRPC and QQP;
+# 'f1_macro' the mean over the classes that occur in the labels; 'f1_micro' that of all classes
+# together, which is the accuracy. Matthews 1975, as in GLUE for CoLA, and with more than two
+# classes Gorodkin 2004, is 0 where predictions or labels are all the same, as in scikit-learn.
 METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = types.MappingProxyType(
-    dict(zip(confusion.METRICS, (accuracy, f1, f1_macro, f1_micro, matthews), strict=True))
-    | {'pearson': pearson, 'spearman': spearman}
+    {name: functools.partial(_class_metric, name) for name in confusion.METRICS}
+    | {
+        'pearson': functools.partial(_correlation, scipy.stats.pearsonr),
+        'spearman': functools.partial(_correlation, scipy.stats.spearmanr),
+    }
 )
 # How the metrics are written for people.
 TITLES = {
@@ -60,6 +57,8 @@ TITLES = {
     'exact_match': 'exact match',
     'answer_f1': 'F1 of the words of answers',
 }
+# Metrics whose interval needs the counts of all pairs of class and answer.
+_OF_COUNTS = ('f1', 'f1_macro', 'matthews')
 _OF_VALUES = ('pearson', 'spearman')
 # Metrics of what is said of single tokens.
 OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
@@ -100,10 +99,7 @@ def check_metrics(
     for name in metrics:
         if list(metrics).count(name) > 1:
             raise ValueError(f'The metric {name!r} is named twice.')
-        if name not in usable:
-            raise ValueError(
-                f'The metric {name!r} is not for {kind}; choose among {tuple(usable)}.'
-            )
+        check_name(f'For {kind}, metric', name, usable)
 
 
 def predictions(logits: Float[np.ndarray, 'E C']) -> Num[np.ndarray, ' E']:
@@ -124,13 +120,19 @@ def evaluate(
 def tested_values(
     metrics: Sequence[str], logits: Float[np.ndarray, 'E C'], labels: Num[np.ndarray, ' E']
 ) -> dict[str, float]:
-    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has."""
+    """Return what the test of a model needs (`Finetuned.p_learnt`), whichever metrics it has.
+
+    Further values are the ends of those intervals for which `interval` needs all predictions.
+    """
     predicted = predictions(logits)
     if logits.shape[1] == 1:
-        return {'pearson': pearson(predicted, labels)}
-    values = {'accuracy': accuracy(predicted, labels)}
+        return {'pearson': METRICS['pearson'](predicted, labels)}
+    values = {'accuracy': METRICS['accuracy'](predicted, labels)}
     if tested(metrics, logits.shape[1]) == 'matthews':
         values['p_learnt'] = p_matthews(predicted, labels)
+    for metric in [each for each in metrics if each in _OF_COUNTS]:
+        low, high = score_interval(metric, predicted, labels)
+        values |= {f'{metric}_low': low, f'{metric}_high': high}
     return values
 
 
@@ -140,31 +142,56 @@ def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) 
     return float(np.asarray(scipy.stats.fisher_exact(table, alternative='greater'))[1])
 
 
-def interval(metric: str, value: float, examples: int) -> tuple[float, float]:
+def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a score over examples; NaN where none is known.
 
-    It is Wilson's score interval (1927) for the accuracy, and Fisher's (1921) for Pearson's r.
+    Those of F1, macro F1 and Matthews' r are in the row (`intervals.score_interval`). For accuracy
+    it is Wilson's (1927), for Pearson's r Fisher's (1921), for Spearman's that of Bonett and Wright
+    (2000).
     """
-    if metric == 'accuracy' and examples > 0:
+    if f'{metric}_low' in row:
+        return row[f'{metric}_low'], row[f'{metric}_high']
+    value = row[metric]
+    if metric in ('accuracy', 'f1_micro') and examples > 0:
         right = scipy.stats.binomtest(round(value * examples), examples)
         ends = right.proportion_ci(method='wilson')
         return float(ends.low), float(ends.high)
-    if metric == 'pearson' and examples > 3 and abs(value) < 1:
-        half = scipy.stats.norm.isf(0.025) / np.sqrt(examples - 3)
+    if metric in _OF_VALUES and examples > 3 and abs(value) < 1:
+        variance = 1 if metric == 'pearson' else 1 + value**2 / 2
+        half = scipy.stats.norm.isf(0.025) * np.sqrt(variance / (examples - 3))
         low, high = np.tanh(np.arctanh(value) + np.array([-half, half]))
         return float(low), float(high)
     return float('nan'), float('nan')
 
 
-def described(metric: str, values: Sequence[float], examples: int, guess: float) -> str:
+def mean_interval(
+    metric: str, rows: Sequence[Mapping[str, Any]], examples: int
+) -> Float[np.ndarray, ' 2']:
+    """Return the mean over runs of the ends of their intervals, times 100."""
+    ends = [interval(metric, row, examples) for row in rows]
+    return 100 * np.mean(ends or [(np.nan, np.nan)], axis=0)
+
+
+def described(
+    first: str,
+    metrics: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    examples: int,
+    guess: float,
+) -> str:
     """Return how well runs do, in words: means over runs, also of the ends of their intervals."""
-    value = 100 * np.mean(values)
-    low, high = 100 * np.mean([interval(metric, each, examples) for each in values], axis=0)
-    ends = '' if np.isnan(low) else f'{low:.0f} to {high:.0f}'
-    if metric != 'accuracy':
-        return f'{value:.0f} of 100 ({", ".join(filter(None, [TITLES[metric], ends]))})'
-    ends = ends and f' ({ends})'
-    return f'{value:.0f} of 100 answers are right{ends}; guessing gives {100 * guess:.0f}'
+    said = []
+    for metric in dict.fromkeys([first, *metrics]):
+        value = 100 * np.mean([row[metric] for row in rows])
+        low, high = mean_interval(metric, rows, examples)
+        ends = '' if np.isnan(low) else f' ({low:.0f} to {high:.0f})'
+        score = f'{value:.0f} of 100'
+        right, named = f'{score} answers are right', f'{TITLES[metric]} is {score}'
+        said.append(f'{right if metric == "accuracy" else named}{ends}')
+    if first == 'accuracy':
+        said.insert(1, f'guessing gives {100 * guess:.0f}')
+    text = '; '.join(said)
+    return f'{text[:1].upper()}{text[1:]}'
 
 
 def p_above_zero(values: Num[np.ndarray, ' E']) -> float:

@@ -83,9 +83,6 @@ class Finetuned:
 
         `which` is 'last' for the model after the last step, as in the paper. It is 'best' for that
         of the best epoch, which was chosen on the dev examples.
-
-        Raises:
-          ValueError: The models are in memory, or there is no such model.
         """
         if self.folder is None:
             raise ValueError('The models are in memory: give bs.finetune a folder to keep them.')
@@ -116,17 +113,15 @@ class Finetuned:
     def intervals(self) -> tuple[tuple[float, float], ...]:
         """The ends of the 95 % interval of each seed's last score, `tested`, over dev examples.
 
-        It is Wilson's for the accuracy and Fisher's for Pearson's r. Both ends are NaN for other
-        metrics: Matthews' correlation, the accuracy of words, and the F1 score of answers.
+        `finetune.metrics.interval` has those of all metrics. Both ends are NaN where none is known.
         """
-        ends = (interval(self.tested, row[self.tested], self.dev_examples) for row in self.scores)
-        return tuple(ends)
+        return tuple(interval(self.tested, row, self.dev_examples) for row in self.scores)
 
     @property
     def score(self) -> str:
         """How well the last models do, in words: means over seeds, also of the intervals' ends."""
-        values = [row[self.tested] for row in self.scores]
-        return described(self.tested, values, self.dev_examples, self.larger_class)
+        sizes = self.dev_examples, self.larger_class
+        return described(self.tested, self.metrics, self.scores, *sizes)
 
     @property
     def p_learnt(self) -> tuple[float, ...]:
@@ -239,19 +234,13 @@ _KINDS = {
 def p_learnt(value: float, larger_class: float, examples: int) -> float:
     """Return `Finetuned.p_learnt` of a score; `larger_class` is NaN for a correlation."""
     if math.isnan(larger_class):
-        return _p_correlation(value, examples)
+        if math.isnan(value) or examples < 3:
+            return 1.0
+        # The distribution of a correlation between normal variables that have none.
+        shape = examples / 2 - 1
+        return float(scipy.stats.beta.sf(value, shape, shape, loc=-1, scale=2))
     right = round(value * examples)
     return float(scipy.stats.binomtest(right, examples, larger_class, 'greater').pvalue)
-
-
-def _p_correlation(found: float, count: int) -> float:
-    """Return the one-sided p-value of no positive correlation between normal variables."""
-    if math.isnan(found) or count < 3:
-        return 1.0
-    if abs(found) >= 1:
-        return 0.0 if found > 0 else 1.0
-    t = found * math.sqrt((count - 2) / (1 - found**2))
-    return float(scipy.stats.t.sf(t, count - 2))
 
 
 def checkpoint_folder(folder: pathlib.Path, seed: int, which: str) -> pathlib.Path:

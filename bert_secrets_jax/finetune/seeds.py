@@ -46,10 +46,11 @@ def train_runs(
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
+    schedule = optimizers.make_schedule(config.learning_rate, total, config.warmup)
     steps = Steps(bert, _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
 
     def rate(step: int) -> float:
-        return float(np.asarray(_schedule(config, total)(step)))
+        return float(np.asarray(schedule(step)))
 
     def rows(state: TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> Rows:
         means = steps.mean_rows(numbers, losses)
@@ -98,18 +99,13 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
     """Return the same object for the same settings: jit knows it by its identity."""
     return optimizers.make_optimizer(
         config.optimizer,
-        _schedule(config, steps),
+        optimizers.make_schedule(config.learning_rate, steps, config.warmup),
         weight_decay=config.weight_decay,
         clip=config.clip,
     )
 
 
-def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
-    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
-
-
 def _select(bert: Bert, params: Any, index: int) -> Any:
-    """Return the parameters of one seed, with all layers."""
     return all_layers(bert.config, jax.tree.map(operator.itemgetter(index), params))
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float, Int32
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tagged import Tagged, first_pieces
 from bert_secrets_jax.finetune.losses import NONE
-from bert_secrets_jax.finetune.metrics import f1_macro, p_above_zero
+from bert_secrets_jax.finetune.metrics import METRICS, p_above_zero
 
 # The tag of a word without a wordpiece, where tags are those of spans.
 OUTSIDE = 'O'
@@ -40,7 +41,7 @@ def check_tags(texts: Sequence[Tagged], names: Sequence[str], split: str) -> Non
                 raise ValueError(
                     f'{split} text {text.place} has the tag {tag!r}, none of those of the '
                     f'training texts ({", ".join(names)}): give all as label_names, in the '
-                    'programs as data.labels.'
+                    f'programs as data.labels. {meant(tag, names)}'.rstrip()
                 )
 
 
@@ -90,7 +91,7 @@ class Tags:
         functions = {
             'span_f1': lambda: self._span_f1(predicted),
             'word_accuracy': lambda: accuracy,
-            'f1_macro': lambda: f1_macro(*everywhere),
+            'f1_macro': lambda: METRICS['f1_macro'](*everywhere),
         }
         values = {name: functions[name]() for name in metrics}
         commonest = self._counts.argmax()

@@ -19,6 +19,7 @@ from absl import logging
 from jax.sharding import Mesh
 
 from bert_secrets_jax import processes
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, padded_lengths, tokenize
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
@@ -98,8 +99,7 @@ def finetune(
     check_pretrained(pretrained)
     config = FinetuneConfig(**settings)
     seeds = listed_seeds(config.seeds)
-    if start not in ('pretrained', 'random'):
-        raise ValueError(f"start={start!r} must be 'pretrained' or 'random'.")
+    check_name('start', start, ('pretrained', 'random'))
     head = _head_for(train, dev)
     train, dev, names, metrics = check_examples(train, dev, head, label_names, metrics)
     dev = draw(dev, max_dev_examples, seeds[0], setting='max_dev_examples')

@@ -9,7 +9,6 @@ These facts stand here and nowhere else. A statistic of your own needs no entry:
 """
 
 import dataclasses
-import difflib
 import functools
 import importlib
 import inspect
@@ -20,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from jax.sharding import Mesh
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure import statistics
 from bert_secrets_jax.measure.links import directions
@@ -348,11 +348,10 @@ def named(name: str) -> Described:
         return of_words(named(name.removesuffix(_WORDS)))
     module, colon, attribute = name.partition(':')
     if not colon:
-        close = difflib.get_close_matches(name, CATALOGUE, n=3, cutoff=0.5)
-        similar = f'Similar ones: {", ".join(map(repr, close))}. ' if close else ''
+        near = f'There is no statistic {name!r}. {meant(name, CATALOGUE)}'.rstrip()
         raise ValueError(
-            f'There is no statistic {name!r}. {similar}list(bs.catalogue.CATALOGUE) has all names; '
-            "one of your own is 'package.module:function'."
+            f'{near} list(bs.catalogue.CATALOGUE) has all names; one of your own is '
+            "'package.module:function'."
         )
     return _own(name, _imported(name, module, attribute))
 
@@ -373,9 +372,8 @@ def _imported(name: str, module: str, attribute: str) -> Any:
     try:
         return getattr(imported, attribute)
     except AttributeError:
-        close = difflib.get_close_matches(attribute, dir(imported), n=3)
-        similar = f' Similar ones: {", ".join(close)}.' if close else ''
-        raise ValueError(f'Statistic {name!r}: {module} has no {attribute!r}.{similar}') from None
+        wrong = f'Statistic {name!r}: {module} has no {attribute!r}. '
+        raise ValueError((wrong + meant(attribute, dir(imported))).rstrip()) from None
 
 
 def _own(name: str, own: Any) -> Described:

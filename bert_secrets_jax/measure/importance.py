@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.gradients import Loss, map_gradients, total_loss
 from bert_secrets_jax.measure.statistics import READINGS, Marks, Result
@@ -45,8 +46,7 @@ def head_importance(
     each query token adds to the gradient, as the published code does, and averages it over tokens;
     in the last layer, where only [CLS] has a gradient, over examples.
     """
-    if reading not in READINGS:
-        raise ValueError(f'{reading=} must be one of {", ".join(READINGS)}.')
+    check_name('reading', reading, READINGS)
     statistics, maps_of = {'importance': _magnitude}, mask_gradients(loss)
     if reading == 'notebook':
         statistics, maps_of = {'importance': _magnitudes, 'length': _length}, token_gradients(loss)
@@ -70,8 +70,7 @@ def normalised(
 
     It is divided by the Euclidean norm of its 'layer', as published, of 'all' heads, or 'none'.
     """
-    if norm not in NORMS:
-        raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
+    check_name('norm', norm, NORMS)
     if norm == 'none':
         return importance
     axis = -1 if norm == 'layer' else (-2, -1)

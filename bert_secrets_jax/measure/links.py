@@ -30,6 +30,7 @@ import scipy.stats
 from absl import logging
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
@@ -241,10 +242,11 @@ def _relation(encoded: Encoded, relation: str) -> np.ndarray:
     links = encoded.marks.get(relation)
     if links is None or getattr(links, 'ndim', 0) != 3:
         there = [name for name, mark in encoded.marks.items() if getattr(mark, 'ndim', 0) == 3]
-        raise ValueError(
+        near = (
             f'These texts have no relation {relation!r}, but {", ".join(there) or "none"}: '
-            'bs.mark(encoded, annotations) adds those of annotations.'
+            f'bs.mark(encoded, annotations) adds those of annotations. {meant(relation, there)}'
         )
+        raise ValueError(near.rstrip())
     return links
 
 

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import Encoded
 
@@ -59,8 +60,7 @@ def draw_places(
     attention to one token is less among more tokens. If a text is too short for places that are not
     adjacent, the widest possible distance is taken (`ELSEWHERE`).
     """
-    if kind not in KINDS:
-        raise ValueError(f'kinds are {", ".join(KINDS)}, not {kind!r}.')
+    check_name('kind', kind, KINDS)
     if draws < 1:
         raise ValueError(f'{draws=} must be at least 1.')
     if kind == CLASSES and encoded.classes is None:

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import NOTEBOOK, RANDOM
 from bert_secrets_jax.data.encoding import WORD
 from bert_secrets_jax.measure.words import word_maps
@@ -49,11 +50,6 @@ Statistic = Callable[[Maps, Marks], Result]
 Comparison = Callable[[Maps, Maps, Marks], Result]
 
 
-def _check_reading(reading: str) -> None:
-    if reading not in READINGS:
-        raise ValueError(f"reading is 'paper' or 'notebook', not {reading!r}.")
-
-
 @functools.cache
 def attention_to(
     name: Names, *, reading: Reading = 'paper', among: Names | None = None
@@ -72,7 +68,7 @@ def attention_to(
         counts only examples that have the type itself, as in the paper. The authors' notebook
         counted every example ('token'), and for negation those that have one as a substring.
     """
-    _check_reading(reading)
+    check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         score = _mean_over_queries(attentions, marks['token'])
@@ -127,7 +123,7 @@ def cls_to(name: Names, *, reading: Reading = 'paper') -> Statistic:
     If several tokens are of the type, the greatest attention counts. Examples without any are left
     out. The arguments are as in `attention_to`.
     """
-    _check_reading(reading)
+    check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         marked = _marked(_read(marks, reading), name)
@@ -155,7 +151,7 @@ def attention_of_links(
         notebook counted every example ('token').
       reverse: Whether to take the attention from target to source instead.
     """
-    _check_reading(reading)
+    check_name('reading', reading, READINGS)
 
     def statistic(attentions: Maps, marks: Marks) -> Result:
         links = _linked(_read(marks, reading), name)

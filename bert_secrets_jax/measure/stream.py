@@ -16,6 +16,7 @@ from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
+from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Batch, in_order, listed
 from bert_secrets_jax.devices import DATA, fetch, replicate, split
@@ -241,10 +242,12 @@ class _Marks(dict):
 
     def __missing__(self, name):
         here = ', '.join(map(str, self)) or 'nothing'
+        near = meant(str(name), self)
         raise ValueError(
             f'These batches have no marks {name!r}{self._group}, but {here}: what words are, '
             'encode(..., annotations=bs.annotate(examples)) marks'
             + ('; random links come from bs.links.with_random_links.' if name == RANDOM else '.')
+            + (f' {near}' if near else '')
         )
 
 

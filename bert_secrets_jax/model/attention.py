@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from bert_secrets_jax.brief import check_name
+
 # The baselines of disabled heads: those with another map, and those with another output.
 MAP_BASELINES = ('uniform', 'zero')
 OUTPUT_BASELINES = ('mean', 'resample')
@@ -148,8 +150,7 @@ def disable_heads(
 
 def check_baseline(baseline: str, allowed: tuple[str, ...] = BASELINES) -> None:
     """Raise ValueError unless the baseline is one of those allowed."""
-    if baseline not in BASELINES:
-        raise ValueError(f'{baseline=} is unknown; choose one of {allowed}.')
+    check_name('baseline', baseline, BASELINES)
     if baseline not in allowed:
         raise ValueError(f'{baseline=} replaces outputs, not maps; choose one of {allowed} here.')
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from bert_secrets_jax.brief import either, shortened
+from bert_secrets_jax.brief import check_name, either, shortened
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -180,11 +180,7 @@ class BertConfig:
                 f'num_attention_heads={self.num_attention_heads} must divide '
                 f'hidden_size={self.hidden_size}.'
             )
-        if self.hidden_act not in ACTIVATIONS:
-            raise ValueError(
-                f'hidden_act={shortened(self.hidden_act)} is not implemented; known: '
-                f'{", ".join(ACTIVATIONS)}.'
-            )
+        check_name('hidden_act', self.hidden_act, ACTIVATIONS)
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(
                 f'pad_token_id={self.pad_token_id} is none of the vocab_size={self.vocab_size} '
@@ -197,10 +193,7 @@ class BertConfig:
                     f'always {value!r}.'
                 )
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f'{name}={shortened(getattr(self, name))} must be {either(choices)}.'
-                )
+            check_name(name, getattr(self, name), choices)
         self._check_layers()
         self._check_pruned()
         for name in self.family.defaults:

@@ -27,6 +27,7 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.files import checksum, open_regular, parse_json, write_atomically
 from bert_secrets_jax.measure.catalogue import Described, StatisticFamily
 from bert_secrets_jax.measure.statistics import Comparison, Maps, Marks, Result, Statistic
@@ -229,6 +230,8 @@ def pattern(classifier: Classifier, classes: tuple[str, ...] = CLASSES) -> Stati
     Its mean over a corpus is the share of a head's maps in each class. UNLIKE is 1 where the map is
     unlike all labelled ones, whatever its class.
     """
+    for name in classes:
+        check_name('classes', name, (*CLASSES, UNLIKE))
     chosen = np.array(list(map((*CLASSES, UNLIKE).index, classes)))
 
     def statistic(attentions: Maps, marks: Marks) -> Result:

@@ -22,9 +22,7 @@ def dimensions_by_layer(
     Args:
       panels: The values [L, D] of each panel, by its title.
       marked: The dimensions that are lines, by their names in the legend.
-      label: The label of the vertical axis, with the unit.
       bound: Where dashed lines are drawn, above 0 and below; None draws none.
-      xlabel: The label of the horizontal axis.
     """
     figure, axes = figure_of(3.7 * len(panels) + 0.4, 3.4, columns=len(panels), sharey=True)
     entries = {}
@@ -57,7 +55,6 @@ def beside_random(
 
     Args:
       rows: The effect and the ends of its interval, by the name of the row. NaN draws nothing.
-      label: The label of the horizontal axis, with the unit.
       random_name: The name of the row of random draws.
     """
     names = [random_name, *rows]

@@ -20,7 +20,6 @@ def share_curves(
     Args:
       panels: By title, the values [P] of each method, by its name.
       shares: The shares of tokens [P].
-      label: The label of the vertical axis, with the unit.
       grey: The method that is drawn grey and dashed; None draws all in colours.
     """
     figure, axes = figure_of(3.1 * len(panels) + 1.6, 3.0, columns=len(panels), sharey=True)

@@ -1,10 +1,10 @@
 """Points: heads on a plane, and values with their intervals in rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 
 from bert_secrets_jax.plots.figure import MAPS, Figure, colour_of, figure_of, marker_of, styled
 from bert_secrets_jax.plots.kinds import look
@@ -67,26 +67,24 @@ def points_by_row(
       rows: The names of the R rows.
       points: By the title in the legend, the values [R] and the lower and upper ends [R] of their
         intervals; None where they have no intervals. NaN draws nothing.
-      label: The label of the horizontal axis, with the unit.
     """
     figure, (axis,) = figure_of(6.4, 0.24 * len(rows) + 1.2, grid='x')
     heights = np.arange(len(rows))
     entries = {}
     for index, (title, (values, low, high)) in enumerate(points.items()):
-        style: dict[str, Any] = {
-            's': 16,
-            'color': colour_of(index),
-            'marker': marker_of(index),
-            'zorder': 3,
-        }
         if low is not None and high is not None:
             axis.hlines(heights, low, high, color=colour_of(index), linewidth=1)
-        entries[title] = axis.scatter(values, heights, **style)
+        entries[title] = _points(axis, values, heights, index)
     axis.set_yticks(heights, rows, fontsize=8)
     axis.invert_yaxis()
     axis.set(xlabel=label, xlim=(0, None))
     figure.named(entries, 'upper center', ncols=len(points))
     return figure
+
+
+def _points(axis: Axes, across: np.ndarray, up: np.ndarray, index: int) -> Artist:
+    style = {'color': colour_of(index), 'marker': marker_of(index)}
+    return axis.scatter(across, up, s=16, zorder=3, **style)
 
 
 @styled
@@ -105,21 +103,14 @@ def scores_by_heads(
         ends of their intervals [K each]. NaN draws nothing.
       level, level_name: The score of the model with all heads, a dashed line, and its name.
       most: The number of all heads.
-      label: The label of the vertical axis.
     """
     figure, (axis,) = figure_of(4.8, 3.0)
     entries: dict[str, Artist] = {
         level_name: axis.axhline(level, color='0.4', linestyle='--', linewidth=0.9)
     }
     for index, (title, (heads, scores, low, high)) in enumerate(points.items()):
-        style: dict[str, Any] = {
-            's': 16,
-            'color': colour_of(index),
-            'marker': marker_of(index),
-            'zorder': 3,
-        }
         axis.vlines(heads, low, high, color=colour_of(index), linewidth=1, alpha=0.6)
-        entries[title] = axis.scatter(heads, scores, **style)
+        entries[title] = _points(axis, heads, scores, index)
     axis.set(xlabel='heads', xlim=(-0.02 * most, 1.02 * most))
     # Above and not beside the axis, which long names of metrics exceed.
     axis.set_title(label, loc='left', fontsize=8)
@@ -137,7 +128,6 @@ def head_scatter(
     Args:
       panels: The values on the horizontal axis of each panel [L, N], by its title.
       values: The values on the vertical axis of all panels [L, N].
-      label: The label of the vertical axis, with the unit.
       across_label: The name of the horizontal axes, where a page tells the numbers of a head.
     """
     size = 2.3 * len(panels) + 0.9, 2.7

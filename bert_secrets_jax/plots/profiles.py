@@ -23,10 +23,8 @@ def layer_profiles(
 
     Args:
       profiles: The values [L, N] of each panel, by title.
-      label: The label of the vertical axis, with the unit.
       published: Published values [L', N'] by title, drawn dotted beside ours, stretched over the
         same depth.
-      published_name: The name of the published values in the legend.
     """
     published = {title: grid.mean(axis=1) for title, grid in (published or {}).items()}
     figure, axes = figure_of(3.2 * len(profiles) + 0.4, 2.7, columns=len(profiles), sharey=True)
@@ -71,11 +69,9 @@ def head_points(
     Args:
       panels: The values [L, N] by their names, for each panel by its title. A name has one colour
         in all panels.
-      label: The label of the vertical axis, with the unit.
       levels: Values by their names that are drawn as dashed lines in all panels.
       published: Published means of layers [L] by the name of ours, drawn as crosses of its colour;
         NaN where nothing was published.
-      published_name: The name of the published means in the legend.
     """
     published, levels = published or {}, levels or {}
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
@@ -112,7 +108,6 @@ def head_points(
 
 
 def _line_of(axis: Axes, across: np.ndarray, values: np.ndarray, colour: str) -> Line2D:
-    """Draw a line with small points."""
     (line,) = axis.plot(across, values, 'o-', color=colour, markersize=3, linewidth=1.2)
     return line
 
@@ -130,10 +125,8 @@ def layer_curves(
 
     Args:
       curves: The numbers [L] and the ends of their intervals [L], by name.
-      label: The label of the vertical axis, with the unit.
       limits: The ends of the vertical axis.
       published: Published means over layers by the names of ours, drawn dotted in their colours.
-      published_name: The name of the published means in the legend.
     """
     published = published or {}
     figure, (axis,) = figure_of(5.4, 3.4)
@@ -171,9 +164,7 @@ def layer_effects(
     Args:
       effects: The score without each layer minus the score with all layers [L].
       low, high: The ends of the intervals [L].
-      label: The label of the vertical axis, with the unit.
       published: Published values [L'], drawn dotted beside ours, stretched over the same depth.
-      published_name: The name of the published values in the legend.
     """
     figure, (axis,) = figure_of(0.3 * len(effects) + 2.2, 2.7)
     layers = np.arange(1, len(effects) + 1)
@@ -227,7 +218,6 @@ def training_curves(
     Args:
       curves: The losses [R, P] of each seed, by name.
       seen: How much was learnt from at each point [P].
-      xlabel, label: The labels of the axes.
     """
     figure, (axis,) = figure_of(5.6, 2.7)
     entries = {}
@@ -255,7 +245,6 @@ def pruning_curves(
       kept: The share of heads that is left at each step [K].
       full: The score with all heads, drawn as a dashed line.
       random: The scores in random orders [D, K], drawn as a grey range; None draws none.
-      label: The label of the vertical axis, with the unit.
     """
     figure, (axis,) = figure_of(6.4, 3.6)
     entries = {'all heads': axis.axhline(full, color='0.4', linestyle='--', linewidth=0.9)}

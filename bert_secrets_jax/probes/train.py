@@ -21,7 +21,7 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.brief import brief, shortened
+from bert_secrets_jax.brief import brief, check_name, shortened
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop
@@ -99,8 +99,7 @@ class ProbeConfig:
     def __post_init__(self):
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
         check_ranges(self, RANGES)
-        if self.reading not in READINGS:
-            raise ValueError(f'reading={self.reading!r} must be one of {", ".join(READINGS)}.')
+        check_name('reading', self.reading, READINGS)
 
 
 def train_probes(

@@ -1,7 +1,6 @@
 """Settings by their names: changed, listed, and with a table of one's own."""
 
 import ast
-import difflib
 import functools
 import operator
 import re
@@ -98,9 +97,7 @@ def matching(words: Sequence[str]) -> list[Setting]:
         has = [each for each in left if word.lower() in f'{each.name} {each.help}'.lower()]
         if not has:
             parts = {part for name in SETTINGS for part in (name, *re.split('[._]', name))}
-            close = difflib.get_close_matches(word.lower(), sorted(parts), n=2)
-            near = [name for name in SETTINGS if any(part in name for part in close)]
-            hint = f'Near ones are {", ".join(near[:5])}.' if near else 'Leave it out to list all.'
+            hint = meant(word, sorted(parts)) or 'Leave it out to list all.'
             raise ValueError(f'No setting has {word!r} in its name or help. {hint}')
         left = has
     return left

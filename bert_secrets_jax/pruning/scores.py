@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import bucket, tokenize, with_labels
 from bert_secrets_jax.data.tasks import Example
@@ -94,15 +95,11 @@ def head_scores(
     check_whole(tuned)
     if isinstance(methods, str):
         raise ValueError(f'methods are a list, such as [{methods!r}], not a text.')
-    unknown = [method for method in methods if method not in METHODS[:-1]]
-    if unknown or not methods:
-        instead = ' Shapley values are asked for by permutations=20.' if SHAPLEY in unknown else ''
-        raise ValueError(
-            f'methods are {", ".join(METHODS[:-1])}, not {", ".join(map(str, unknown)) or "none"}.'
-            + instead
-        )
-    if norm not in NORMS:
-        raise ValueError(f'{norm=} must be one of {", ".join(NORMS)}.')
+    if SHAPLEY in methods:
+        raise ValueError('Shapley values are no method: permutations=20 asks for them.')
+    for method in methods or ['']:
+        check_name('methods', method, METHODS[:-1])
+    check_name('norm', norm, NORMS)
     if permutations:
         draw_permutations(tuned.config.num_heads, permutations, seed=seed)
     if head_mask is not None and set(methods) != {GRADIENT}:

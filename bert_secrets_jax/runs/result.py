@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
+from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.measure.colours import Colours, head_tables
 from bert_secrets_jax.names import filled, readable, two_digits, visible
 from bert_secrets_jax.runs import store
@@ -160,8 +161,7 @@ class HeadMarks:
     model: str = ''
 
     def __post_init__(self):
-        if self.drawn not in DRAWN:
-            raise ValueError(f'Marks are drawn as one of {", ".join(DRAWN)}, not {self.drawn!r}.')
+        check_name('drawn', self.drawn, DRAWN)
         shapes = {np.shape(each) for each in (self.marks, self.sentences, self.strength)}
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
             raise ValueError(
@@ -192,7 +192,8 @@ class Figures(Mapping):
     def __getitem__(self, name: str) -> 'Figure':
         if name not in self._drawings:
             known = ', '.join(self._drawings) or 'none'
-            raise KeyError(f'There is no figure {name!r}; there are: {known}.')
+            near = f'There is no figure {name!r}; there are: {known}. {meant(name, self)}'
+            raise KeyError(near.rstrip())
         return self._drawings[name]()
 
     def __iter__(self) -> Iterator[str]:
@@ -288,12 +289,7 @@ class Result:
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> 'Result':
-        """Read a result that `save` wrote.
-
-        Raises:
-          FileNotFoundError: There is no such file.
-          ValueError: The file is damaged, of another version, or has another result.
-        """
+        """Read a result that `save` wrote; ValueError if it is damaged, or of another version."""
         return store.read(pathlib.Path(path), cls)
 
     def __str__(self) -> str:

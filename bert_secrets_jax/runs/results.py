@@ -17,26 +17,21 @@ MANIFEST = 'outputs.json'
 
 
 def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
-    """Read all tables of a run as pandas frames.
+    """Read all tables of a run as pandas frames, by the names of their CSV files.
 
         results = bs.read_results('results/quickstart')
         sep = results['special_tokens_heads'].query('statistic == "[SEP]"')
         sep.pivot(index='layer', columns='head', values='mean')
 
-    A text that a spreadsheet would have computed has an apostrophe in front in the file, and none
-    in the frame.
+    Names are such as 'ablation_heads' or 'findings/ablation'. A text that a spreadsheet would have
+    computed has an apostrophe in front in the file, and none in the frame.
 
     Args:
       workdir: The folder of a run, or a folder of several runs, such as one for each of several
         tasks. The frames of several runs begin with a column `run`, the name of the folder of the
         run.
 
-    Returns:
-      A dictionary from names of CSV files, such as 'ablation_heads' or 'findings/ablation', to
-      frames.
-
     Raises:
-      FileNotFoundError: There is no run.
       ValueError: A file is no table, or was changed or removed after the run wrote it.
     """
     import pandas
@@ -123,23 +118,19 @@ def read_manifest(folder: pathlib.Path) -> dict:
 
 def _is_part(part: Mapping[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
-    files, noted = part.get('files'), part.get('sha256_of')
-    pictures = part.get('pictures', [])
-    return (
-        isinstance(files, list)
-        and isinstance(noted, dict)
-        and all(isinstance(name, str) and _is_within(name) for name in [*files, *noted])
-        and isinstance(part.get('used', ''), str)
-        and isinstance(part.get('numbers', {}), dict)
-        and isinstance(pictures, list)
-        and all(
-            isinstance(pair, list)
-            and len(pair) == 2
-            and all(isinstance(each, str) for each in pair)
-            for pair in pictures
-        )
-        and all(_is_within(name) for name, _ in pictures)
-    )
+    lists = part.get('files'), part.get('pictures', [])
+    objects = part.get('sha256_of'), part.get('numbers', {})
+    if not all(isinstance(each, list) for each in lists):
+        return False
+    files, pictures = lists
+    if not all(isinstance(each, dict) for each in objects):
+        return False
+    if not all(isinstance(each, list) and len(each) == 2 for each in pictures):
+        return False
+    names = [*files, *objects[0], *(name for name, _ in pictures)]
+    captions = [caption for _, caption in pictures]
+    is_text = all(isinstance(each, str) for each in [*names, *captions, part.get('used', '')])
+    return is_text and all(map(_is_within, names))
 
 
 def _is_within(name: str) -> bool:

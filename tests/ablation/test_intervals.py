@@ -183,10 +183,3 @@ def test_equivalence_is_found_where_there_is_none_to_fear():
     for examples, changed, least in ((872, 0, 1.0), (4000, 0.004, 0.9), (20_000, 0.02, 0.9)):
         table, _ = drawn('accuracy', world('to and fro', changed), examples, seed=7, draws=500)
         assert np.mean(intervals.score_equivalence(table, 0.005) <= 0.05) >= least
-
-
-def test_other_metrics_are_not_counted(untyped):
-    with pytest.raises(
-        ValueError, match=r"Only metrics of classes are counted \(accuracy, .*\), not 'pearson'"
-    ):
-        intervals.count('pearson', np.zeros((1, 3)), np.zeros(3), np.zeros(3))

@@ -270,7 +270,7 @@ def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread)
 @pytest.mark.parametrize(
     'change, message',
     [
-        ({'metric': 'bleu'}, "Unknown metric 'bleu'"),
+        ({'metric': 'bleu'}, "metric='bleu' must be 'accuracy', "),
         ({'predictions': np.zeros((2, 5))}, r'Predictions must be \[M, 6\].*got \[2, 5\]'),
         ({'predictions': np.zeros((0, 6))}, r'at least one mask'),
         ({'predictions': np.full((1, 6), np.nan)}, 'not finite'),

@@ -271,7 +271,7 @@ WIDE = np.zeros((3, 4, 6))
     ('masks', 'settings', 'message'),
     [
         (np.ones((12, 4, 3)), {}, r'\[M, 3, 4\] with at least one mask, got \[12, 4, 3\]'),
-        (SINGLE, {'baseline': 'median'}, r"'median' is unknown; choose one of \('uniform', 'zero'"),
+        (SINGLE, {'baseline': 'median'}, "baseline='median' must be 'uniform', 'zero'"),
         (SINGLE, {'baseline': 'resample', 'replacement': WIDE}, "goes with baseline='mean', not"),
         (
             SINGLE,

@@ -67,7 +67,7 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
     ('name', 'options', 'message'),
     [
         *(
-            (name, {'masks': 'tails'}, 'Sets of masks are heads, layers, one_head_left, not tails')
+            (name, {'masks': 'tails'}, "masks='tails' must be 'heads', 'layers' or")
             for name in ('ablation', 'ablation_over_seeds', 'masked_lm_ablation')
         ),
         *(
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
             (name, {'of': 'model'}, 'has no classifier')
             for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
         ),
-        *(('ablation', {'metrics': [name]}, 'choose among') for name in ('spearman', 'precision')),
+        *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),
         ('ablation', {'metrics': 'f1'}, 'at least one name, such as'),
         ('ablation', {'masks': 'one_head_left', 'choose_on': ONE}, 'no set has several'),
         ('replacements', {'passes': 0}, 'passes=0'),

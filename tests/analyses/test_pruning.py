@@ -174,7 +174,7 @@ def with_classes(model, count):
     [
         ({'draws': -1}, 'draws=-1 must be at least 0'),
         ({'tolerance': 1.0}, 'tolerance=1.0 at least 0 and below 1'),
-        ({'metric': 'pearson'}, "'pearson' is not for 2 classes"),
+        ({'metric': 'pearson'}, "For 2 classes, metric='pearson'"),
         ({'classes': 5}, 'differ in their layers, heads or classes'),
         ({'classes': 1, 'measured_on': 1.5}, "of measured_on are 1.5 .*Pearson's r is undef"),
         ({'classes': 1, 'examples': 1.5}, "labels of examples are 1.5 .*Pearson's r is undef"),

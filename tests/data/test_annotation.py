@@ -49,9 +49,7 @@ def marks_of(tokenizer, texts, annotation, *, max_length=32):
         pytest.param(['the cat'] * 2, [(4, 7, 1)], [5], [2, 5], id='second text'),
         # The accents are stripped: [CLS] the cat ran [SEP], and "cát" has four code points.
         pytest.param(['Thé ca\u0301t ran'], [(9, 12)], [3], [3], id='letters that are changed'),
-        pytest.param(
-            ['the cat saw the dog', 'the dog'], [(0, 3)], [1], [1, 4, 7], id='anywhere in the pair'
-        ),
+        pytest.param(['the cat saw the', 'the'], [(0, 3)], [1], [1, 4, 6], id='anywhere in a pair'),
         pytest.param(['cats cat'], [(0, 4)], [1, 2], [], id='not one of its pieces'),
         # spaCy's "do" of "don't", as "ca" of "cat".
         pytest.param(['cat cat'], [(0, 2)], [1], [], id='a part of a word'),
@@ -131,26 +129,20 @@ def test_annotations_that_do_not_fit_are_an_error(tokenizer, tmp_path):
     encoded = tokenize(tokenizer, [example('a'), example('a')])
     with pytest.raises(ValueError, match=r"Annotation 1 has the features \[\], .* \['noun'\]"):
         mark(encoded, [Annotation({'noun': ()}, {}), Annotation({}, {})])
+    wrong = [Annotation({'f': (Span(0, 9),)}, {})]
     with pytest.raises(ValueError, match=r'test/0: span \[0, 9\] is not within text_a'):
-        write_annotations(
-            tmp_path / 'a.jsonl', [example('the cat')], [Annotation({'f': (Span(0, 9),)}, {})]
-        )
+        write_annotations(tmp_path / 'a.jsonl', [example('the cat')], wrong)
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    'name', ['token', 'cls', 'sep', 'word', 'period_comma', 'notebook', 'random']
-)
+@pytest.mark.parametrize('name', 'token cls sep word period_comma notebook random'.split())
 def test_names_with_a_meaning_are_taken(name):
     with pytest.raises(ValueError, match=f'{name}.* cannot name'):
         Annotation({name: ()}, {})
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path):
-    examples = [
-        Example('Zoë saw\u2028"it".', 'He ran.', id='links/0'),
-        Example('no pair', id='links/1'),
-    ]
+    one, other = Example('Zoë saw\u2028"it".', 'He ran.', id='links/0'), Example('no', id='links/1')
     annotations = [
         Annotation(
             {'noun': (Span(0, 3),), 'verb': (Span(4, 7), Span(3, 6, 1))},
@@ -159,8 +151,8 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
         Annotation({'noun': (), 'verb': ()}, {'r': ()}),
     ]
     path = tmp_path / 'links.jsonl'
-    write_annotations(path, examples, annotations)
-    assert read_annotations(path) == (examples, annotations)
+    write_annotations(path, [one, other], annotations)
+    assert read_annotations(path) == ([one, other], annotations)
 
 
 def record(**changes):
@@ -174,7 +166,7 @@ def record(**changes):
         ([], '[] is not a JSON object'),
         ({'text_b': 'a'}, "no 'text_a'"),
         (record(text_a=3), "'text_a' is not a text"),
-        (record(label=1), "unknown key 'label'; known: text_a, "),
+        (record(label=1), "key='label' must be 'text_a', "),
         (record(features=[]), "'features' is not a JSON object"),
         (record(features={'f': 3}), "feature 'f': 3 is not a list"),
         (record(features={'f': [0, 3]}), "feature 'f': 0 is not [start, end]"),
@@ -188,11 +180,11 @@ def record(**changes):
         (record(features={'r': []}, relations={'r': []}), "'r' names a feature and a relation"),
         (record(relations={'r': {}}), '{} is not a list'),
         (record(relations={'r': [[0, 3]]}), "relation 'r': a link is not a JSON object"),
-        (record(relations={'r': [{'from': []}]}), "unknown key 'from'; known: source, target"),
+        (record(relations={'r': [{'from': []}]}), "key='from' must be 'source' or 'target'"),
         (record(relations={'r': [{'source': [[0, 3]]}]}), 'a link needs at least one span'),
         (
-            record(relations={'r': [{'source': [[0, 3]], 'target': [4, 7]}]}),
-            "relation 'r', target: 4 is not [start, end]",
+            record(relations={'r': [{'source': [[0, 3]], 'target': [4]}]}),
+            "'r', target: 4 is not [st",
         ),
     ],
 )
@@ -200,8 +192,6 @@ def test_a_bad_line_is_named(tmp_path, line, fault):
     path = tmp_path / 'bad.jsonl'
     bad = line if isinstance(line, str) else json.dumps(line)
     path.write_text(json.dumps(record()) + '\n' + bad + '\n')
-    with pytest.raises(
-        ValueError, match='bad.jsonl: 1 of 2 rows are bad: line 2: .*' + re.escape(fault)
-    ):
+    with pytest.raises(ValueError, match=f'bad.jsonl: 1 of 2 .* line 2: .*{re.escape(fault)}'):
         read_annotations(path)
     assert len(read_annotations(path, bad_rows='skip')[0]) == 1

@@ -36,10 +36,7 @@ def test_both_layouts_are_the_same(tmp_path):
     ('change', 'fault'),
     [
         ({'answers': {'text': [], 'answer_start': []}}, r'line 2: There is no answer.*SQuAD 2'),
-        (
-            {'answers': {'text': ['dog'], 'answer_start': [3]}},
-            "'dog' does not stand at character 3",
-        ),
+        ({'answers': {'text': ['dog'], 'answer_start': [3]}}, "'dog' does not stand at char.* 3"),
         ({'answers': {'text': ['dog'], 'answer_start': []}}, 'line 2'),
         ({'answers': None}, 'line 2'),
         ({'question': ''}, "line 2: question='' must be a text"),

@@ -42,17 +42,13 @@ WORDS = ['the', 'cat', 'saw', 'a', 'big', 'dog'] * 4
             [(' '.join(WORDS[at : at + 5]), ' '.join(WORDS[at + 5 : at + 10])) for at in (0, 10)],
         ),
         # A sentence ends where the next one begins.
-        (
-            'It is H. americanus here (or not.) The cat ran.',
-            32,
-            [('It is H. americanus here (or not.)', 'The cat ran.')],
-        ),
+        ('It is H. gammarus (or not.) It ran.', 32, [('It is H. gammarus (or not.)', 'It ran.')]),
         ('猫。狗跑。', 16, [('猫。', '狗跑。')]),
         # Marks of WikiText.
         (
-            'a red @-@ tipped cat , 1 @,@ 000 @.@ 7 big . It ran .',
+            'a red @-@ tipped 1 @,@ 000 @.@ 7 . It ran .',
             32,
-            [('a red-tipped cat , 1,000.7 big .', 'It ran .')],
+            [('a red-tipped 1,000.7 .', 'It ran .')],
         ),
         # Whatever does not fit is left out.
         (f'{A} {"x/" * 20} {C} {D}', 16, [(A.removesuffix(' ran .'), 'ran .'), (C, D)]),
@@ -135,9 +131,7 @@ def test_other_faults(tmp_path, tokenizer, untyped):
     with pytest.raises(FileNotFoundError):
         read_segments(path, tokenizer)
     for text in ('the cat ran .', '', ' = Title = \n'):
-        with pytest.raises(
-            ValueError, match=r'own\.txt has no segment of two parts: it needs docu'
-        ):
+        with pytest.raises(ValueError, match=r'own\.txt has no segment of two parts'):
             read(tmp_path, text, tokenizer)
     path.write_bytes(b'the cat .\n\xff')
     with pytest.raises(ValueError, match=r'own\.txt: not UTF-8 at line 2'):

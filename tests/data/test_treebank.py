@@ -125,8 +125,6 @@ def test_the_embedded_treebank_has_two_splits():
     assert (len(train), len(dev)) == (100, 80)
     assert all(parse.heads.count(-1) == 1 for parse in train + dev)
     assert len({parse.example.text_a for parse in train + dev}) == 180
-    with pytest.raises(ValueError, match="'train' and 'dev', not 'test'"):
-        treebank_sample('test')
 
 
 def test_the_embedded_texts_are_those_of_the_file():

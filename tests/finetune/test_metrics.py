@@ -9,6 +9,8 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_secrets_jax.finetune import metrics
+from bert_secrets_jax.finetune.metrics import METRICS
+from bert_secrets_jax.measure import confusion
 
 LABELS = npst.arrays(np.int32, 30, elements=st.integers(0, 1))
 VALUES = npst.arrays(np.float32, 30, elements=st.integers(-50, 50).map(lambda x: x / 8))
@@ -16,12 +18,10 @@ VALUES = npst.arrays(np.float32, 30, elements=st.integers(-50, 50).map(lambda x:
 
 @hypothesis.given(predicted=LABELS, labels=LABELS)
 def test_classification(predicted, labels):
-    assert metrics.accuracy(predicted, labels) == pytest.approx(
-        sklearn.metrics.accuracy_score(labels, predicted)
-    )
-    assert metrics.f1(predicted, labels) == pytest.approx(
-        sklearn.metrics.f1_score(labels, predicted, zero_division=0)
-    )
+    accuracy = sklearn.metrics.accuracy_score(labels, predicted)
+    assert METRICS['accuracy'](predicted, labels) == pytest.approx(accuracy)
+    f1 = sklearn.metrics.f1_score(labels, predicted, zero_division=0)
+    assert METRICS['f1'](predicted, labels) == pytest.approx(f1)
 
 
 @hypothesis.given(
@@ -31,15 +31,15 @@ def test_classification(predicted, labels):
 def test_many_classes(predicted, labels):
     # scikit-learn warns of a single class.
     hypothesis.assume(len(np.union1d(predicted, labels)) > 1)
-    assert metrics.matthews(predicted, labels) == pytest.approx(
+    assert METRICS['matthews'](predicted, labels) == pytest.approx(
         sklearn.metrics.matthews_corrcoef(labels, predicted)
     )
     theirs = lambda average: sklearn.metrics.f1_score(
         labels, predicted, labels=np.unique(labels), average=average, zero_division=0
     )
-    assert metrics.f1_macro(predicted, labels) == pytest.approx(theirs('macro'))
+    assert METRICS['f1_macro'](predicted, labels) == pytest.approx(theirs('macro'))
     # With all classes, not only those of the labels, precision and recall are both the accuracy.
-    assert metrics.f1_micro(predicted, labels) == pytest.approx(
+    assert METRICS['f1_micro'](predicted, labels) == pytest.approx(
         sklearn.metrics.f1_score(labels, predicted, average='micro')
     )
 
@@ -48,24 +48,23 @@ def test_many_classes(predicted, labels):
 def test_regression(predicted, labels):
     hypothesis.assume(np.ptp(predicted) > 0 and np.ptp(labels) > 0)
     expected = np.corrcoef(predicted, labels)[0, 1]
-    assert metrics.pearson(predicted, labels) == pytest.approx(expected, abs=1e-6)
+    assert METRICS['pearson'](predicted, labels) == pytest.approx(expected, abs=1e-6)
     ranks = [scipy.stats.rankdata(values) for values in (predicted, labels)]
     expected = np.corrcoef(*ranks)[0, 1]
-    assert metrics.spearman(predicted, labels) == pytest.approx(expected, abs=1e-6)
+    assert METRICS['spearman'](predicted, labels) == pytest.approx(expected, abs=1e-6)
 
 
 def test_constant_predictions_have_no_correlation():
-    assert np.isnan(metrics.pearson(np.ones(5), np.arange(5)))
-    assert np.isnan(metrics.spearman(np.ones(5), np.arange(5)))
+    assert np.isnan(METRICS['pearson'](np.ones(5), np.arange(5)))
+    assert np.isnan(METRICS['spearman'](np.ones(5), np.arange(5)))
 
 
 def test_evaluate_by_task():
     logits = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
     found = metrics.evaluate(('f1', 'accuracy'), logits, np.array([1, 0, 0, 1]))
     assert found == pytest.approx({'f1': 0.5, 'accuracy': 0.5, 'score': 0.5})
-    found = metrics.evaluate(
-        ('pearson', 'spearman'), np.array([[1.0], [2], [4]]), np.array([1, 2, 3])
-    )
+    values = np.array([[1.0], [2], [4]]), np.array([1, 2, 3])
+    found = metrics.evaluate(('pearson', 'spearman'), *values)
     assert found['spearman'] == 1 and found['pearson'] < 1
     assert found['score'] == pytest.approx((1 + found['pearson']) / 2)
 
@@ -79,6 +78,43 @@ def test_an_association_of_few_examples_proves_little(table, p_value):
     labels = np.repeat([1, 0, 1, 0], np.ravel(table))
     predicted = np.repeat([1, 1, 0, 0], np.ravel(table))
     assert metrics.p_matthews(predicted, labels) == pytest.approx(p_value, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ('metric', 'table'),
+    [
+        ('f1', [[0.27, 0.05], [0.14, 0.54]]),
+        ('f1', [[0.68, 0.01], [0.01, 0.3]]),
+        ('f1_macro', [[0.3, 0.05, 0.02], [0.06, 0.25, 0.04], [0.05, 0.03, 0.2]]),
+        ('matthews', [[0.2, 0.1], [0.1, 0.6]]),
+    ],
+)
+def test_intervals_of_class_metrics_cover(metric, table):
+    """160 examples of a world, 400 times: 95 % of the intervals hold the score of the world.
+
+    A perfect score of a world with few errors has an interval, too.
+    """
+    rng, table, held = np.random.default_rng(0), np.array(table), []
+    truth = confusion.score(metric, table)
+    for _ in range(400):
+        labels, predicted = np.divmod(rng.choice(table.size, 160, p=table.ravel()), len(table))
+        row = metrics.tested_values((metric,), np.eye(len(table))[predicted], labels)
+        low, high = metrics.interval(metric, row, 160)
+        assert low < METRICS[metric](predicted, labels) <= high
+        held.append(low <= truth <= high)
+    assert 0.93 <= np.mean(held) <= 0.99
+
+
+@pytest.mark.parametrize('metric', ['pearson', 'spearman'])
+def test_intervals_of_correlations_cover(metric):
+    rng, held = np.random.default_rng(0), []
+    for _ in range(400):
+        x, noise = rng.normal(size=(2, 100))
+        value = METRICS[metric](x, 0.8 * x + 0.6 * noise)
+        low, high = metrics.interval(metric, {metric: value}, 100)
+        truth = 0.8 if metric == 'pearson' else 6 / np.pi * np.arcsin(0.4)
+        held.append(low < truth < high)
+    assert 0.93 <= np.mean(held) <= 0.97
 
 
 def test_a_random_model_is_seldom_learnt():

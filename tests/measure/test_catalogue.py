@@ -91,14 +91,14 @@ def test_ones_own():
 @pytest.mark.parametrize(
     ('name', 'message'),
     [
-        ('entropy', r"no statistic 'entropy'. Similar ones: 'entropy \(nats\)'. list\(bs"),
+        ('entropy', r"no statistic 'entropy'. Did you mean entropy \(nats\)\? list\(bs"),
         ('xyzzy', r"no statistic 'xyzzy'. list\(bs.catalogue.CATALOGUE\) has all names"),
         ('no.such.module:it', "there is no module 'no.such.module'.*PYTHONPATH"),
         (':it', "there is no module ''"),
         ('tests.nowhere:it', "there is no module 'tests.nowhere'"),
         (
             'tests.measure.test_catalogue:first_colum',
-            "test_catalogue has no 'first_colum'. Similar ones: first_column",
+            "test_catalogue has no 'first_colum'. Did you mean first_column",
         ),
         ('tests.measure.test_catalogue:NO_FUNCTION', 'is a int and no function of maps and marks'),
         ('tests.measure.test_catalogue:Described', 'is a type and no function'),

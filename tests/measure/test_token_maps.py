@@ -79,7 +79,7 @@ def test_tokens_are_scored_for_what_is_predicted(pretrained):
 
 
 def test_what_a_model_cannot_show_is_named(pretrained):
-    with pytest.raises(ValueError, match="a list of 'weights', .* 'ALTI' or 'GlobEnc', not"):
+    with pytest.raises(ValueError, match="kinds='norm' must .* 'GlobEnc'. Did you mean norms"):
         bs.attention_maps(pretrained, ['the cat'], kinds=['norm'])
     config = dataclasses.replace(pretrained.config, label_names=())
     without = bs.Pretrained(bs.Bert(config), pretrained.params, pretrained.tokenizer)

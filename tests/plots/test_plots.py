@@ -72,9 +72,8 @@ def test_maps_are_drawn_with_their_tokens():
 
 def test_effects_stand_on_a_scale_around_zero():
     effects = np.array([[1.0, -4.0], [0.0, 2.0]])
-    figure = plots.effect_grid(
-        effects, label='points', real=effects == -4, likely=np.abs(effects) > 1
-    )
+    marked = {'real': effects == -4, 'likely': np.abs(effects) > 1}
+    figure = plots.effect_grid(effects, label='points', **marked)
     axis = figure.axes[0]
     assert axis.images[0].get_clim() == (-4, 4)
     opened, filled = axis.collections
@@ -188,9 +187,8 @@ def test_methods_have_curves_over_shares_and_intervals_in_rows():
         filled={'rank': np.array([True, False])},
     )
     lines, points = figure.axes[0].collections
-    np.testing.assert_allclose(
-        [each[:, 0] for each in lines.get_segments()], [[0.1, 0.3], [0.3, 0.5]]
-    )
+    ends = [each[:, 0] for each in lines.get_segments()]
+    np.testing.assert_allclose(ends, [[0.1, 0.3], [0.3, 0.5]])
     assert points.get_offsets().tolist() == [[0.2, 0], [0.4, 1]]
     full, hollow = points.get_facecolors()
     assert hollow.tolist() == [1, 1, 1, 1] != full.tolist()

@@ -37,13 +37,13 @@ def fails(checkpoint, glue_dir, tmp_path):
 @pytest.mark.parametrize(
     ('name', 'value', 'message'),
     [
-        ('data.task', 'nonsense', "error: Unknown task 'nonsense'; known: mrpc, sts-b"),
+        ('data.task', 'nonsense', "error: task='nonsense' must be 'mrpc', 'sts-b'"),
         ('data.task', 'mrpc,rte,MRPC', 'error: A task is given twice: mrpc,rte,MRPC.'),
         ('data.metrics', 'bleu', "error: data.metrics is 'accuracy', 'f1'"),
-        ('data.split', 'test', "error: Unknown split 'test'"),
+        ('data.split', 'test', "error: split='test' must be 'train' or 'dev'"),
         ('data.glue_dir', '/nowhere', 'error: /nowhere has no folder MRPC'),
         ('model.name', '/nowhere', "error: '/nowhere' is no directory here"),
-        ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Similar ones: '[CLS]'"),
+        ('statistics', ('[CLSS]',), "error: There is no statistic '[CLSS]'. Did you mean [CLS]"),
         ('statistics', ('nowhere:mine',), "error: Statistic 'nowhere:mine': there is no module"),
     ],
 )

@@ -399,7 +399,7 @@ def test_metrics_of_the_settings(study):
     ('section', 'metric', 'message'),
     [
         ('ablate_seeds', 'spearman', 'nothing that is offered over seeds: add one of accuracy'),
-        ('prune', 'spearman', "'spearman' is not offered for pruning: take one of acc"),
+        ('prune', 'spearman', "metric='spearman' must be 'acc"),
     ],
 )
 def test_metrics_are_refused_before_models_are_trained(study, section, metric, message):

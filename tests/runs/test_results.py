@@ -27,6 +27,8 @@ def test_frames_of_a_run(tmp_path):
 
 
 def test_frames_of_several_tasks_are_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match='is not the folder of a run'):
+        bs.read_results(tmp_path)
     for seed, task in enumerate(('mrpc', 'rte')):
         (tmp_path / task).mkdir()
         bs.to_frame({'a': table(seed)}).to_csv(tmp_path / task / 'heads.csv', index=False)
@@ -39,11 +41,6 @@ def test_frames_of_several_tasks_are_one(tmp_path):
     assert read['heads']['run'].tolist() == ['mrpc'] * 6 + ['rte'] * 6
     np.testing.assert_allclose(read['heads']['mean'][6:], table(1).mean.ravel())
     assert read['finetune/curve'].to_dict('list') == {'run': ['rte'], 'step': [1]}
-
-
-def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match='is not the folder of a run'):
-        bs.read_results(tmp_path)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def annotate(study: Study, *, shipped: bool = False, port: int = 0) -> None:
     maps = maps_to_label(study, shipped=shipped)
     server = page.serve(maps, study.folder / LABELS_FILE, port=port)
     try:
-        serve_until_stopped(server, nothing_is_lost=True)
+        serve_until_stopped(server)
     finally:
         print(f'Labels: {study.folder / LABELS_FILE}', flush=True)
 
