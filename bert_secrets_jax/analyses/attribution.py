@@ -134,7 +134,8 @@ class Attribution(Result):
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                f'Rank correlation with effects of deleting, and the {self._fall}.',
+                'How well scores agree with the effect of deleting each token, and the '
+                f'{self._fall} without the tokens scored highest, or with them alone.',
             ),
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
@@ -160,8 +161,7 @@ class Attribution(Result):
                         1,
                     )
                 ],
-                'Scores of the tokens of some texts by each method, and the effect of deleting '
-                'each.',
+                'Scores of the tokens of some texts, and the effect of deleting each.',
             ),
         }  # fmt: skip
 
@@ -218,8 +218,8 @@ class Attribution(Result):
                 name='texts are too few',
                 estimate=int((tokens >= tests.FEWEST_TOKENS).sum()),
                 unit='texts',
-                template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
-                'needed: give more texts, with several tokens each.',
+                template='{estimate} of {sample:text|texts} can tell methods apart, and two are '
+                'needed: give more texts, of several tokens each.',
             )
         falls = np.abs(self.test.comprehensiveness)
         # Where no text has a token that can be deleted, nothing was tried.
@@ -244,17 +244,11 @@ class Attribution(Result):
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
             rivals = [each for each in found.tied if each != found.best]
-            template = 'By {measure}, {where} shows best which tokens matter ({estimate:.2f}).'
+            said = '{where} shows best which tokens matter'
             if rivals:
-                template = (
-                    'By {measure}, {count:method|methods} tie for best at showing which tokens '
-                    'matter; {where} leads ({estimate:.2f}).'
-                )
+                said = '{count:method|methods} tie for best at showing which tokens matter'
             if RANDOM in (found.best, *rivals):
-                template = (
-                    'By {measure}, no method is clearly better than random tokens; {where} leads '
-                    '({estimate:.2f}).'
-                )
+                said = 'No method is clearly better than random tokens'
             is_rank = measure == 'rank correlation'
             yield measured(
                 f'best method: {measure}',
@@ -264,7 +258,7 @@ class Attribution(Result):
                 sample=found.texts,
                 sample_of='texts',
                 source=SOURCE,
-                template=template,
+                template=f'{said}, by {{measure}} ({{where}}: {{estimate:.2f}}).',
                 numbers={'measure': measure, 'count': len(rivals) + 1},
             )
 
@@ -300,8 +294,8 @@ def _draw_curves(result: Attribution):
         label=result._fall,
         grey=RANDOM,
     ).captioned(
-        f'Mean {result._fall} without the tokens scored highest (comprehensiveness) and with them '
-        'alone (sufficiency, less is better).'
+        f'Mean {result._fall}. Comprehensiveness: without the tokens scored highest. Sufficiency: '
+        'with them alone (less is better).'
     )
 
 

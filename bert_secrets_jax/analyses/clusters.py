@@ -127,7 +127,8 @@ class Clusters(Result):
             'heads': framed(
                 columns,
                 zip(*places.tolist(), *each_head, strict=True),
-                f'The place of each head on the plane, in nats (stress {self.stress:.2f}).',
+                f'The place of each head in the figure (stress {self.stress:.2f}: the share of '
+                'distances that it misses).',
                 colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
             ),
             'nearest': framed(
@@ -173,8 +174,7 @@ class Clusters(Result):
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
             source=SOURCE,
-            template='Most alike are {where}, {estimate:.2g} nats apart (median of all pairs: '
-            '{median:.2g}).',
+            template='{where} are most alike: {estimate:.2g} apart (median pair: {median:.2g}).',
             numbers={'median': float(np.median(divergences[pairs]))},
         )
         difference = layers.between - layers.within
@@ -191,8 +191,8 @@ class Clusters(Result):
             source=SOURCE,
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
-            '({within:.2f} nats apart against {between:.2f}).',
-            numbers={'verdict': verdict, 'within': layers.within, 'between': layers.between},
+            '({within:.2f} apart against {between:.2f}, of at most {most:.2f}).',
+            numbers={'verdict': verdict, 'most': np.log(2), **dataclasses.asdict(layers)},
         )
         return [of_layers, most_similar]
 
@@ -291,6 +291,6 @@ def _draw(result: Clusters):
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     ).captioned(
-        f'Heads that do alike are near. Colours: what gets {100 * MOSTLY:g} % of the attention '
-        f'({SOURCE}).'
+        f'Heads that behave alike are close. Colours: what gets {MOSTLY:.0%} of the attention or '
+        f'more ({SOURCE}).'
     )

@@ -167,7 +167,8 @@ class Contributions(Result):
                     )
                     for group, where in self.inactive.items()
                 ],
-                'Inactive heads in three ways.',
+                'Heads that may do nothing, in three ways: at least half of the attention, or of '
+                'the output, is for one kind of token, or the output is short.',
             ),
             'mixing_layers': framed(
                 ('layer', 'way', 'percent', 'low', 'high'),
@@ -176,7 +177,7 @@ class Contributions(Result):
                     for layer in range(len(self.moved.mixing.mean))
                     for way, curve in self._mixing_curves().items()
                 ],
-                'The same of each layer.',
+                'How much of a token comes from other tokens, layer by layer.',
                 colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
             ),
             'kinds': framed(
@@ -192,7 +193,7 @@ class Contributions(Result):
                 colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
             ),
             'activity': self._activity(),
-            'heads': head_tables.heads_frame(tables, units, 'Every number of every head.'),
+            'heads': head_tables.heads_frame(tables, units, 'Each number of each head.'),
         }
 
     def figures(self):
@@ -218,9 +219,7 @@ class Contributions(Result):
     def notes(self):
         said = ['By norms, each weight is multiplied by the length of the vector that it moves.']
         if self.moved.norm_first:
-            said.append(
-                'LayerNorm stands before attention here, so both ways with the residual are one.'
-            )
+            said.append('LayerNorm stands before attention here, so two of the ways are the same.')
         said.append(
             'Whether losing inactive heads matters was not measured: it takes an ablation.'
             if self.lost is None
@@ -235,7 +234,6 @@ class Contributions(Result):
         return {'share of its output': moved, 'length of its output': outputs}
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
-        """Return the kind among SINKS that has most of each head [L, N], and its share."""
         known = self.sinks or SINKS[:1]
         grids = np.stack([tables[name].mean for name in known])
         return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
@@ -332,7 +330,7 @@ class Contributions(Result):
         if self.lost is not None:
             columns['points_without_it'] = 100 * self.lost.difference
         return grids_frame(
-            columns, 'Each head: the kind of token that has most of it, and the norm of its output.'
+            columns, 'The kind of token that has most of each head, and the length of its output.'
         )
 
 
@@ -360,7 +358,6 @@ def contributions(
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
         or heads, or `encode` would refuse the texts.
     """
-    # First, since it may be refused.
     config = pretrained.config
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
     weights = settings.tables(pretrained, texts, statistics())
@@ -373,8 +370,9 @@ def contributions(
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
         return stream((pretrained,), shown(what), {what: statistic}, **given)[what]
 
-    given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
-    norms = measure(pretrained, shown('Norms'), statistics(), **given)
+    norms = measure(
+        pretrained, shown('Norms'), statistics(), maps_of=moved.shares_of_norms, mesh=settings.mesh
+    )
     mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
     outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
     found = Moved(norms, mixing, outputs, config.family.norm_first)
@@ -388,9 +386,9 @@ def statistics() -> list[Described]:
 
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
     """Return what losing each head does; None if single heads were not disabled."""
-    ablated = None if ablation is None else ablation.sets.get('heads')
-    if ablation is None or ablated is None:
+    if ablation is None or 'heads' not in ablation.sets:
         return None
+    ablated = ablation.sets['heads']
     if ablated.shape != shape:
         raise ValueError(
             f'The ablation is of a model of {list(ablated.shape)} layers and heads, and this one '
@@ -432,7 +430,7 @@ def _draw_heads(result: Contributions):
         for name, each in tables.items()
     }
     return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
-        'The same of each head.', plots.Source('heads', 'mean')
+        'The same shares, head by head.', plots.Source('heads', 'mean')
     )
 
 
@@ -456,7 +454,7 @@ def _draw_outputs(result: Contributions):
     return plots.head_grids(
         {title: outputs}, label=f'norm, {_OF_LAYER}', marked={title: result.inactive[BY_OUTPUT]}
     ).captioned(
-        'Norm of the output of each head, divided by the mean of its layer. Red circles: below '
+        'Length of the output of each head, divided by the mean of its layer. Red circles: below '
         f'{NEXT_TO_NOTHING:g}.',
         plots.Source('heads', 'mean', 'output'),
     )

@@ -3,10 +3,11 @@
 Shapes: M masks, L layers, N heads.
 """
 
+import functools
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -166,21 +167,20 @@ def draw_effects(
 ) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    Over seeds, extreme heads are drawn with the effects of each seed beside the grid. The caption
-    is given the meaning of circles or lines.
+    Over seeds, extreme heads are drawn with the effects of each seed next to the grid.
     """
     scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
     if name == 'layers':
         ends = (scale * each for each in (effects.difference, effects.low, effects.high))
         figure = plots.layer_effects(*ends, label=label, **published)
-        return figure.captioned(f'{caption} Lines are 95 % intervals.', source)
+        return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
     circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
     if seeds is None:
         assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'Open: significant by a weaker correction.'
+        others = 'open ones: maybe more.'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         ends = scale * effects.low, scale * effects.high
@@ -192,8 +192,14 @@ def draw_effects(
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
-        others = 'Open: by one of two tests. Right: extreme means, and each fine-tuning.'
-    return figure.captioned(f'{caption} Filled circles: significant. {others}', source)
+        others = 'open ones: by one of two tests. Right: the extreme heads, by fine-tuning.'
+    return figure.captioned(f'{caption} Filled circles: more than chance; {others}', source)
+
+
+def drawn_sets(result: Result, sets: Iterable[str], draw: Callable[..., plots.Figure]) -> Figures:
+    """Return the figure of the heads and that of the layers, where a result has such a set."""
+    names = [name for name in WITHOUT if name in sets]
+    return Figures({name: functools.partial(draw, result, name) for name in names})
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
@@ -280,7 +286,6 @@ def findings_of(
 
 
 def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    """Return the smallest effects that can be significant, and that are found."""
     scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
         # No score can change by more than 1.
@@ -291,7 +296,7 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
             estimate=scale * float(smallest(possible)) if len(possible) else np.nan,
             template=''
             if len(possible)
-            else 'With so little, no change of any size could have been significant.',
+            else 'With so few {sample_of}, no change of any size could be significant.',
             **fields,
         )
     if effects.detectable is not None:
@@ -313,7 +318,6 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
 def _between_seeds(
     effects: Effects, name: str, what: str, fields: dict[str, Any]
 ) -> Iterator[Finding]:
-    """Return what each correction finds alone, what few seeds cannot find, and their agreement."""
     seeds = effects.seeds
     assert seeds is not None
     agreed = seeds.agreement
@@ -340,7 +344,6 @@ def sample_of(effects: Effects, source: str) -> dict[str, Any]:
 
 
 def _ends(effects: Effects, index: int) -> tuple[float, ...]:
-    """Return one difference and the ends of its interval."""
     return tuple(float(each[index]) for each in (effects.difference, effects.low, effects.high))
 
 

@@ -142,8 +142,8 @@ class Gates(Result):
             'runs': self._runs(),
             'heads': grids_frame(
                 heads,
-                'Each head: its place in the order of closing, the least lambda that closes it in '
-                'half of the seeds, and its mean gates.',
+                'Each head: its place in the order of closing, the least price (lambda) that '
+                'closes it in half of the seeds, and its mean gates.',
             ),
             'values': grids_frame(
                 {'log_alpha': self.log_alpha, 'gate': gates},
@@ -219,7 +219,6 @@ class Gates(Result):
 
     @property
     def _of(self) -> dict[str, Any]:
-        """The sample and the source of findings about examples."""
         return {'source': SOURCE, 'sample': self.examples}
 
     @property
@@ -227,7 +226,6 @@ class Gates(Result):
         return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
     def _nothing_to_tell(self) -> list[Finding]:
-        """Return the warning that all heads close in as many runs, such as none or all of them."""
         closed, share = int((self.gates == 0).sum()), self.open_share
         if share.min() < share.max():
             return []
@@ -413,14 +411,14 @@ def _draw_scores(result: Gates):
         most=result._heads,
         label=f'{TITLES[metric]}, x 100',
     ).captioned(
-        f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
-        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
+        f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '
+        'and seed. Lines: 95 % intervals.'
     )
 
 
 def _draw_open(result: Gates):
     return plots.head_grids({'gate open': result.open_share}, label='share of runs').captioned(
-        'How long each head stays open: the share of runs in which its gate is not exactly zero.',
+        'The share of runs in which the gate of each head stays open.',
         plots.Source('heads', 'share_of_runs_open'),
     )
 
@@ -431,6 +429,4 @@ def _draw_course(result: Gates):
         result.steps,
         xlabel='step',
         label='expected open heads',
-    ).captioned(
-        'The expected number of open heads while the gates are learnt, one line for each seed.'
-    )
+    ).captioned('The expected number of open heads while gates are learnt, a line for each seed.')

@@ -58,10 +58,8 @@ def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
         return HIDDEN
     if config.head != SEQUENCES or not config.num_labels:
         raise ValueError(
-            f'The model ({config.summary}) has no loss to take gradients of: give one with the '
-            'head of a masked LM, such as a checkpoint of pre-training or '
-            'bs.with_masked_lm(tuned, pretrained), or one that bs.finetune has given a classifier '
-            'of whole texts, and labelled texts.'
+            f'The model ({config.summary}) has no loss to take gradients of: give a masked LM '
+            '(bs.with_masked_lm), or a classifier of texts and labelled texts.'
         )
     labels_of(examples, config)
     return REGRESSION if config.num_labels == 1 else CLASSES

@@ -106,10 +106,10 @@ class Importance(Result):
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
                 [
-                    (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method])
                     for method, each in self.agreement.items()
                 ],
-                'Rank correlation over heads of each score with the increase of the loss.',
+                'How well each score predicts the increase of the loss (rank correlation).',
             ),
         }
 
@@ -142,9 +142,7 @@ class Importance(Result):
         if GRADIENT in self.scores.parts:
             notes.append('Gradients have no sign: they rank harmful heads high, too.')
         if SHAPLEY in self.agreement:
-            notes.append(
-                'The interval of Shapley values is for permutations, not for the examples.'
-            )
+            notes.append('Intervals of Shapley values are for permutations, not for the examples.')
         if min(self.scores.examples, self.effects.loss.sample) < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
@@ -165,8 +163,8 @@ class Importance(Result):
         known = [each for each in self.agreement.items() if not np.isnan(each[1].rank)]
         for method, each in sorted(known, key=lambda item: -item[1].rank):
             name = f'agreement with what losing each head does: {TITLES[method]}'
-            interval = each.rank, each.low, each.high
-            yield measured(name, interval, source=SOURCES[method], **fields)
+            known_as = {'source': SOURCES[method], **fields}
+            yield measured(name, dataclasses.astuple(each), **known_as)
         if self.reliability > max([each.rank for _, each in known] + [0.0]):
             name = 'highest agreement to expect, that of a second sample'
             yield measured(name, self.reliability, source=SOURCE, **fields)

@@ -84,14 +84,11 @@ class Interactions(Result):
             f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
             'p_familywise', 'p_benjamini_hochberg',
         )  # fmt: skip
-        caption = (
-            f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
-            f'({self.unit}).'
-        )
+        caption = f'In points of {TITLES[self.metric]}, and in the loss ({self.unit}).'
         least = [rows[index] for index in np.argsort(self.p_values, kind='stable')[:10]]
         return {
-            'interactions': framed(columns, rows, caption),
-            'smallest_p_values': framed(columns, least, f'The smallest p-values. {caption}'),
+            'interactions': framed(columns, rows, f'Every pair of heads. {caption}'),
+            'smallest_p_values': framed(columns, least, f'The ten clearest pairs. {caption}'),
         }
 
     def notes(self):
@@ -109,9 +106,9 @@ class Interactions(Result):
                 'pairs that interact',
                 real,
                 'pairs',
-                template='In the loss, {estimate} of {pairs:pair|pairs} of {heads} heads '
-                '{estimate:|interacts|interact} significantly.',
-                numbers={'pairs': len(self.points), 'heads': len(self.heads)},
+                template='{estimate} of {pairs:pair|pairs} of heads {estimate:|changes|change} the '
+                'loss by more or less than the sum of the two.',
+                numbers={'pairs': len(self.points)},
                 **of_pairs,
             ),
             how_many('that lose more together', real & (self.losses > 0), 'pairs', **of_pairs),
@@ -188,4 +185,4 @@ def _draw(result: Interactions):
         {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
-    ).captioned('effect(a, b) - effect(a) - effect(b) of disabling heads a and b.')
+    ).captioned('The effect of disabling two heads, less the sum of their effects.')

@@ -29,7 +29,7 @@ PLACES = {
 }
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
-CIRCLES = 'Circles: significantly more than at comparable places.'
+CIRCLES = 'Circles: more than at comparable places.'
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -79,8 +79,7 @@ def tests_frame(tests: Tests):
             'above_all',
         ),
         rows,
-        'Attention along the links (score), at the places that they are compared with (mean), and '
-        'their difference (t, p).',
+        'Attention along the links (score), and at the places that they are compared with (mean).',
         colours=Colours('heads', {'attention': sure, 'above_all': sure[:1]}, by=('link',)),
     )  # fmt: skip
 
@@ -172,7 +171,6 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
 
 
 def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
-    """Return the kind of places that a head is least clearly above; None without any places."""
     compared = [
         kind
         for kind in kinds_of(test)

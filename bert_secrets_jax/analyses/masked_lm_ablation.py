@@ -73,10 +73,7 @@ class MaskedLMAblation(Result):
     FORMAT: ClassVar[int] = 4
 
     def frames(self):
-        caption = (
-            'Loss in nats per hidden wordpiece without what is disabled, and its change (95 % '
-            f'interval over texts). {instead(self.baseline)}'
-        )
+        caption = 'Loss in nats per hidden wordpiece without each, and its change.'
         return {
             name: effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
             for name in self.before
@@ -124,7 +121,6 @@ class MaskedLMAblation(Result):
 
     @property
     def _hidden(self) -> str:
-        """A sentence that says what is hidden."""
         if self.masking.one_at_a_time:
             return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
         return f'In each text, {self.masking.share:.0%} of the wordpieces are hidden at once.'
@@ -145,13 +141,12 @@ class MaskedLMAblation(Result):
                     source='entropy, Chao and Shen 2003',
                     warning=True,
                     p=p_value,
-                    template='Not learnt {which}: a loss of {loss:.3g}, not significantly below '
-                    'guessing by frequency ({guess:.3g}); what follows is noise.',
+                    template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
+                    'frequency ({guess:.3g}); what follows is noise.',
                     numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
                 )
 
     def _loss_findings(self) -> Iterator[Finding]:
-        """Return the loss of each model with all heads, and its exponential."""
         for when, each in self._models(next(iter(self.before))).items():
             intact = effects.intact_of(each, name=f'loss {_WHEN[when]}', source=SOURCE)
             yield intact
@@ -160,7 +155,7 @@ class MaskedLMAblation(Result):
                 name=f'perplexity {_WHEN[when]}',
                 estimate=math.exp(min(each.intact, 700)),
                 unit='perplexity',
-                template='Perplexity {when} is {estimate:,.1f}.',
+                template='Perplexity {when}: {estimate:,.1f}.',
                 numbers={'when': _WHEN[when]},
             )
 
@@ -248,7 +243,7 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         name,
         result._models(name)[when],
         result.shape,
-        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without '
-        f'{effects.WITHOUT[name]} less that with all. {result._hidden} {instead(result.baseline)}',
+        f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} (the model '
+        f'{_WHEN[when]}).',
         plots.Source(name, 'difference', when),
     )

@@ -125,16 +125,14 @@ class Outliers(Result):
             frames['loss'] = framed(
                 ('disabled', 'loss', *_COLUMNS, 'p_rank'),
                 self.loss.rows('loss'),
-                'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
-                f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
+                'Loss in nats per hidden wordpiece without the dimensions, and its change.',
             )
         if self.scores:
             scores = self.scores.items()
             frames['scores'] = framed(
                 ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
                 [(metric, *row) for metric, each in scores for row in each.rows('score')],
-                'Score of the fine-tuned model without the dimensions, and its change (95 % '
-                'interval).',
+                'Score of the fine-tuned model without the dimensions, and its change.',
             )
         effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
         effects |= {metric: each.random for metric, each in self.scores.items()}
@@ -170,12 +168,12 @@ class Outliers(Result):
     def figures(self):
         drawings = {'parameters': _draw_parameters}
         if self.loss is not None:
-            outcome = 'Loss per hidden wordpiece of the masked LM'
+            outcome = 'the loss per hidden wordpiece'
             drawings['loss'] = functools.partial(_draw_without, without=self.loss, outcome=outcome)
         if self.scores:
             # The others are in the frame.
             score = next(iter(self.scores.values()))
-            outcome = f'{title_of(score.effects)} of the fine-tuned model'
+            outcome = title_of(score.effects)
             drawings['score'] = functools.partial(_draw_without, without=score, outcome=outcome)
         return drawn(self, **drawings)
 
@@ -208,11 +206,9 @@ class Outliers(Result):
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
             'dimensions',
-            template='{estimate} {unit} {estimate:|stands|stand} out by more than {sigma:g} '
-            'standard deviations in at least {at_least} of {layers}'
-            + (': {listed}.' if outliers else '.'),
+            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
+            '{at_least} or more of {layers}' + ('; {listed}).' if outliers else ').'),
             numbers={
-                'sigma': found.sigma,
                 'layers': _layers(found),
                 'at_least': found.at_least,
                 'listed': ', '.join(map(str, outliers)),
@@ -256,7 +252,6 @@ class Outliers(Result):
             yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
 
     def _without(self, name: str, without: Without) -> Finding:
-        """Return what is lost without all together, beside random dimensions."""
         effects = without.effects
         scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
         known = without.random[~np.isnan(without.random)]
@@ -267,7 +262,7 @@ class Outliers(Result):
             name=f'{name} without the outliers',
             source=SOURCE,
             template=f'Without {{which}}, {{outcome}} changes by {{estimate:{form}}} {{short}}; '
-            f'without random dimensions by {{mean:{form}}} on average (p = {{rank:.2g}} by rank).'
+            f'without random dimensions by {{mean:{form}}} on average.'
             if defined
             else 'Without {which}, {outcome} is not defined: all predictions are the same.',
             numbers={
@@ -275,7 +270,6 @@ class Outliers(Result):
                 'outcome': title_of(effects),
                 'mean': scale * float(known.mean()) if defined else math.nan,
                 'short': effects.outcome.unit,
-                'rank': without.p_value,
             },
         )
 
@@ -385,16 +379,15 @@ def outliers(
 
 def _draw_parameters(result: Outliers):
     found, outliers = result.found, result.found.dimensions.tolist()
-    marked = 'Lines are the outliers, which' if outliers else 'None is an outlier, which would'
+    marked = 'Lines: the outliers.' if outliers else 'None is an outlier.'
     return plots.dimensions_by_layer(
         found.deviations,
         {f'dimension {each}': each for each in outliers},
         label='standard deviations from the mean',
         bound=found.sigma,
     ).captioned(
-        'Scale and bias of the output LayerNorm of every dimension, as deviations from the mean of '
-        f'the layer. {marked} stand out in either by more than {found.sigma:g} standard deviations '
-        f'(dashed) in at least {found.at_least} of {_layers(found)}.'
+        'LayerNorm scale and bias of every dimension, layer by layer, compared with the mean of '
+        f'the layer. {marked} Dashed: {found.sigma:g} standard deviations.'
     )
 
 
@@ -410,7 +403,6 @@ def _draw_without(result: Outliers, without: Without, outcome: str):
         label=label_of(effects),
         random_name=f'random, {len(without.random)} draws',
     ).captioned(
-        f'{outcome} without dimensions less that of the intact model, with 95 % intervals: '
-        f'{result.subject.model}, {result.subject.texts}. Points are draws of as many random '
-        'dimensions as are disabled together.'
+        f'Change of {outcome} without the dimensions (lines: 95 % intervals). Points: without as '
+        'many random ones, draw by draw.'
     )

@@ -70,7 +70,7 @@ _CLAIMS = {
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 _COLUMNS = ('word_to_governor', 'governor_to_word')
-_OF_WEIGHTS = 'The weight of each head in the probe of attention alone, mean over seeds.'
+_OF_WEIGHTS = 'The weight of each head in the probe of attention alone (mean over seeds).'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -161,8 +161,7 @@ class Probing(Result):
             'uas': framed(
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
                 uas,
-                'Unlabelled attachment score (share of the words whose head is found), with its '
-                f'95 % interval over sentences{" and seeds" * (len(self.seeds) >= FEWEST_RUNS)}.',
+                'Share of the words whose syntactic parent is found (UAS).',
             ),
             'differences': framed(
                 (
@@ -170,7 +169,7 @@ class Probing(Result):
                     'published_difference_points',
                 ),
                 [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
-                'Differences of UAS on the same sentences, with paired 95 % intervals.',
+                'Differences of these shares on the same sentences.',
             ),
             'seeds': framed(
                 ('probe', 'seed', 'uas_percent'), seeds, 'The UAS of each seed.'
@@ -181,13 +180,13 @@ class Probing(Result):
                     'punctuation', 'counted',
                 ),
                 counts,
-                'Which words are left out, and why. Punctuation counts in training.',
+                'Words that are left out, and why. Punctuation counts in training.',
             ),
             'weights': self._weights(),
             'curves': framed(
                 ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
                 curves,
-                'The loss before the update that learns from a sentence, as means.',
+                'The mean loss of sentences before they are learnt from.',
             ),
         }  # fmt: skip
 
@@ -203,7 +202,7 @@ class Probing(Result):
             warning = Finding(
                 name='not above right-branching',
                 estimate=len(self.unlearnt),
-                template='No better than taking the next word after {steps:,} updates: {which}.',
+                template='After {steps:,} updates, no better than taking the next word: {which}.',
                 numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
                 warning=True,
                 **fields,
@@ -222,17 +221,15 @@ class Probing(Result):
 
     def notes(self):
         notes = [
-            'A probe chooses a head for each word alone, so the heads of a sentence need not make '
-            'a tree.',
-            'The published scores are of BERT-base on the Penn Treebank with Stanford '
-            'dependencies, where baselines score otherwise, too.',
+            'A probe finds the syntactic parent of each word alone, so a sentence need not get a '
+            'tree.',
+            'Published scores are of BERT-base on another treebank (Penn), where baselines score '
+            'otherwise, too.',
             'Punctuation is left out, and so are words without wordpieces of their own.',
-            'Of two heads that do alike, either may have the weight.',
+            'If two attention heads do alike, either may have the weight.',
         ]
         if math.isnan(self.unknown):
-            notes.append(
-                'Without word vectors, probes and baselines that read words were not trained.'
-            )
+            notes.append('Without word vectors, no probe that reads words was trained.')
         if self.reading == 'notebook':
             notes.append(
                 'As in the published code, each candidate has the vector of the word behind it.'
@@ -262,7 +259,7 @@ class Probing(Result):
 
     def _lead_finding(self, name: str, other: str) -> Finding:
         pair: dict[str, Any] = {'probe': name, 'other': other}
-        template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
+        template = 'Compared with {other}, the probe of {probe} reaches {estimate:+.1f} points'
         if not math.isnan(_published_lead(name, other)):
             template += ' (published: {published:+.0f})'
             pair['published'] = _published_lead(name, other)
@@ -277,7 +274,6 @@ class Probing(Result):
 
     @property
     def _fields(self) -> dict[str, Any]:
-        """The unit, the sample and the source of most findings."""
         runs = self.uas(ATTENTION.name).runs
         return {
             'unit': 'points',
@@ -377,7 +373,6 @@ def probing(
 
 
 def _published_lead(name: str, other: str) -> float:
-    """Return the published difference of two probes in points; NaN if there is none."""
     return PUBLISHED.get(name, math.nan) - PUBLISHED.get(other, math.nan)
 
 
@@ -389,8 +384,8 @@ def _draw_scores(result: Probing):
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
         label='UAS (% of words, without punctuation)',
     ).captioned(
-        'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
-        f'({SOURCE}).'
+        'Words whose syntactic parent is found, with 95 % intervals. BERT-base: on the Penn '
+        f'Treebank ({SOURCE}).'
     )
 
 
@@ -406,4 +401,4 @@ def _draw_weights(result: Probing):
 def _draw_curves(result: Probing):
     return plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
-    ).captioned('The loss of each probe in the course of training, a line for each seed.')
+    ).captioned('The loss of each probe during training, a line for each seed.')

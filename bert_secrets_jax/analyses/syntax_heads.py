@@ -143,7 +143,6 @@ class SyntaxHeads(Result):
         return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
 
     def _published(self, place: int) -> clark.PublishedRelation | None:
-        """Return what is published of a relation, if anything."""
         return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
     @property
@@ -201,9 +200,8 @@ class SyntaxHeads(Result):
                     sample=int(self.dev.links[-1]),
                     sample_of='links',
                     source=SOURCE,
-                    template='For {estimate} {unit}, a head finds the other word, and not only by '
-                    '{beyond}.',
-                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'its offset'},
+                    template='Heads find {estimate} {unit} beyond {beyond}.',
+                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'the best offset'},
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:
@@ -218,22 +216,17 @@ class SyntaxHeads(Result):
         ]
         if self.shared:
             notes.append(
-                f'{self.shared:.1%} of the texts that heads are measured on are also among those '
-                'that they were chosen on.'
+                f'{self.shared:.1%} of the texts that heads are measured on are among those that '
+                'they were chosen on.'
             )
         if self._has_published:
             notes.append(
-                'Published values are of BERT-base on the Penn Treebank, chosen where they were '
-                'measured.'
+                'Published values: BERT-base on the Penn Treebank, chosen where they are measured.'
             )
         if self.kinds:
-            notes.append(
-                'A head that finds a relation is above the offset, and above all other places.'
-            )
+            notes.append('To find a relation, a head must beat the offset and all other places.')
         if self.left_out:
-            notes.append(
-                f'{self.left_out:,} links are left out, for an end has no wordpiece of its own.'
-            )
+            notes.append(f'{self.left_out:,} links are left out: an end has no wordpiece.')
         return notes
 
     def head_notes(self):
@@ -269,13 +262,11 @@ class SyntaxHeads(Result):
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
-        layer, number, way = self.best[place]
-        head = layer, number
-        dev, name = self.dev, self.relations[place]
+        head, dev, name = self.best[place][:2], self.dev, self.relations[place]
         fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
         fields['source'] = SOURCE
         offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
-        words = 'All relations' if name == ALL else f'Relation {name}'
+        words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
         p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
         guess = 'always guessing offset {offset:+d}'
         if self.finds[place, *self.best[place]]:
@@ -291,13 +282,8 @@ class SyntaxHeads(Result):
                 f'{name}: best head',
                 head,
                 shares_found(dev, self.best)[:, place],
-                template=f'{{Relation}}: {{where}} ({{way}}) {said}',
-                numbers={
-                    'Relation': words,
-                    'way': WAYS[way],
-                    'beyond': beyond(self.kinds),
-                    **offset,
-                },
+                template=f'{{Relation}}: {{where}} {said}',
+                numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
                 **fields,
             ),
             extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),
@@ -341,7 +327,7 @@ class SyntaxHeads(Result):
                 'published_head', 'published_share', 'published_at_offset',
             ),
             rows,
-            'The best head of each relation beside the best fixed offset and random weights.',
+            'The best head of each relation, the best fixed offset, and random weights.',
         )  # fmt: skip
 
     def _heads(self):
@@ -382,7 +368,6 @@ def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndar
 
 
 def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
-    """Return the indices of the best heads in arrays [R, L, N, 2]."""
     return (np.arange(len(best)), *np.array(best).T)
 
 
@@ -495,8 +480,9 @@ def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated
     if share > _MOSTLY_SHARED:
         logging.warning(
             '%.0f %% of the texts that heads are measured on are among those that they are chosen '
-            'on: give others.', 100 * share,
-        )  # fmt: skip
+            'on: give others.',
+            100 * share,
+        )
     return share
 
 
@@ -592,8 +578,8 @@ def _draw_relations(result: SyntaxHeads):
     of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     return plots.points_by_row(labels, points, label='share of links that are found').captioned(
-        'How often the best head of each relation finds the other word (95 % intervals), in the '
-        f'order of its lead over the offset{of_others}.'
+        'How often the best head of each relation finds the other word (lines: 95 % intervals)'
+        f'{of_others}.'
     )
 
 
@@ -606,7 +592,7 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         marked[title] = np.zeros(grids[title].shape, bool)
         marked[title][layer, head] = result.finds[place, layer, head, way]
     return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
-        'The relations whose best head is most above the best fixed offset. Circles: that head, '
-        'if it finds the relation.',
+        'The relations that heads find best, compared with the best fixed offset. Circles: heads '
+        'that find them.',
         plots.Source('heads', 'share_of_links'),
     )

@@ -96,7 +96,7 @@ def test_the_clearest_agreement_and_disagreement_are_told():
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
     first, *_, most, least = compared.findings()
-    assert most.sentence.startswith('Within layers, heads of a and b agree most in Measured, heads')
+    assert most.sentence.startswith('Heads of a and b agree most in Measured, heads')
     assert [each.where for each in (most, least)] == list(frame.index)
     assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
     assert first.sentence.startswith('1 of 3 statistics')

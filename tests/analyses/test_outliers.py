@@ -67,7 +67,7 @@ def test_no_outliers(masked_lm, texts):
     """Nothing is disabled, unless it is named."""
     result = outliers(masked_lm, texts)
     assert result.disabled == () and result.random is None and result.loss is None
-    assert '0 of 24 dimensions stand out' in str(result)
+    assert '0 of 24 dimensions have unusual' in str(result)
     assert 'No outlier, so nothing was disabled.' in result.notes()
     assert len(result.frames()['dimensions']) == 1
     named = outliers(masked_lm, texts, dimensions=[3])
