@@ -284,10 +284,8 @@ def ablation(
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: A setting is unknown or does not fit the model or the other settings, the model
-        has no classifier, a label is missing or none of its classes, a text is both in `examples`
-        and in `choose_on`, or for 'resample' there are fewer than two examples.
+      TypeError, ValueError: An argument is something else, unknown, or does not fit the others; the
+        model has no classifier; a label is missing; or a text is in `choose_on`, too.
     """
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':

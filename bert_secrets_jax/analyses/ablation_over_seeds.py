@@ -171,8 +171,7 @@ def ablation_over_seeds(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: `ablation` would refuse the arguments, the models differ in their layers, heads or
+      TypeError, ValueError: As in `ablation`; or the models differ in their layers, heads or
         classes, or a metric is not offered over seeds.
     """
     subject = subject or Subject()

@@ -134,8 +134,8 @@ class Attribution(Result):
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                'How well scores agree with the effect of deleting each token, and the '
-                f'{self._fall} without the tokens scored highest, or with them alone.',
+                'How well scores agree with the effect of deleting each token (rank correlation), '
+                f'and the {self._fall}.',
             ),
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
@@ -178,15 +178,13 @@ class Attribution(Result):
                 numbers = *_interval(found, row), *beyond[..., row].ravel(), best, found.texts
                 yield (method, measure, *numbers, SOURCES[method])
         blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
+        how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
         for method, values in zip(methods, self.test.signed, strict=True):
             known = values[~np.isnan(values)]
             if len(known) > 1:
-                how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
                 found = tests.compare([method], known[None], **how)
-                yield (
-                    method, 'rank correlation with sign', *_interval(found, 0), *blank, len(known),
-                    SOURCES[method],
-                )  # fmt: skip
+                numbers = *_interval(found, 0), *blank, len(known)
+                yield (method, 'rank correlation with sign', *numbers, SOURCES[method])
 
     def figures(self):
         if not self.compared:
@@ -210,36 +208,32 @@ class Attribution(Result):
         tokens, texts = self.test.tokens, len(self.test.tokens)
         if self.learnt is not None:
             yield from if_not_learnt('the model', self.learnt, texts)
-        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
-        warning = functools.partial(Finding, **of)
-        median = float(np.median(tokens))
+        median, warnings = float(np.median(tokens)), []
         if median >= SHORT and not self.compared:
-            yield warning(
-                name='texts are too few',
-                estimate=int((tokens >= tests.FEWEST_TOKENS).sum()),
-                unit='texts',
-                template='{estimate} of {sample:text|texts} can tell methods apart, and two are '
-                'needed: give more texts, of several tokens each.',
+            said = (
+                '{estimate} of {sample:text|texts} can tell methods apart, and two are needed: '
+                'give more texts, of several tokens each.'
             )
+            enough = int((tokens >= tests.FEWEST_TOKENS).sum())
+            warnings.append(('texts are too few', enough, 'texts', said))
         falls = np.abs(self.test.comprehensiveness)
         # Where no text has a token that can be deleted, nothing was tried.
-        greatest = np.max(falls[~np.isnan(falls)], initial=-1.0)
+        greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
         if 0 <= greatest < _FLAT:
-            yield warning(
-                name='nothing changes',
-                estimate=float(greatest),
-                unit=self._fall,
-                template='Whatever tokens are deleted, the prediction does not change ({unit}: at '
-                'most {estimate:.1g}): has the model learnt anything?',
+            said = (
+                'Whatever tokens are deleted, the prediction does not change ({unit}: at most '
+                '{estimate:.1g}): has the model learnt anything?'
             )
+            warnings.append(('nothing changes', greatest, self._fall, said))
         if median < SHORT:
-            yield warning(
-                name='texts are too short',
-                estimate=median,
-                unit='tokens',
-                template='The texts have {estimate:g} tokens that can be deleted (median of '
-                '{sample:,}), too few to tell methods apart: give longer texts.',
+            said = (
+                'The texts have {estimate:g} tokens that can be deleted (median), too few to tell '
+                'methods apart: give longer texts.'
             )
+            warnings.append(('texts are too short', median, 'tokens', said))
+        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
+        for name, estimate, unit, said in warnings:
+            yield Finding(name=name, estimate=estimate, unit=unit, template=said, **of)
 
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
@@ -336,9 +330,8 @@ def attribution(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: The model has no classifier of texts, or heads were removed from it; a method is
-        unknown, a share is out of range, `shown` is negative, or a label is none of the model's.
+      TypeError, ValueError: An argument is something else, unknown or out of range; the model has
+        no classifier of texts, or lacks heads; or a label is none of the model's.
       FloatingPointError: The model predicts NaN or infinity.
     """
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)

@@ -9,11 +9,10 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.marks import MOSTLY
-from bert_secrets_jax.analyses.tables import LEVEL, Tables
+from bert_secrets_jax.analyses.tables import LEVEL, Tables, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -117,19 +116,22 @@ class Clusters(Result):
 
     def frames(self):
         divergences, names, apart = self.divergences, self.names, self._apart
-        nearest = [names[index] for index in apart.argmin(axis=1)]
-        each_head = [*self.positions.T, self.behaviours, nearest, apart.min(axis=1)]
-        places = 1 + np.indices(self._shape).reshape(2, -1)
-        columns = ('layer', 'head', 'x', 'y', 'mostly', 'nearest_head', 'divergence_from_it')
+        x, y = self.positions.T
+        heads = {
+            'x': x,
+            'y': y,
+            'mostly': self.behaviours,
+            'nearest_head': [names[index] for index in apart.argmin(axis=1)],
+            'divergence_from_it': apart.min(axis=1),
+        }
         pairs = np.triu_indices(len(names), 1)
         closest = sorted(zip(divergences[pairs], *pairs, strict=True))
         return {
-            'heads': framed(
-                columns,
-                zip(*places.tolist(), *each_head, strict=True),
+            'heads': grids_frame(
+                {name: np.reshape(each, self._shape) for name, each in heads.items()},
                 f'The place of each head in the figure (stress {self.stress:.2f}: the share of '
                 'distances that it misses).',
-                colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
+                shown=('divergence_from_it', 'mostly'),
             ),
             'nearest': framed(
                 ('heads', 'divergence'),

@@ -24,7 +24,6 @@ from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
@@ -143,7 +142,8 @@ class Contributions(Result):
         tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
         units = dict.fromkeys(tables, _NORMS) | units
         tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
-        published = paper.mixing_ratios()
+        published, curves = paper.mixing_ratios(), self._mixing_curves()
+        percent, low, high = np.stack([*curves.values()], axis=1)
         lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
         if self.lost is None:
             lost = {}
@@ -167,30 +167,22 @@ class Contributions(Result):
                     )
                     for group, where in self.inactive.items()
                 ],
-                'Heads that may do nothing, in three ways: at least half of the attention, or of '
-                'the output, is for one kind of token, or the output is short.',
+                'Heads that may do nothing: at least half of the attention or output is for one '
+                'kind of token, or the output is short.',
             ),
-            'mixing_layers': framed(
-                ('layer', 'way', 'percent', 'low', 'high'),
-                [
-                    (layer + 1, way, *curve[:, layer])
-                    for layer in range(len(self.moved.mixing.mean))
-                    for way, curve in self._mixing_curves().items()
-                ],
+            'mixing_layers': grids_frame(
+                {'percent': percent, 'low': low, 'high': high},
                 'How much of a token comes from other tokens, layer by layer.',
-                colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
+                by={'way': list(curves)},
+                sure={'percent': ('low', 'high')},
             ),
-            'kinds': framed(
-                ('layer', 'kind', 'weights', 'norms'),
-                [
-                    (layer + 1, name, weights.mean(), norms.mean())
-                    for name in self.kinds
-                    for layer, (weights, norms) in enumerate(
-                        zip(self.weights[name].mean, self.moved.norms[name].mean, strict=True)
-                    )
-                ],
+            'kinds': grids_frame(
+                {
+                    column: [tables[name].mean.mean(axis=1) for name in self.kinds]
+                    for column, tables in (('weights', self.weights), ('norms', self.moved.norms))
+                },
                 'Shares of attention and of what is moved, means over the heads of a layer.',
-                colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
+                by={'kind': self.kinds},
             ),
             'activity': self._activity(),
             'heads': head_tables.heads_frame(tables, units, 'Each number of each head.'),

@@ -232,30 +232,26 @@ def findings_of(
     name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
     fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
-        real, visible = effects.corrected <= LEVEL, np.inf
-        if effects.detectable is not None:
-            median = np.median(np.nan_to_num(effects.detectable, nan=np.inf))
-            visible = effects.outcome.scale * float(median)
-        nothing = 'We could not show that any of the {count} {what} matters to {outcome}.'
-        if np.isfinite(visible):
-            nothing += ' Changes below about {visible:.2g} {size} may stay hidden.'
+        real, visible = effects.corrected <= LEVEL, _visible(effects)
+        better = int((real & (effects.gain > 0)).sum())
+        said = 'Losing {estimate} {unit} lowers {outcome} significantly'
+        said += ', losing {better} raises it.' if better else '.'
+        if not real.any():
+            said = 'We could not show that any of the {count} {what} matters to {outcome}.'
+            if np.isfinite(visible):
+                said += ' Changes below about {visible:.2g} {size} may stay hidden.'
         yield how_many(
             NEEDED.format(name),
             real & (effects.gain < 0),
             what,
-            template='Losing {estimate} {unit} lowers {outcome} significantly, losing {better} '
-            'raises it.'
-            if (real & (effects.gain > 0)).any()
-            else 'Losing {estimate} {unit} lowers {outcome} significantly.'
-            if real.any()
-            else nothing,
+            template=said,
             numbers={
                 'count': len(real),
                 'what': what,
                 'visible': visible,
                 'size': unit_of(effects),
                 'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-                'better': int((real & (effects.gain > 0)).sum()),
+                'better': better,
             },
             **fields,
         )
@@ -300,12 +296,11 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
             **fields,
         )
     if effects.detectable is not None:
-        # Where the test can find no effect at all, the detectable one is infinite.
-        median = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
-        known = np.isfinite(median)
+        visible = _visible(effects)
+        known = np.isfinite(visible)
         yield Finding(
             name=f'{name}: smallest effect that can be found',
-            estimate=scale * median if known else np.nan,
+            estimate=visible if known else np.nan,
             template='A change of {estimate:.2g} {unit} is noticed with a probability of '
             '{power:.0f} %.'
             if known
@@ -313,6 +308,13 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
             numbers={'power': 100 * POWER},
             **fields,
         )
+
+
+def _visible(effects: Effects) -> float:
+    """Return the median effect that is found; infinite where the test can find none."""
+    if effects.detectable is None:
+        return np.inf
+    return effects.outcome.scale * float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
 
 
 def _between_seeds(

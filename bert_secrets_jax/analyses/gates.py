@@ -229,35 +229,25 @@ class Gates(Result):
         closed, share = int((self.gates == 0).sum()), self.open_share
         if share.min() < share.max():
             return []
-        name = 'all heads close as often'
-        template = (
-            'Each of {heads} heads is open in {estimate} of {sample} runs: give prices between '
-            'those at which none and all close (lambda from {least:g} to {most:g}).'
-        )
+        name, said = 'all heads close as often', 'Each of {heads} heads is open in {estimate}'
+        mend = 'give prices between those at which none and all close'
         if not closed:
-            name = 'no gate is closed'
-            template = (
-                'No gate is exactly zero in any of {sample} runs (lambda from {least:g} to '
-                '{most:g}): raise lambda, epochs, or the learning rate of gates.'
-            )
+            name, said = 'no gate is closed', 'No gate is exactly zero in any'
+            mend = 'raise lambda, epochs, or the learning rate of gates'
         elif closed == self.gates.size:
-            name = 'all gates are closed'
-            template = (
-                'All gates are closed in all of {sample} runs (lambda from {least:g} to {most:g}): '
-                'a head costs too much, so lower lambda.'
-            )
+            name, said = 'all gates are closed', 'All gates are closed in all'
+            mend = 'a head costs too much, so lower lambda'
         prices = self.coefficients.tolist()
-        return [
-            Finding(
-                name=name,
-                warning=True,
-                estimate=round(float(share.max()) * len(self.gates)),
-                unit='runs with each head open',
-                template=template,
-                numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
-                **self._of_runs,
-            )
-        ]
+        warning = Finding(
+            name=name,
+            warning=True,
+            estimate=round(float(share.max()) * len(self.gates)),
+            unit='runs with each head open',
+            template=f'{said} of {{sample}} runs (lambda from {{least:g}} to {{most:g}}): {mend}.',
+            numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
+            **self._of_runs,
+        )
+        return [warning]
 
     def _sparsest(self) -> Finding:
         found = self.rounded[self.metric]
@@ -268,20 +258,15 @@ class Gates(Result):
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
         sparsest, nearest = ('The sparsest', 'the nearest') if len(self.kept) > 1 else ('The', 'it')
-        template = (
-            f'{sparsest} model within {{margin:point|points}} of the full one keeps {{kept}} of '
-            '{heads} heads'
-            if near.any()
-            else f'No model is within {{margin:point|points}} of the full one; {nearest} keeps '
-            '{kept} of {heads} heads'
-        )
+        within = 'within {margin:point|points} of the full one'
+        said = f'{sparsest} model {within}' if near.any() else f'No model is {within}; {nearest}'
         change = found.difference[best], found.low[best], found.high[best]
         return measured(
             'the sparsest model near the full one, chosen on these examples',
             100 * np.array(change) if known else 0.0,
             where=f'lambda = {self.coefficients[best]:g}',
             unit=f'points of {TITLES[self.metric]}',
-            template=template
+            template=f'{said} keeps {{kept}} of {{heads}} heads'
             + (' ({estimate:+.2f} points).' if known else '; all its predictions are the same.'),
             numbers={'margin': 100 * SMALL, 'kept': int(self.kept[best]), 'heads': self._heads},
             **self._of,
@@ -356,9 +341,8 @@ def gates(
         `max_length`, `folder` or `mesh`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: A metric is unknown, an example has no label, the model has no classifier, or
-        `bs.train_gates` refuses a setting.
+      TypeError, ValueError: An argument is something else or unknown, an example has no label, the
+        model has no classifier, or `bs.train_gates` refuses a setting.
     """
     subject = subject or Subject()
     model = one_model(tuned)

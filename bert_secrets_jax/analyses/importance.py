@@ -200,9 +200,8 @@ def importance(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: The model has no classifier, an example has no fitting label, a setting is
-        unknown, or there are fewer than two examples.
+      TypeError, ValueError: An argument is something else or unknown, the model has no classifier,
+        an example has no fitting label, or there are fewer than two examples.
     """
     model, subject = one_model(tuned), subject or Subject()
     examples, config = as_examples(examples), model.config

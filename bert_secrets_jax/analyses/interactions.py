@@ -140,9 +140,8 @@ def interactions(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: There are fewer than two heads, a head is given twice or does not exist, or
-        `ablation` would refuse the arguments.
+      TypeError, ValueError: As in `ablation`; or there are fewer than two heads, or a head is given
+        twice or does not exist.
     """
     subject = subject or Subject()
     model = one_model(tuned)

@@ -201,9 +201,8 @@ def masked_lm_ablation(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: The model has no head of a masked LM, a setting is unknown or does not fit it, the
-        other model has other layers, a text has nothing to hide, or there are fewer than two texts.
+      TypeError, ValueError: An argument is something else, unknown, or does not fit the model; it
+        is no masked LM; a text has nothing to hide; or there are fewer than two texts.
     """
     check_baseline(baseline)
     masked_lm.check_masked_lm(pretrained)

@@ -98,6 +98,10 @@ class Outliers(Result):
         return [self.verdict or verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
 
     @property
+    def _score(self) -> Without | None:
+        return next(iter(self.scores.values()), None)
+
+    @property
     def names(self) -> list[str]:
         """The names of the sets that are disabled [S]."""
         return _names(self.disabled)
@@ -167,18 +171,13 @@ class Outliers(Result):
 
     def figures(self):
         drawings = {'parameters': _draw_parameters}
-        if self.loss is not None:
-            outcome = 'the loss per hidden wordpiece'
-            drawings['loss'] = functools.partial(_draw_without, without=self.loss, outcome=outcome)
-        if self.scores:
-            # The others are in the frame.
-            score = next(iter(self.scores.values()))
-            outcome = title_of(score.effects)
-            drawings['score'] = functools.partial(_draw_without, without=score, outcome=outcome)
+        for name, without in {'loss': self.loss, 'score': self._score}.items():
+            if without is not None:
+                drawings[name] = functools.partial(_draw_without, without=without)
         return drawn(self, **drawings)
 
     def findings(self):
-        scores = [self._without('score', each) for each in list(self.scores.values())[:1]]
+        scores = [] if self._score is None else [self._without('score', self._score)]
         return [*self._weight_findings(), *self._loss_findings(), *scores]
 
     def notes(self):
@@ -322,10 +321,9 @@ def outliers(
       subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: Heads were removed from the model, its layers do not end with LayerNorm, a
-        dimension does not exist, there are too few draws, dimensions are given and there is neither
-        a masked LM nor a fine-tuned model, or texts or labels do not go with the model.
+      TypeError, ValueError: An argument is something else, out of range, or does not fit the model;
+        it lacks heads, or its layers do not end with LayerNorm; or dimensions are given, and no
+        loss or score can be measured.
     """
     subject, config = subject or Subject(), pretrained.config
     found = layer_norm.find_outliers(pretrained)
@@ -391,9 +389,8 @@ def _draw_parameters(result: Outliers):
     )
 
 
-def _draw_without(result: Outliers, without: Without, outcome: str):
-    effects = without.effects
-    scale = effects.outcome.scale
+def _draw_without(result: Outliers, without: Without):
+    effects, scale = without.effects, without.effects.outcome.scale
     return plots.beside_random(
         scale * without.random,
         {
@@ -403,6 +400,6 @@ def _draw_without(result: Outliers, without: Without, outcome: str):
         label=label_of(effects),
         random_name=f'random, {len(without.random)} draws',
     ).captioned(
-        f'Change of {outcome} without the dimensions (lines: 95 % intervals). Points: without as '
-        'many random ones, draw by draw.'
+        f'Change of {title_of(effects)} without the dimensions (lines: 95 % intervals). '
+        'Points: without as many random ones, draw by draw.'
     )

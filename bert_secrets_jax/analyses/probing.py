@@ -196,28 +196,27 @@ class Probing(Result):
         )
 
     def findings(self):
-        found = []
-        if self.unlearnt:
-            fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
-            warning = Finding(
-                name='not above right-branching',
-                estimate=len(self.unlearnt),
-                template='After {steps:,} updates, no better than taking the next word: {which}.',
-                numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
-                warning=True,
-                **fields,
-            )
-            found.append(warning)
+        fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
+        warning = Finding(
+            name='not above right-branching',
+            estimate=len(self.unlearnt),
+            template='After {steps:,} updates, no better than taking the next word: {which}.',
+            numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
+            warning=True,
+            **fields,
+        )
         told = (ATTENTION.name, ATTENTION_WORDS.name)
-        found += [self._score_finding(name) for name in told if name in self.right]
         leads = (
             (ATTENTION.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
             (ATTENTION.name, RANDOM_WORDS if RANDOM_WORDS in self.right else RANDOM_ATTENTION),
         )
-        found += [self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()]
-        return found
+        return [
+            *([warning] if self.unlearnt else []),
+            *(self._score_finding(name) for name in told if name in self.right),
+            *(self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()),
+        ]
 
     def notes(self):
         notes = [
@@ -325,9 +324,8 @@ def probing(
         and `cache_mb`.
 
     Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: A setting is out of range, there is nothing to learn from, or fewer than two dev
-        sentences have words that count.
+      TypeError, ValueError: An argument is something else or out of range, there is nothing to
+        learn from, or fewer than two dev sentences have words that count.
     """
     check_pretrained(pretrained)
     forms = checked_forms(None, vectors)
@@ -348,7 +346,6 @@ def probing(
     counting = found.words > 0
     if counting.sum() < 2:
         raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
-    shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
     unknown = math.nan
     if vectors is not None:
@@ -364,7 +361,7 @@ def probing(
         sentences=len(train),
         epochs=training.get('epochs', 1),
         steps=probes.steps,
-        weights=weights.reshape(len(weights), 2, *shape),
+        weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
         curves=curves,
         seen=probes.seen,
         unknown=unknown,

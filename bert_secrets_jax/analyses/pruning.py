@@ -422,9 +422,8 @@ def pruning(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
-        or out of its range, models differ in their shape or classes, or all values are the same.
+      TypeError, ValueError: An argument is something else, unknown or out of range; a model has no
+        classifier, or another shape than the others; or labels are missing or all the same.
     """
     models, subject = arguments.all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)

@@ -188,9 +188,8 @@ def replacements(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: The model has no classifier, an example has no fitting label, a setting is out of
-        range, or there are fewer than two examples.
+      TypeError, ValueError: An argument is something else or out of range, the model has no
+        classifier, an example has no fitting label, or there are fewer than two examples.
     """
     model = arguments.one_model(tuned)
     check_whole(model)

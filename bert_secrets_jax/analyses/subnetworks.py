@@ -231,9 +231,8 @@ def subnetworks(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: The share is not between 0 and 1, an example has no fitting label, the model
-        shares its layers, or `bs.finetune` would refuse the settings.
+      TypeError, ValueError: An argument is something else, the share is not between 0 and 1, an
+        example has no fitting label, the model shares its layers, or `bs.finetune` refuses.
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')

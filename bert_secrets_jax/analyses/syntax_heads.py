@@ -9,7 +9,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeGuard, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.stats
@@ -268,21 +268,17 @@ class SyntaxHeads(Result):
         offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
         words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
         p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
-        guess = 'always guessing offset {offset:+d}'
-        if self.finds[place, *self.best[place]]:
-            said = f'finds {{estimate:.0%}} of the links; {guess} finds {{baseline:.0%}}.'
-        elif p_value <= LEVEL:
-            said = f'reaches {{estimate:.0%}} of the links, which {{beyond}} may explain; {guess} '
-            said += '{baseline:.0%}.'
-        else:
-            said = f'reaches {{estimate:.0%}} of the links, not surely more than {guess} '
-            said += '({baseline:.0%}).'
+        said = 'finds {estimate:.0%} of the links'
+        if not self.finds[place, *self.best[place]]:
+            doubt = 'which {beyond} may explain' if p_value <= LEVEL else 'not clearly more'
+            said = f'reaches {{estimate:.0%}} of the links, {doubt}'
         found = [
             extreme(
                 f'{name}: best head',
                 head,
                 shares_found(dev, self.best)[:, place],
-                template=f'{{Relation}}: {{where}} {said}',
+                template=f'{{Relation}}: {{where}} {said}; always guessing offset {{offset:+d}} '
+                'reaches {baseline:.0%}.',
                 numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
                 **fields,
             ),
@@ -407,25 +403,25 @@ def syntax_heads(
       ValueError: There are no links, or no relation has links in both parts.
     """
     pretrained = without_head(pretrained)
-    of_train, train_links = _linked(pretrained, train, settings)
-    of_dev, dev_links = _linked(pretrained, dev, settings)
-    enough = {
-        name
-        for links in (train_links, dev_links)
-        for name, count in zip(links.names, links.counts, strict=True)
-        if count < FEWEST
+    parts = {
+        name: _linked(pretrained, each, settings) for name, each in (('train', train), ('dev', dev))
     }
-    known = [name for name in train_links.names if name in dev_links.names]
-    names = (*(name for name in known if name not in enough and name != ALL), ALL)
-    few = sorted({*train_links.names, *dev_links.names} - set(names))
-    train_links, dev_links = train_links.named(names), dev_links.named(names)
-    offsets = best_offsets(train_links)
+    counts = [
+        dict(zip(each.links.names, each.links.counts, strict=True)) for each in parts.values()
+    ]
+    several = [name for name in counts[0] if min(each.get(name, 0) for each in counts) >= FEWEST]
+    names = (*(name for name in several if name != ALL), ALL)
+    few = sorted({*counts[0], *counts[1]} - set(names))
+    parts = {
+        name: dataclasses.replace(each, links=each.links.named(names))
+        for name, each in parts.items()
+    }
+    offsets = best_offsets(parts['train'].links)
 
     def measured(model: Pretrained, what: str) -> list[Found]:
-        parts = (of_train, train_links, 'train'), (of_dev, dev_links, 'dev')
         return [
-            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
-            for encoded, links, part in parts
+            _found(model, each, offsets, settings, f'{what}, {name}')
+            for name, each in parts.items()
         ]
 
     on_train, on_dev = measured(pretrained, 'Relations')
@@ -435,7 +431,7 @@ def syntax_heads(
         untrained = dataclasses.replace(pretrained, params=params)
         random_train, random_dev = measured(untrained, 'Random weights')
         random = shares_found(random_dev, chosen_heads(random_train)).T
-    beyond, kinds = _beyond(pretrained, dev, of_dev, names, on_dev, draws, seed, settings)
+    beyond, kinds = _beyond(pretrained, parts['dev'], names, on_dev, draws, seed, settings)
     return SyntaxHeads(
         subject=subject or Subject(),
         relations=names,
@@ -446,37 +442,41 @@ def syntax_heads(
         beyond=beyond,
         kinds=kinds,
         few=tuple(few),
-        left_out=train_links.left_out + dev_links.left_out,
-        shared=_shared(train, dev),
+        left_out=sum(each.links.left_out for each in parts.values()),
+        shared=_shared(*(each.examples for each in parts.values())),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    examples: Sequence[Example]
+    annotations: Sequence[Annotation]
+    encoded: Encoded
+    links: WordLinks
 
 
 def _linked(
     pretrained: Pretrained, texts: Sequence[Parse] | Annotated, settings: TextSettings
-) -> tuple[Encoded, WordLinks]:
-    if _is_annotated(texts):
-        examples, annotations = texts
+) -> _Part:
+    if isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse):
+        examples, annotations = cast(Annotated, texts)
         settings = dataclasses.replace(settings, annotations=annotations)
         encoded = encoded_of(pretrained, examples, settings, annotated=True)
-        return encoded, links_of_annotations(encoded, annotations)
-    if not all(isinstance(each, Parse) for each in texts) or not texts:
+        links = links_of_annotations(encoded, annotations)
+        return _Part(as_examples(examples), list(annotations), encoded, links)
+    parses = [each for each in texts if isinstance(each, Parse)]
+    if not parses or len(parses) < len(texts):
         raise ValueError(
             'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
         )
-    parses = cast(Sequence[Parse], texts)
     encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
-    return encoded, links_of_parses(encoded, parses)
+    examples, annotations = [each.example for each in parses], _with_all(parses)
+    return _Part(examples, annotations, encoded, links_of_parses(encoded, parses))
 
 
-def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
+def _shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
     """Return the share of the texts of one part that are in the other, too."""
-    known, others = (
-        as_examples(part[0])
-        if _is_annotated(part)
-        else [each.example for each in cast(Sequence[Parse], part)]
-        for part in (train, dev)
-    )
-    share = in_both(known, others) / len(others)
+    share = in_both(train, dev) / len(dev)
     if share > _MOSTLY_SHARED:
         logging.warning(
             '%.0f %% of the texts that heads are measured on are among those that they are chosen '
@@ -486,19 +486,10 @@ def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated
     return share
 
 
-def _is_annotated(texts: Sequence[Parse] | Annotated) -> TypeGuard[Annotated]:
-    return isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse)
-
-
 def _found(
-    model: Pretrained,
-    encoded: Encoded,
-    links: WordLinks,
-    offsets: np.ndarray,
-    settings: TextSettings,
-    what: str,
+    model: Pretrained, part: _Part, offsets: np.ndarray, settings: TextSettings, what: str
 ) -> Found:
-    config = repr(dataclasses.asdict(model.config))
+    config, encoded, links = repr(dataclasses.asdict(model.config)), part.encoded, part.links
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
 
     def compute() -> Found:
@@ -513,8 +504,7 @@ def _found(
 
 def _beyond(
     pretrained: Pretrained,
-    dev: Sequence[Parse] | Annotated,
-    encoded: Encoded,
+    dev: _Part,
     names: Sequence[str],
     found: Found,
     draws: int,
@@ -529,12 +519,8 @@ def _beyond(
     relations = [name for name in names if name != ALL]
     if not draws or not relations:
         return p_values, ()
-    annotations = (
-        list(dev[1])
-        if _is_annotated(dev)
-        else _with_all([parse.annotation for parse in cast(Sequence[Parse], dev)])
-    )
-    encoded = mark(encoded, annotations).take(np.arange(min(_NULL_TEXTS, len(encoded.lengths))))
+    some = np.arange(min(_NULL_TEXTS, len(dev.examples)))
+    encoded = mark(dev.encoded, dev.annotations).take(some)
     # A part of the texts may have no such link.
     relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
     with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
@@ -556,8 +542,9 @@ def _beyond(
     return p_values, tuple(kinds)
 
 
-def _with_all(annotations: Sequence[Annotation]) -> list[Annotation]:
+def _with_all(parses: Sequence[Parse]) -> list[Annotation]:
     """Return annotations that all have the same relations, empty where a text has none."""
+    annotations = [each.annotation for each in parses]
     names = sorted({name for each in annotations for name in each.relations})
     return [
         dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})

@@ -127,7 +127,7 @@ def test_seeds_are_averaged():
         ((OPEN, OPEN), {}, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1)'),
         ((SHUT, SHUT), {}, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1)'),
         # Heads that close in as many runs have no order.
-        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs: give prices between'),
+        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs (lambda from 0.001 to 1): give'),
         ((OPEN, HALF), {'labels': 1 * (np.arange(EXAMPLES) < 390)}, 'Not learnt: the intact model'),
     ],
 )
