@@ -59,7 +59,6 @@ _INSTEAD = {
     'mean': 'puts out its mean output over {corpus}',
     'resample': 'puts out its output on another of these texts, of like length',
 }
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'score': 'value',
     **effects.INTERVAL,
@@ -306,14 +305,14 @@ def ablation(
                     'choose_on: give choose_on other texts.'
                 )
         labels_elsewhere = labels_of(choose_on, model.config)
-        several = {name for name, each in chosen_masks.items() if len(each) > 1}
-        several.discard('one_head_left')
+        several = {name for name, each in chosen_masks.items() if len(each) > 1} - {'one_head_left'}
         if not several:
             raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     if baseline == 'mean':
-        corpus_texts = examples if corpus is None else corpus
-        batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
+        batches = encode(
+            model.tokenizer, examples if corpus is None else corpus, **compute.encoding
+        )
         how['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
     sets = {}
     for name, chosen in chosen_masks.items():

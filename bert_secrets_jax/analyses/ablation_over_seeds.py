@@ -32,7 +32,6 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.runs.result import Result, Subject, framed
 
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'mean_points': 'difference',
     'spread_points': 'seeds.spread',

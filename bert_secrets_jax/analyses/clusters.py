@@ -167,12 +167,11 @@ class Clusters(Result):
         layers, divergences = self.layers, self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
-        names = [self.names[int(place[first])] for place in pairs]
         most_similar = measured(
             'most similar heads',
             divergences[pairs][first],
             unit='nats',
-            where=' and '.join(names),
+            where=' and '.join(self.names[int(place[first])] for place in pairs),
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
             source=SOURCE,

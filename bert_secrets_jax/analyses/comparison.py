@@ -34,8 +34,9 @@ _DRAWN = 16
 _PANELS = 6
 # More pairs of runs are not drawn, or not told one by one.
 _PAIRS, _TOLD = 3, 6
-_SOURCE = 'agreement of grids of heads'
-_OF_RANKS: dict[str, Any] = dict(unit='rank correlation', sample_of='statistics', source=_SOURCE)
+_OF_RANKS: dict[str, Any] = {
+    'unit': 'rank correlation', 'sample_of': 'statistics', 'source': 'agreement of grids of heads',
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +248,6 @@ class Comparison(Result):
                     numbers={'one': one, 'other': other, 'shape': shape, 'other_shape': theirs},
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
-        for (one, other), members in pairs.items():
             known = [each for each in members if np.isfinite(each.within.rank)]
             if known:
                 overall = float(np.median([each.overall.rank for each in known]))

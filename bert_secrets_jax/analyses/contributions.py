@@ -336,9 +336,8 @@ def contributions(
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
 
-    Each of weights, norms, mixing ratios and outputs takes a pass over the texts. Memory grows with
-    the square of their length: a pass holds the maps of a batch, [B, L, N, T, S], and of one layer
-    at a time the vectors [B, S, N, D] that heads move.
+    That takes four passes over the texts. Memory grows with the square of their length: a pass
+    holds the maps of a batch, and of one layer at a time the vectors that heads move.
 
     Args:
       pretrained, texts: The model, and the texts that it reads.
@@ -362,9 +361,8 @@ def contributions(
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
         return stream((pretrained,), shown(what), {what: statistic}, **given)[what]
 
-    norms = measure(
-        pretrained, shown('Norms'), statistics(), maps_of=moved.shares_of_norms, mesh=settings.mesh
-    )
+    given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
+    norms = measure(pretrained, shown('Norms'), statistics(), **given)
     mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
     outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
     found = Moved(norms, mixing, outputs, config.family.norm_first)

@@ -263,7 +263,6 @@ def findings_of(
         yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
         equal = effects.equivalent <= LEVEL
-        changes = (effects.corrected <= LEVEL) & ~equal
         yield how_many(
             f'{name}: shown not to matter',
             equal,
@@ -273,7 +272,7 @@ def findings_of(
             numbers={
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * MARGIN,
-                'open': int((~equal & ~changes).sum()),
+                'open': int((~equal & ~(effects.corrected <= LEVEL)).sum()),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
         )

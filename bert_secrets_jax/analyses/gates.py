@@ -23,7 +23,7 @@ from bert_secrets_jax.finetune.metrics import TITLES, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
+from bert_secrets_jax.pruning.gates import Gated, GateRuns, rounded_gates, train_gates
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -46,17 +46,12 @@ _NAMED = 8
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Gates(Result):
+class Gates(GateRuns, Result):
     """The gates of every head for several prices of a head, and the scores of the gated models.
 
     Attributes:
-      frozen: Whether the weights of the model stayed as they were.
-      coefficients: [K] The price of a head in each run, in nats of the loss of an example.
-      seeds: [K] The seed of each run.
-      log_alpha: [K, L, N] How far each gate is open (see `pruning.gates`).
-      steps: [P] The steps at which there is a point of the curves.
-      expected_open: [K, P] The expected number of open heads after these steps.
-      losses: [K, P] The loss of the task before them.
+      frozen, coefficients, seeds, log_alpha, steps, expected_open, losses: As in
+        `pruning.gates.GateRuns`.
       gated: The comparison of every run's gated model with the intact one, by the name of the
         metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
@@ -69,13 +64,6 @@ class Gates(Result):
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
-    frozen: bool
-    coefficients: Float[np.ndarray, ' K']
-    seeds: Real[np.ndarray, ' K']
-    log_alpha: Float[np.ndarray, 'K L N']
-    steps: Real[np.ndarray, ' P']
-    expected_open: Float[np.ndarray, 'K P']
-    losses: Float[np.ndarray, 'K P']
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]
     examples: int
@@ -88,11 +76,6 @@ class Gates(Result):
     def metric(self) -> str:
         """The name of the task's own metric."""
         return next(iter(self.rounded))
-
-    @property
-    def gates(self) -> Float[np.ndarray, 'K L N']:
-        """The gates of the models that were scored: 0 removes a head, 1 keeps it as it is."""
-        return np.asarray(settled_gates(self.log_alpha))
 
     @property
     def kept(self) -> Real[np.ndarray, ' K']:
@@ -367,7 +350,7 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
             for metric in metrics
         }
 
-    same = ('frozen', 'coefficients', 'seeds', 'log_alpha', 'steps', 'expected_open', 'losses')
+    same = (field.name for field in dataclasses.fields(GateRuns))
     fields: dict[str, Any] = {name: getattr(gated, name) for name in same}
     learnt = learning_test(metrics, gated.intact.shape[-1], intact, labels)
     fields |= zip(('tested', 'reached', 'larger_class', 'p_learnt'), learnt, strict=True)

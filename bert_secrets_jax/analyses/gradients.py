@@ -74,8 +74,7 @@ def gradients_of(
 ) -> Gradients:
     """Measure how much the loss of each text depends on attention to each type of token.
 
-    The loss is that of a masked LM, or else of the task. `measure.gradients.gradient_importance`
-    says what is averaged. Without such a loss, it is a ValueError.
+    The loss is that of `loss_of`; `measure.gradients.gradient_importance` says what is averaged.
     """
     # The way back needs all maps of a batch, and the scores of all wordpieces.
     fewer = max(settings.tokens_per_batch // _MEMORY, 1)

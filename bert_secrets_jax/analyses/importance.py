@@ -35,7 +35,6 @@ from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
-# The attribute of the effects on the loss in each column of a frame.
 _COLUMNS = {
     'loss_difference': 'difference',
     'low': 'low',
@@ -163,8 +162,7 @@ class Importance(Result):
         known = [each for each in self.agreement.items() if not np.isnan(each[1].rank)]
         for method, each in sorted(known, key=lambda item: -item[1].rank):
             name = f'agreement with what losing each head does: {TITLES[method]}'
-            known_as = {'source': SOURCES[method], **fields}
-            yield measured(name, dataclasses.astuple(each), **known_as)
+            yield measured(name, dataclasses.astuple(each), source=SOURCES[method], **fields)
         if self.reliability > max([each.rank for _, each in known] + [0.0]):
             name = 'highest agreement to expect, that of a second sample'
             yield measured(name, self.reliability, source=SOURCE, **fields)

@@ -1,9 +1,8 @@
 """Pairs of heads: the effect of disabling both, beyond the sum of the two effects.
 
-The interaction effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the
-score it is negative where one head can stand in for the other (each alone does little, both
-together do much) and positive where their damages overlap; in the loss the signs are the other way
-round. The loss has a value per example, so its interactions are tested, and corrected for all.
+It is zero for independent heads. In the score it is negative where one head can stand in for the
+other, and positive where their damages overlap; in the loss, the signs are the other way round. The
+loss has a value per example, so its interactions are tested, and corrected for all.
 
 Shapes: P pairs of heads, E examples.
 """

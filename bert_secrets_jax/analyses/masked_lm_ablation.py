@@ -32,7 +32,6 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'loss': 'value',
     **effects.INTERVAL,
@@ -211,10 +210,9 @@ def masked_lm_ablation(
     if tuned is not None:
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
     how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    chosen = named_masks(masks, pretrained.config)
     losses, assessed = {}, {when: {} for when in _WHEN}
     for when, model in models.items():
-        for name, each in chosen.items():
+        for name, each in named_masks(masks, pretrained.config).items():
             found = masked_lm.masked_lm_losses(model, texts, with_intact(each), **how)
             names = [describe(mask) for mask in each]
             given = found.losses[1:], found.losses[0], found.hidden

@@ -39,7 +39,6 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
-# The attribute of the effects in each column of a frame.
 _COLUMNS = INTERVAL | {'p_value': 'p_value'}
 
 
@@ -177,8 +176,7 @@ class Outliers(Result):
         return drawn(self, **drawings)
 
     def findings(self):
-        scores = [] if self._score is None else [self._without('score', self._score)]
-        return [*self._weight_findings(), *self._loss_findings(), *scores]
+        return [*self._weight_findings(), *self._harm_findings()]
 
     def notes(self):
         said = [
@@ -237,18 +235,17 @@ class Outliers(Result):
                 **fields,
             )
 
-    def _loss_findings(self) -> Iterator[Finding]:
-        if self.loss is None:
-            return
-        effects = self.loss.effects
-        yield self._without('loss', self.loss)
-        if self.loss.beyond is not None:
-            yield effect_of(
-                self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE
-            )
-        if len(self.disabled) > 1:
-            largest = 1 + int(np.abs(effects.difference[1:]).argmax())
-            yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
+    def _harm_findings(self) -> Iterator[Finding]:
+        if self.loss is not None:
+            effects, beyond = self.loss.effects, self.loss.beyond
+            yield self._without('loss', self.loss)
+            if beyond is not None:
+                yield effect_of(beyond, 0, name='loss beyond random dimensions', source=SOURCE)
+            if len(self.disabled) > 1:
+                largest = 1 + int(np.abs(effects.difference[1:]).argmax())
+                yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
+        if self._score is not None:
+            yield self._without('score', self._score)
 
     def _without(self, name: str, without: Without) -> Finding:
         effects = without.effects

@@ -331,8 +331,7 @@ class Pruning(Result):
         if self.times is None:
             return
         times, (way, over) = self.times, _REMOVAL
-        gains = 100 * times.gains(way, over=over)
-        for size, gain in zip(times.batch_sizes, gains, strict=True):
+        for size, gain in zip(times.batch_sizes, 100 * times.gains(way, over=over), strict=True):
             yield measured(
                 f'speed, {size} at once',
                 gain,

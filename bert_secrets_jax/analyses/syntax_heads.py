@@ -161,8 +161,7 @@ class SyntaxHeads(Result):
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
-        index = (place, *self.best[place])
-        dev = self.dev
+        index, dev = (place, *self.best[place]), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
     def verdicts(self):

@@ -210,7 +210,7 @@ def notes_on(statistics: Iterable[Description], tables: Tables) -> dict[str, np.
 
 
 def grids_frame(
-    grids: Mapping[str, np.ndarray],
+    grids: Mapping[str, Sequence | np.ndarray],
     caption: str,
     *,
     by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),

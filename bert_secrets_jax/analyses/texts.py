@@ -68,10 +68,8 @@ class TextSettings(Compute):
         batches = batches_of(pretrained, texts, self, annotated=_need_words(statistics))
         changed = {}
         for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
-            shown = _shown(batches, f'Change (seed {seed})')
-            changed[str(seed)] = measure_change(
-                pretrained, model, shown, statistics, mesh=self.mesh
-            )
+            read = pretrained, model, _shown(batches, f'Change (seed {seed})')
+            changed[str(seed)] = measure_change(*read, statistics, mesh=self.mesh)
         return changed
 
     def links(
