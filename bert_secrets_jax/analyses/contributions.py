@@ -18,7 +18,7 @@ from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, mean_over_runs
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
@@ -28,7 +28,6 @@ from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -354,15 +353,12 @@ def contributions(
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
 
-    def shown(what: str):
-        return progress(batches, what, size=lambda batch: batch.size)
-
     def one(what: str, statistic, maps_of) -> HeadTable:
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
-        return stream((pretrained,), shown(what), {what: statistic}, **given)[what]
+        return stream((pretrained,), with_progress(batches, what), {what: statistic}, **given)[what]
 
     given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
-    norms = measure(pretrained, shown('Norms'), statistics(), **given)
+    norms = measure(pretrained, with_progress(batches, 'Norms'), statistics(), **given)
     mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
     outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
     found = Moved(norms, mixing, outputs, config.family.norm_first)

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
@@ -14,7 +14,6 @@ from bert_secrets_jax.finetune.losses import task_loss
 from bert_secrets_jax.measure.gradients import gradient_importance, masked_lm_loss
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.progress import progress
 
 HIDDEN, CLASSES, REGRESSION = (
     'the loss of the masked LM',
@@ -89,7 +88,7 @@ def gradients_of(
         batches = [with_labels(batch, labels) for batch in plain]
     tables = gradient_importance(
         pretrained,
-        progress(batches, 'Gradients', size=lambda batch: batch.size),
+        with_progress(batches, 'Gradients'),
         masked_lm_loss if name == HIDDEN else task_loss,
         mesh=settings.mesh,
     )

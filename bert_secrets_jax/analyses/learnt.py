@@ -59,10 +59,8 @@ def not_learnt(
         unit=f'{TITLES[metric]} x 100',
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
-        template=(
-            'Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; what '
-            'follows about heads is noise.'
-        ),
+        template='Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; what '
+        'follows about heads is noise.',
         p=p,
         numbers={
             'which': which,

@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.links import beyond
 from bert_secrets_jax.analyses.models import in_both
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, with_progress
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -53,7 +53,6 @@ from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -176,9 +175,8 @@ class SyntaxHeads(Result):
     def frames(self):
         frames = {'relations': self._relations(), 'heads': self._heads()}
         if self.few:
-            rows = [(name,) for name in self.few]
             caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
-            frames['few'] = framed(('relation',), rows, caption)
+            frames['few'] = framed(('relation',), [(name,) for name in self.few], caption)
         return frames
 
     def figures(self):
@@ -426,8 +424,7 @@ def syntax_heads(
     on_train, on_dev = measured(pretrained, 'Relations')
     random = np.full((len(names), 3), np.nan)
     if random_weights:
-        params = init_params(pretrained.bert, seed)
-        untrained = dataclasses.replace(pretrained, params=params)
+        untrained = dataclasses.replace(pretrained, params=init_params(pretrained.bert, seed))
         random_train, random_dev = measured(untrained, 'Random weights')
         random = shares_found(random_dev, chosen_heads(random_train)).T
     beyond, kinds = _beyond(pretrained, parts['dev'], names, on_dev, draws, seed, settings)
@@ -492,8 +489,7 @@ def _found(
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
 
     def compute() -> Found:
-        batches = bucket(encoded, **settings.bucketing)
-        shown = progress(batches, what, size=lambda batch: batch.size)
+        shown = with_progress(bucket(encoded, **settings.bucketing), what)
         statistics = {'found': finding(links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
@@ -523,12 +519,11 @@ def _beyond(
     # A part of the texts may have no such link.
     relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
     with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
-    batches = bucket(with_random, **settings.bucketing)
     titles = directions(relations)
     along = {
         title: relation(each.relation, each.reverse).function for title, each in titles.items()
     }
-    shown = progress(batches, 'Other places', size=lambda batch: batch.size)
+    shown = with_progress(bucket(with_random, **settings.bucketing), 'Other places')
     statistics: dict[str | RandomLinks, Callable | Reduction] = {**along, **random}
     measured = stream((pretrained,), shown, statistics, mesh=settings.mesh)
     tests = link_tests(
@@ -537,8 +532,7 @@ def _beyond(
     for title, test in tests.items():
         name, reverse = titles[title]
         p_values[names.index(name), :, :, int(reverse)] = test.familywise
-    kinds = next(iter(tests.values())).nulls if tests else ()
-    return p_values, tuple(kinds)
+    return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
 
 
 def _with_all(parses: Sequence[Parse]) -> list[Annotation]:

@@ -57,10 +57,8 @@ def test_the_mean_is_that_over_a_corpus(tuned, texts, computed):
     """The texts themselves, unless others are given, which need no labels."""
     model, words = tuned.models[0], [('the cat saw a dog', 'a bird'), ('the dog', 'it ran .')]
     unlabelled = [dataclasses.replace(example, label=None) for example in texts]
-    found = [
-        ablation(tuned, texts, baseline='mean', corpus=corpus)
-        for corpus in (None, unlabelled, words)
-    ]
+    corpora = (None, unlabelled, words)
+    found = [ablation(tuned, texts, baseline='mean', corpus=each) for each in corpora]
     np.testing.assert_array_equal(computed[0], computed[1])
     means = bs.mean_contexts(model, bs.encode(model.tokenizer, words, max_length=32))
     masks = with_intact(bs.masks.single_layers(model.config))
