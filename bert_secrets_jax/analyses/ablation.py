@@ -169,7 +169,7 @@ class Ablation(Result):
         frames = {}
         for name, ablated in self.sets.items():
             by = {(metric, each.test): each for metric, each in ablated.assessed.items()}
-            caption = 'The score without each, and its change.'
+            caption = f'The score without {effects.WITHOUT.get(name, "each set")}, and its change.'
             frames[name] = effects.frame_of(by, _COLUMNS, caption, 'metric', 'test')
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)

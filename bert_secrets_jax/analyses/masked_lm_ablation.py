@@ -72,11 +72,12 @@ class MaskedLMAblation(Result):
     FORMAT: ClassVar[int] = 4
 
     def frames(self):
-        caption = 'Loss in nats per hidden wordpiece without each, and its change.'
-        return {
-            name: effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
-            for name in self.before
-        }
+        frames = {}
+        for name in self.before:
+            without = effects.WITHOUT.get(name, 'each set')
+            caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
+            frames[name] = effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
+        return frames
 
     def figures(self):
         drawings = {
