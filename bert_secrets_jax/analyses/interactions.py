@@ -105,8 +105,8 @@ class Interactions(Result):
                 'pairs that interact',
                 real,
                 'pairs',
-                template='{estimate} of {pairs:pair|pairs} of heads clearly {estimate:|has|have} an '
-                'effect beyond the sum of two.',
+                template='{estimate} of {pairs:pair|pairs} of heads clearly {estimate:|has|have} '
+                'an effect beyond the sum of two.',
                 numbers={'pairs': len(self.points)},
                 **of_pairs,
             ),
