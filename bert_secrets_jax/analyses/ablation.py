@@ -6,7 +6,6 @@ Shapes: M masks, L layers, N heads, S models, E examples.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -40,7 +39,7 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.
@@ -61,7 +60,6 @@ _INSTEAD = {
     'mean': 'puts out its mean output over {corpus}',
     'resample': 'puts out its output on another of these texts, of like length',
 }
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'score': 'value',
     **effects.INTERVAL,
@@ -138,6 +136,11 @@ class Ablated:
                 return [not_learnt(name, *test, self.averages[0].examples)]
         return []
 
+    def notes(self, when: str) -> dict[str, np.ndarray]:
+        """Return the effect of losing each head in words [L, N], by a title that ends so."""
+        found = self.found
+        return {f'{effects.title_of(found)} {when}': effects.notes_of(found, self.shape)}
+
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
         fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
@@ -164,17 +167,11 @@ class Ablation(Result):
     own_corpus: bool = False
 
     def frames(self):
-        caption = 'Score without each, and its change.'
-        frames = {
-            name: effects.frame_of(
-                {(metric, each.test): each for metric, each in ablated.assessed.items()},
-                _COLUMNS,
-                caption,
-                'metric',
-                'test',
-            )
-            for name, ablated in self.sets.items()
-        }
+        frames = {}
+        for name, ablated in self.sets.items():
+            by = {(metric, each.test): each for metric, each in ablated.assessed.items()}
+            caption = f'The score without {effects.WITHOUT.get(name, "each set")}, and its change.'
+            frames[name] = effects.frame_of(by, _COLUMNS, caption, 'metric', 'test')
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
@@ -182,8 +179,7 @@ class Ablation(Result):
         return frames
 
     def figures(self):
-        names = [name for name in effects.WITHOUT if name in self.sets]
-        return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
+        return effects.drawn_sets(self, self.sets, _draw)
 
     @property
     def learnt(self) -> bool:
@@ -208,16 +204,13 @@ class Ablation(Result):
         return [f'{self.meaning} Another model may lean on other heads.']
 
     def head_notes(self):
-        return {
-            f'{effects.title_of(each.found)} without it': effects.notes_of(each.found, each.shape)
-            for name, each in self.sets.items()
-            if name == 'heads'
-        }
+        heads = self.sets.get('heads')
+        return {} if heads is None else heads.notes('without it')
 
     def head_marks(self):
-        if 'heads' not in self.sets:
+        heads = self.sets.get('heads')
+        if heads is None:
             return []
-        heads = self.sets['heads']
         return marks.mark_effects(heads.found, heads.shape, rank=marks.ONE_MODEL)
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
@@ -233,8 +226,8 @@ class Ablation(Result):
             yield measured(
                 'heads: best where it was not chosen',
                 (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
-                template='Losing the best head changes {outcome} by {naive:+.1f} points where it '
-                'is chosen, and by {estimate:+.1f} elsewhere.',
+                template='Losing the best head seems to change {outcome} by {naive:+.1f} points; '
+                'where it was not chosen, by {estimate:+.1f}.',
                 numbers={'outcome': effects.title_of(found), 'naive': 100 * gain.naive},
                 **fields,
             )
@@ -245,8 +238,8 @@ class Ablation(Result):
                 f'{name}: best, chosen on other examples',
                 (100 * chosen.gain, 100 * chosen.low, 100 * chosen.high),
                 where=found.names[chosen.best],
-                template='Chosen on {choosing:other example|other examples}, the best to lose is '
-                '{where}: {estimate:+.2f} points here, {there:+.2f} there.',
+                template='Losing {where}, the best on {choosing:other example|other examples}, '
+                'changes the score by {estimate:+.2f} points here, and by {there:+.2f} there.',
                 numbers={'choosing': chosen.choosing, 'there': 100 * chosen.where_chosen},
                 **fields,
             )
@@ -291,10 +284,8 @@ def ablation(
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: A setting is unknown or does not fit the model or the other settings, the model
-        has no classifier, a label is missing or none of its classes, a text is both in `examples`
-        and in `choose_on`, or for 'resample' there are fewer than two examples.
+      TypeError, ValueError: An argument is something else, unknown, or does not fit the others; the
+        model has no classifier; a label is missing; or a text is in `choose_on`, too.
     """
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
@@ -312,18 +303,17 @@ def ablation(
             if example.texts in here:
                 raise ValueError(
                     f'The text of {example.place or example.text_a!r} is among the examples and in '
-                    'choose_on: give choose_on other texts, or the choice is measured where it was '
-                    'made.'
+                    'choose_on: give choose_on other texts.'
                 )
         labels_elsewhere = labels_of(choose_on, model.config)
-        several = {name for name, each in chosen_masks.items() if len(each) > 1}
-        several.discard('one_head_left')
+        several = {name for name, each in chosen_masks.items() if len(each) > 1} - {'one_head_left'}
         if not several:
             raise ValueError('choose_on chooses the best of several masks, and no set has several.')
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     if baseline == 'mean':
-        corpus_texts = examples if corpus is None else corpus
-        batches = encode(model.tokenizer, corpus_texts, **compute.encoding)
+        batches = encode(
+            model.tokenizer, examples if corpus is None else corpus, **compute.encoding
+        )
         how['replacement'] = mean_contexts(model, batches, mesh=compute.mesh)
     sets = {}
     for name, chosen in chosen_masks.items():
@@ -420,8 +410,8 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'The best head of each layer alone, {effects.title_of(ablated.found)}. Being chosen here '
-        'flatters it.',
+        f'{effects.title_of(ablated.found)} with the best head of each layer alone. It was chosen '
+        'on these examples, so the score is too good.',
     )
 
 
@@ -442,7 +432,6 @@ def _draw(result: Ablation, name: str):
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:
-    """Return the paper's differences to its baseline, [L, N] or [L]."""
     found = _PUBLISHED[name][1](task) if name in _PUBLISHED else None
     return None if found is None else found.differences
 
@@ -463,8 +452,8 @@ def _compared(name: str, published: np.ndarray, ablated: Ablated) -> Finding:
         sample=len(ours),
         sample_of='masks',
         source=f'{SOURCE}, {_PUBLISHED[name][0]}',
-        template='In the paper, best to lose is {best} ({best_change:+.1f} points) and worst '
-        '{worst} ({worst_change:+.1f})'
+        template='In the paper, {best} is best to lose ({best_change:+.1f} points) and {worst} '
+        'worst ({worst_change:+.1f})'
         + ('; rank correlation with ours {estimate:.2f}.' if np.isfinite(rank) else '.'),
         numbers=numbers,
     )

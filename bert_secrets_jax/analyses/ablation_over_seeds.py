@@ -7,7 +7,6 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import as_one_seed, least_p
+from bert_secrets_jax.ablation.seeds import as_one_seed
 from bert_secrets_jax.analyses import effects, marks, populations
 from bert_secrets_jax.analyses.ablation import (
     SOURCE,
@@ -31,9 +30,8 @@ from bert_secrets_jax.analyses.ablation import (
 from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Result, Subject, framed
 
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'mean_points': 'difference',
     'spread_points': 'seeds.spread',
@@ -76,10 +74,7 @@ class AblationOverSeeds(Result):
         return f'over {count} fine-tunings' if count > 1 else 'in one fine-tuning'
 
     def frames(self):
-        caption = (
-            f'Change of the score {self._over}: mean and spread. Flips of seeds give a p_max_t of '
-            f'at least {least_p(len(self.seeds)):.2g}.'
-        )
+        caption = f'Change of the score {self._over}: mean, spread and interval.'
         frames = {
             name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
             for name, each in self.sets.items()
@@ -95,18 +90,17 @@ class AblationOverSeeds(Result):
                     for metric, each in ablated.assessed.items()
                     if each.seeds is not None
                 ],
-                'Agreement of two fine-tunings: mean rank correlation, ICC(1) and ICC(3,1), with '
-                '95 % intervals over seeds.',
+                'How far two fine-tunings agree: rank correlation, and two intraclass correlations '
+                '(ICC).',
             )
         return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
 
     def figures(self):
-        names = [name for name in effects.WITHOUT if name in self.sets]
-        return drawn(self, **{name: functools.partial(_draw, name=name) for name in names})
+        return effects.drawn_sets(self, self.sets, _draw)
 
     def findings(self):
         first = next(iter(self.sets.values()))
-        found = first.warnings(*(f'with seed {seed}, the fine-tuned model' for seed in self.seeds))
+        found = first.warnings(*(f'the model of seed {seed}' for seed in self.seeds))
         for name, each in self.sets.items():
             of = {'name': f'{name} over seeds', 'extremes': name != 'one_head_left'}
             found += effects.findings_of(each.found, name, source=SOURCE, **of)
@@ -116,32 +110,22 @@ class AblationOverSeeds(Result):
         return [*found, effects.intact_of(first.found, name=name, source=SOURCE)]
 
     def notes(self):
-        several, here = len(self.seeds) > 1, populations.ANY_FINETUNING_HERE
-        sample = f'; the sample is these {len(self.seeds)} fine-tunings' if several else ''
-        notes = [
-            f'{instead(self.baseline)} Intervals and significance are for '
-            f'{self.population}{sample}.'
-        ]
-        if several:
+        notes = [f'{instead(self.baseline)} Intervals are for {self.population}.']
+        if len(self.seeds) > 1:
             notes.append(
-                f'Significant: by flips of seeds (for {here}) and by Holm, which also counts '
-                'examples as a sample.'
+                'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
+                'other the examples, too.'
             )
         return notes
 
     def head_notes(self):
-        return {
-            f'{effects.title_of(each.found)} without it, over fine-tunings': effects.notes_of(
-                each.found, each.shape
-            )
-            for name, each in self.sets.items()
-            if name == 'heads'
-        }
+        heads = self.sets.get('heads')
+        return {} if heads is None else heads.notes('without it, over fine-tunings')
 
     def head_marks(self):
-        if 'heads' not in self.sets:
+        heads = self.sets.get('heads')
+        if heads is None:
             return []
-        heads = self.sets['heads']
         what = f'{effects.title_of(heads.found)} {self._over}'
         return marks.mark_effects(heads.found, heads.shape, rank=marks.OVER_SEEDS, what=what)
 
@@ -157,7 +141,7 @@ class AblationOverSeeds(Result):
         return framed(
             ('metric', 'disabled', 'seed', 'intact_points', 'difference_points'),
             rows,
-            'The difference in every fine-tuning.',
+            'The change in every fine-tuning.',
             colours=effects.colours_of(ablated.found, coloured, by=('metric', 'seed')),
         )
 
@@ -186,8 +170,7 @@ def ablation_over_seeds(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: `ablation` would refuse the arguments, the models differ in their layers, heads or
+      TypeError, ValueError: As in `ablation`; or the models differ in their layers, heads or
         classes, or a metric is not offered over seeds.
     """
     subject = subject or Subject()

@@ -134,7 +134,8 @@ class Attribution(Result):
                     'best_or_tied', 'texts', 'source',
                 ),
                 list(self._rows()),
-                f'Rank correlation with effects of deleting, and the {self._fall}.',
+                'How well scores agree with the effect of deleting each token (rank correlation), '
+                f'and the {self._fall}.',
             ),
             'curves': framed(
                 ('method', 'measure', 'share', 'mean'),
@@ -160,8 +161,7 @@ class Attribution(Result):
                         1,
                     )
                 ],
-                'Scores of the tokens of some texts by each method, and the effect of deleting '
-                'each.',
+                'Scores of the tokens of some texts, and the effect of deleting each.',
             ),
         }  # fmt: skip
 
@@ -178,15 +178,13 @@ class Attribution(Result):
                 numbers = *_interval(found, row), *beyond[..., row].ravel(), best, found.texts
                 yield (method, measure, *numbers, SOURCES[method])
         blank = [math.nan] * (len(_BEYOND) * len(RIVALS) + 1)
+        how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
         for method, values in zip(methods, self.test.signed, strict=True):
             known = values[~np.isnan(values)]
             if len(known) > 1:
-                how = {'rivals': (), 'more_is_better': True, 'limit': 1.0}
                 found = tests.compare([method], known[None], **how)
-                yield (
-                    method, 'rank correlation with sign', *_interval(found, 0), *blank, len(known),
-                    SOURCES[method],
-                )  # fmt: skip
+                numbers = *_interval(found, 0), *blank, len(known)
+                yield (method, 'rank correlation with sign', *numbers, SOURCES[method])
 
     def figures(self):
         if not self.compared:
@@ -210,51 +208,41 @@ class Attribution(Result):
         tokens, texts = self.test.tokens, len(self.test.tokens)
         if self.learnt is not None:
             yield from if_not_learnt('the model', self.learnt, texts)
-        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
-        warning = functools.partial(Finding, **of)
-        median = float(np.median(tokens))
+        median, warnings = float(np.median(tokens)), []
         if median >= SHORT and not self.compared:
-            yield warning(
-                name='texts are too few',
-                estimate=int((tokens >= tests.FEWEST_TOKENS).sum()),
-                unit='texts',
-                template='Of {sample:,} given, {estimate} can tell methods apart, and two are '
-                'needed: give more texts, with several tokens each.',
+            said = (
+                '{estimate} of {sample:text|texts} can tell methods apart, and two are needed: '
+                'give more texts, of several tokens each.'
             )
+            enough = int((tokens >= tests.FEWEST_TOKENS).sum())
+            warnings.append(('texts are too few', enough, 'texts', said))
         falls = np.abs(self.test.comprehensiveness)
         # Where no text has a token that can be deleted, nothing was tried.
-        greatest = np.max(falls[~np.isnan(falls)], initial=-1.0)
+        greatest = float(np.max(falls[~np.isnan(falls)], initial=-1.0))
         if 0 <= greatest < _FLAT:
-            yield warning(
-                name='nothing changes',
-                estimate=float(greatest),
-                unit=self._fall,
-                template='Whatever tokens are deleted, the prediction does not change ({unit}: at '
-                'most {estimate:.1g}): has the model learnt anything?',
+            said = (
+                'Whatever tokens are deleted, the prediction does not change ({unit}: at most '
+                '{estimate:.1g}): has the model learnt anything?'
             )
+            warnings.append(('nothing changes', greatest, self._fall, said))
         if median < SHORT:
-            yield warning(
-                name='texts are too short',
-                estimate=median,
-                unit='tokens',
-                template='The texts have {estimate:g} tokens that can be deleted (median of '
-                '{sample:,}), too few to tell methods apart: give longer texts.',
+            said = (
+                'The texts have {estimate:g} tokens that can be deleted (median), too few to tell '
+                'methods apart: give longer texts.'
             )
+            warnings.append(('texts are too short', median, 'tokens', said))
+        of = {'warning': True, 'sample': texts, 'sample_of': 'texts', 'source': SOURCE}
+        for name, estimate, unit, said in warnings:
+            yield Finding(name=name, estimate=estimate, unit=unit, template=said, **of)
 
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
             rivals = [each for each in found.tied if each != found.best]
-            template = 'By {measure}, {where} shows best which tokens matter ({estimate:.2f}).'
+            said = '{where} shows best which tokens matter'
             if rivals:
-                template = (
-                    'By {measure}, {count:method|methods} tie for best at showing which tokens '
-                    'matter; {where} leads ({estimate:.2f}).'
-                )
+                said = '{count:method|methods} tie for best at showing which tokens matter'
             if RANDOM in (found.best, *rivals):
-                template = (
-                    'By {measure}, no method is clearly better than random tokens; {where} leads '
-                    '({estimate:.2f}).'
-                )
+                said = 'No method is clearly better than random tokens'
             is_rank = measure == 'rank correlation'
             yield measured(
                 f'best method: {measure}',
@@ -264,7 +252,7 @@ class Attribution(Result):
                 sample=found.texts,
                 sample_of='texts',
                 source=SOURCE,
-                template=template,
+                template=f'{said}, by {{measure}} ({{where}}: {{estimate:.2f}}).',
                 numbers={'measure': measure, 'count': len(rivals) + 1},
             )
 
@@ -300,8 +288,8 @@ def _draw_curves(result: Attribution):
         label=result._fall,
         grey=RANDOM,
     ).captioned(
-        f'Mean {result._fall} without the tokens scored highest (comprehensiveness) and with them '
-        'alone (sufficiency, less is better).'
+        f'Mean {result._fall}. Comprehensiveness: without the tokens scored highest. Sufficiency: '
+        'with them alone (less is better).'
     )
 
 
@@ -342,9 +330,8 @@ def attribution(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: The model has no classifier of texts, or heads were removed from it; a method is
-        unknown, a share is out of range, `shown` is negative, or a label is none of the model's.
+      TypeError, ValueError: An argument is something else, unknown or out of range; the model has
+        no classifier of texts, or lacks heads; or a label is none of the model's.
       FloatingPointError: The model predicts NaN or infinity.
     """
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)

@@ -9,11 +9,10 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.marks import MOSTLY
-from bert_secrets_jax.analyses.tables import LEVEL, Tables
+from bert_secrets_jax.analyses.tables import LEVEL, Tables, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -117,18 +116,22 @@ class Clusters(Result):
 
     def frames(self):
         divergences, names, apart = self.divergences, self.names, self._apart
-        nearest = [names[index] for index in apart.argmin(axis=1)]
-        each_head = [*self.positions.T, self.behaviours, nearest, apart.min(axis=1)]
-        places = 1 + np.indices(self._shape).reshape(2, -1)
-        columns = ('layer', 'head', 'x', 'y', 'mostly', 'nearest_head', 'divergence_from_it')
+        x, y = self.positions.T
+        heads = {
+            'x': x,
+            'y': y,
+            'mostly': self.behaviours,
+            'nearest_head': [names[index] for index in apart.argmin(axis=1)],
+            'divergence_from_it': apart.min(axis=1),
+        }
         pairs = np.triu_indices(len(names), 1)
         closest = sorted(zip(divergences[pairs], *pairs, strict=True))
         return {
-            'heads': framed(
-                columns,
-                zip(*places.tolist(), *each_head, strict=True),
-                f'The place of each head on the plane, in nats (stress {self.stress:.2f}).',
-                colours=Colours('heads', {'divergence_from_it': (), 'mostly': ()}),
+            'heads': grids_frame(
+                {name: np.reshape(each, self._shape) for name, each in heads.items()},
+                f'The place of each head in the figure (stress {self.stress:.2f}: the share of '
+                'distances that it misses).',
+                shown=('divergence_from_it', 'mostly'),
             ),
             'nearest': framed(
                 ('heads', 'divergence'),
@@ -164,17 +167,15 @@ class Clusters(Result):
         layers, divergences = self.layers, self.divergences
         pairs = np.triu_indices(len(divergences), 1)
         first = int(divergences[pairs].argmin())
-        names = [self.names[int(place[first])] for place in pairs]
         most_similar = measured(
             'most similar heads',
             divergences[pairs][first],
             unit='nats',
-            where=' and '.join(names),
+            where=' and '.join(self.names[int(place[first])] for place in pairs),
             sample=int(self.tables[DIVERGENCE].count),
             sample_of='tokens',
             source=SOURCE,
-            template='Most alike are {where}, {estimate:.2g} nats apart (median of all pairs: '
-            '{median:.2g}).',
+            template='{where} are most alike: {estimate:.2g} apart (median pair: {median:.2g}).',
             numbers={'median': float(np.median(divergences[pairs]))},
         )
         difference = layers.between - layers.within
@@ -191,8 +192,8 @@ class Clusters(Result):
             source=SOURCE,
             p=layers.p_value,
             template='Heads of one layer are {verdict} than heads of different layers '
-            '({within:.2f} nats apart against {between:.2f}).',
-            numbers={'verdict': verdict, 'within': layers.within, 'between': layers.between},
+            '({within:.2f} apart against {between:.2f}, of at most {most:.2f}).',
+            numbers={'verdict': verdict, 'most': np.log(2), **dataclasses.asdict(layers)},
         )
         return [of_layers, most_similar]
 
@@ -291,6 +292,6 @@ def _draw(result: Clusters):
         kinds=result.behaviours,
         order=(*BEHAVIOURS, BROAD, OTHER),
     ).captioned(
-        f'Heads that do alike are near. Colours: what gets {100 * MOSTLY:g} % of the attention '
-        f'({SOURCE}).'
+        f'Heads that behave alike are close. Colours: what gets {MOSTLY:.0%} of the attention or '
+        f'more ({SOURCE}).'
     )

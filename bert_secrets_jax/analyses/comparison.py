@@ -34,8 +34,9 @@ _DRAWN = 16
 _PANELS = 6
 # More pairs of runs are not drawn, or not told one by one.
 _PAIRS, _TOLD = 3, 6
-_SOURCE = 'agreement of grids of heads'
-_OF_RANKS: dict[str, Any] = dict(unit='rank correlation', sample_of='statistics', source=_SOURCE)
+_OF_RANKS: dict[str, Any] = {
+    'unit': 'rank correlation', 'sample_of': 'statistics', 'source': 'agreement of grids of heads',
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +116,13 @@ class Comparison(Result):
             'claims': framed(
                 ('claim', 'source', *self.claims),
                 rows,
-                'Which claims hold after correction for all claims and runs (in brackets p, alone '
-                'and corrected).',
+                'Which claims hold in each run, if all are tested together. In brackets: p alone, '
+                'and together.',
             ),
             'claims_corrected': framed(
-                (
-                    'claim', 'run', 'verdict', 'p', 'p_corrected', 'verdict_corrected', 'for',
-                ),
+                ('claim', 'run', 'verdict', 'p', 'p_corrected', 'verdict_corrected', 'for'),
                 corrected,
-                'Every test of every claim, alone and corrected.',
+                'Every test of every claim.',
             ),
             'claims_over_tasks': over_tasks,
         } | self._frames_of_heads()  # fmt: skip
@@ -139,9 +138,9 @@ class Comparison(Result):
                 ),
                 [
                     (
-                        each.one, each.other, each.statistic, each.heads, each.overall.rank,
-                        each.overall.low, each.overall.high, each.within.rank, each.within.low,
-                        each.within.high, each.profile,
+                        each.one, each.other, each.statistic, each.heads,
+                        *dataclasses.astuple(each.overall), *dataclasses.astuple(each.within),
+                        each.profile,
                     )
                     for each in self.agreements
                 ],
@@ -183,15 +182,15 @@ class Comparison(Result):
                 letters = ' and '.join(short[run] for run in pair)
                 title = kind if len(pairs) == 1 else f'{letters}, {kind}'
                 drawn = [getattr(found.get((*pair, row)), name, _NONE) for row in rows]
-                rank, low, high = np.array([(each.rank, each.low, each.high) for each in drawn]).T
+                rank, low, high = np.array(list(map(dataclasses.astuple, drawn))).T
                 panels[title] = rank, low, high
                 filled[title] = (low > 0) | (high < 0)
         about = ' of ' + ' and '.join(pairs[0])
         if len(pairs) > 1:
             about = ' of runs (' + ', '.join(f'{short[run]} is {run}' for run in runs) + ')'
         return plots.interval_panels(rows, panels, filled=filled, columns=2).captioned(
-            f'Rank correlations{about} over heads; filled: clearly not zero. '
-            'Only the statistics that agree most and least.'
+            f'Rank correlations{about} over heads (filled: not zero), of the statistics that agree '
+            'most and least.'
         )
 
     def _profiles(self) -> 'plots.Figure':
@@ -244,21 +243,19 @@ class Comparison(Result):
                 yield measured(
                     f'profiles: {one}, {other}',
                     np.median(profiles),
-                    template='{one} ({shape}) and {other} ({other_shape}) have different layers '
-                    'or heads; layers at the same relative depth have the median rank correlation '
-                    '{estimate:.2f}.',
+                    template='Layers of {one} ({shape}) and {other} ({other_shape}) at the same '
+                    'relative depth agree by a rank correlation of {estimate:.2f} (median).',
                     numbers={'one': one, 'other': other, 'shape': shape, 'other_shape': theirs},
                     **_OF_RANKS | {'sample': len(profiles)},
                 )
-        for (one, other), members in pairs.items():
             known = [each for each in members if np.isfinite(each.within.rank)]
             if known:
                 overall = float(np.median([each.overall.rank for each in known]))
                 yield measured(
                     f'heads: {one}, {other}',
                     np.median([each.within.rank for each in known]),
-                    template='Heads of {one} and {other} have the median rank correlation '
-                    '{overall:.2f}, and {estimate:.2f} within layers.',
+                    template='Heads of {one} and {other} agree by a rank correlation of '
+                    '{overall:.2f} (median), within layers {estimate:.2f}.',
                     numbers={'one': one, 'other': other, 'overall': overall},
                     **_OF_RANKS | {'sample': len(known)},
                 )
@@ -301,14 +298,12 @@ class Comparison(Result):
     def notes(self):
         notes = [
             'Effects are in points, on the examples that the best and the worst were chosen on.',
-            'Claims are corrected for the number of claims and of tests of each (Benjamini and '
-            'Bogomolov).',
+            'Claims are tested together, so fewer hold than alone (Benjamini and Bogomolov).',
         ]
         if any(each.heads for each in self.agreements):
             notes += [
                 'Heads have counterparts only where two models come from one pre-training.',
-                'Errors of measurement lower every correlation, and extremes of many are so by '
-                'chance, too.',
+                'Errors of measurement lower correlations. Extremes of many are partly chance.',
             ]
         return notes + [
             f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '
@@ -447,10 +442,10 @@ def _extreme(which: str, each: GridAgreement) -> Finding:
     names = {'which': which, 'one': each.one, 'other': each.other}
     return measured(
         f'agree {which}',
-        (each.within.rank, each.within.low, each.within.high),
+        dataclasses.astuple(each.within),
         where=each.statistic,
-        template='Within layers, heads of {one} and {other} agree {which} in {where}: rank '
-        'correlation {estimate:.2f}, {overall:.2f} over all heads.',
+        template='Heads of {one} and {other} agree {which} in {where}: rank correlation '
+        '{estimate:.2f} within layers, {overall:.2f} over all heads.',
         numbers=names | {'overall': each.overall.rank},
         **_OF_RANKS | {'sample': each.heads, 'sample_of': 'heads'},
     )

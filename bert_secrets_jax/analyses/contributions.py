@@ -18,18 +18,16 @@ from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, mean_over_runs
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.catalogue import SHARE, Described, measure, named
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -143,7 +141,8 @@ class Contributions(Result):
         tables |= {f'{name}, norms': table for name, table in self.moved.norms.items()}
         units = dict.fromkeys(tables, _NORMS) | units
         tables['output'], units['output'] = self.moved.outputs, _OF_LAYER
-        published = paper.mixing_ratios()
+        published, curves = paper.mixing_ratios(), self._mixing_curves()
+        percent, low, high = np.stack([*curves.values()], axis=1)
         lost = {'shown_not_to_matter': 'equal', 'change_the_score': 'changes'}
         if self.lost is None:
             lost = {}
@@ -167,32 +166,25 @@ class Contributions(Result):
                     )
                     for group, where in self.inactive.items()
                 ],
-                'Inactive heads in three ways.',
+                'Heads that may do nothing: at least half of the attention or output is for one '
+                'kind of token, or the output is short.',
             ),
-            'mixing_layers': framed(
-                ('layer', 'way', 'percent', 'low', 'high'),
-                [
-                    (layer + 1, way, *curve[:, layer])
-                    for layer in range(len(self.moved.mixing.mean))
-                    for way, curve in self._mixing_curves().items()
-                ],
-                'The same of each layer.',
-                colours=Colours('layers', {'percent': ('low', 'high')}, by=('way',)),
+            'mixing_layers': grids_frame(
+                {'percent': percent, 'low': low, 'high': high},
+                'How much of a token comes from other tokens, layer by layer.',
+                by={'way': list(curves)},
+                sure={'percent': ('low', 'high')},
             ),
-            'kinds': framed(
-                ('layer', 'kind', 'weights', 'norms'),
-                [
-                    (layer + 1, name, weights.mean(), norms.mean())
-                    for name in self.kinds
-                    for layer, (weights, norms) in enumerate(
-                        zip(self.weights[name].mean, self.moved.norms[name].mean, strict=True)
-                    )
-                ],
+            'kinds': grids_frame(
+                {
+                    column: [tables[name].mean.mean(axis=1) for name in self.kinds]
+                    for column, tables in (('weights', self.weights), ('norms', self.moved.norms))
+                },
                 'Shares of attention and of what is moved, means over the heads of a layer.',
-                colours=Colours('layers', {'weights': (), 'norms': ()}, by=('kind',)),
+                by={'kind': self.kinds},
             ),
             'activity': self._activity(),
-            'heads': head_tables.heads_frame(tables, units, 'Every number of every head.'),
+            'heads': head_tables.heads_frame(tables, units, 'Each number of each head.'),
         }
 
     def figures(self):
@@ -218,9 +210,7 @@ class Contributions(Result):
     def notes(self):
         said = ['By norms, each weight is multiplied by the length of the vector that it moves.']
         if self.moved.norm_first:
-            said.append(
-                'LayerNorm stands before attention here, so both ways with the residual are one.'
-            )
+            said.append('LayerNorm stands before attention here, so two of the ways are the same.')
         said.append(
             'Whether losing inactive heads matters was not measured: it takes an ablation.'
             if self.lost is None
@@ -235,7 +225,6 @@ class Contributions(Result):
         return {'share of its output': moved, 'length of its output': outputs}
 
     def _most(self, tables: Tables) -> tuple[np.ndarray, np.ndarray]:
-        """Return the kind among SINKS that has most of each head [L, N], and its share."""
         known = self.sinks or SINKS[:1]
         grids = np.stack([tables[name].mean for name in known])
         return np.array(known)[grids.argmax(axis=0)], grids.max(axis=0)
@@ -332,7 +321,7 @@ class Contributions(Result):
         if self.lost is not None:
             columns['points_without_it'] = 100 * self.lost.difference
         return grids_frame(
-            columns, 'Each head: the kind of token that has most of it, and the norm of its output.'
+            columns, 'The kind of token that has most of each head, and the length of its output.'
         )
 
 
@@ -346,9 +335,8 @@ def contributions(
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
 
-    Each of weights, norms, mixing ratios and outputs takes a pass over the texts. Memory grows with
-    the square of their length: a pass holds the maps of a batch, [B, L, N, T, S], and of one layer
-    at a time the vectors [B, S, N, D] that heads move.
+    That takes four passes over the texts. Memory grows with the square of their length: a pass
+    holds the maps of a batch, and of one layer at a time the vectors that heads move.
 
     Args:
       pretrained, texts: The model, and the texts that it reads.
@@ -360,21 +348,17 @@ def contributions(
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
         or heads, or `encode` would refuse the texts.
     """
-    # First, since it may be refused.
     config = pretrained.config
     lost = lost_in(ablation, (config.num_hidden_layers, config.num_attention_heads))
     weights = settings.tables(pretrained, texts, statistics())
     batches = batches_of(pretrained, texts, settings, annotated=False)
 
-    def shown(what: str):
-        return progress(batches, what, size=lambda batch: batch.size)
-
     def one(what: str, statistic, maps_of) -> HeadTable:
         given = {'mesh': settings.mesh, 'maps_of': maps_of}
-        return stream((pretrained,), shown(what), {what: statistic}, **given)[what]
+        return stream((pretrained,), with_progress(batches, what), {what: statistic}, **given)[what]
 
     given = {'mesh': settings.mesh, 'maps_of': moved.shares_of_norms}
-    norms = measure(pretrained, shown('Norms'), statistics(), **given)
+    norms = measure(pretrained, with_progress(batches, 'Norms'), statistics(), **given)
     mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
     outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
     found = Moved(norms, mixing, outputs, config.family.norm_first)
@@ -388,9 +372,9 @@ def statistics() -> list[Described]:
 
 def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
     """Return what losing each head does; None if single heads were not disabled."""
-    ablated = None if ablation is None else ablation.sets.get('heads')
-    if ablation is None or ablated is None:
+    if ablation is None or 'heads' not in ablation.sets:
         return None
+    ablated = ablation.sets['heads']
     if ablated.shape != shape:
         raise ValueError(
             f'The ablation is of a model of {list(ablated.shape)} layers and heads, and this one '
@@ -432,7 +416,7 @@ def _draw_heads(result: Contributions):
         for name, each in tables.items()
     }
     return plots.head_grids(grids, label='share', limits=(0.0, 1.0)).captioned(
-        'The same of each head.', plots.Source('heads', 'mean')
+        'The same shares, head by head.', plots.Source('heads', 'mean')
     )
 
 
@@ -456,7 +440,7 @@ def _draw_outputs(result: Contributions):
     return plots.head_grids(
         {title: outputs}, label=f'norm, {_OF_LAYER}', marked={title: result.inactive[BY_OUTPUT]}
     ).captioned(
-        'Norm of the output of each head, divided by the mean of its layer. Red circles: below '
+        'Length of the output of each head, divided by the mean of its layer. Red circles: below '
         f'{NEXT_TO_NOTHING:g}.',
         plots.Source('heads', 'mean', 'output'),
     )

@@ -3,10 +3,11 @@
 Shapes: M masks, L layers, N heads.
 """
 
+import functools
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -166,21 +167,20 @@ def draw_effects(
 ) -> plots.Figure:
     """Draw the effect of every head, with circles for significant ones, or of every layer.
 
-    Over seeds, extreme heads are drawn with the effects of each seed beside the grid. The caption
-    is given the meaning of circles or lines.
+    Over seeds, extreme heads are drawn with the effects of each seed next to the grid.
     """
     scale, seeds, label = effects.outcome.scale, effects.seeds, label_of(effects)
     if name == 'layers':
         ends = (scale * each for each in (effects.difference, effects.low, effects.high))
         figure = plots.layer_effects(*ends, label=label, **published)
-        return figure.captioned(f'{caption} Lines are 95 % intervals.', source)
+        return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
     circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
     if seeds is None:
         assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'Open: significant by a weaker correction.'
+        others = 'open ones: maybe more.'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         ends = scale * effects.low, scale * effects.high
@@ -192,8 +192,14 @@ def draw_effects(
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effects_over_seeds(grid, single, **circles)
-        others = 'Open: by one of two tests. Right: extreme means, and each fine-tuning.'
-    return figure.captioned(f'{caption} Filled circles: significant. {others}', source)
+        others = 'open ones: by one of two tests. Right: the extreme heads, by fine-tuning.'
+    return figure.captioned(f'{caption} Filled circles: more than chance; {others}', source)
+
+
+def drawn_sets(result: Result, sets: Iterable[str], draw: Callable[..., plots.Figure]) -> Figures:
+    """Return the figure of the heads and that of the layers, where a result has such a set."""
+    names = [name for name in WITHOUT if name in sets]
+    return Figures({name: functools.partial(draw, result, name) for name in names})
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
@@ -226,30 +232,26 @@ def findings_of(
     name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
     fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
-        real, visible = effects.corrected <= LEVEL, np.inf
-        if effects.detectable is not None:
-            median = np.median(np.nan_to_num(effects.detectable, nan=np.inf))
-            visible = effects.outcome.scale * float(median)
-        nothing = 'We could not show that any of the {count} {what} matters to {outcome}.'
-        if np.isfinite(visible):
-            nothing += ' Changes below about {visible:.2g} {size} may stay hidden.'
+        real, visible = effects.corrected <= LEVEL, _visible(effects)
+        better = int((real & (effects.gain > 0)).sum())
+        said = 'Losing {estimate} {unit} lowers {outcome} significantly'
+        said += ', losing {better} raises it.' if better else '.'
+        if not real.any():
+            said = 'We could not show that any of the {count} {what} matters to {outcome}.'
+            if np.isfinite(visible):
+                said += ' Changes below about {visible:.2g} {size} may stay hidden.'
         yield how_many(
             NEEDED.format(name),
             real & (effects.gain < 0),
             what,
-            template='Losing {estimate} {unit} lowers {outcome} significantly, losing {better} '
-            'raises it.'
-            if (real & (effects.gain > 0)).any()
-            else 'Losing {estimate} {unit} lowers {outcome} significantly.'
-            if real.any()
-            else nothing,
+            template=said,
             numbers={
                 'count': len(real),
                 'what': what,
                 'visible': visible,
                 'size': unit_of(effects),
                 'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-                'better': int((real & (effects.gain > 0)).sum()),
+                'better': better,
             },
             **fields,
         )
@@ -261,7 +263,6 @@ def findings_of(
         yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
         equal = effects.equivalent <= LEVEL
-        changes = (effects.corrected <= LEVEL) & ~equal
         yield how_many(
             f'{name}: shown not to matter',
             equal,
@@ -271,7 +272,7 @@ def findings_of(
             numbers={
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * MARGIN,
-                'open': int((~equal & ~changes).sum()),
+                'open': int((~equal & ~(effects.corrected <= LEVEL)).sum()),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
         )
@@ -280,7 +281,6 @@ def findings_of(
 
 
 def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    """Return the smallest effects that can be significant, and that are found."""
     scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
         # No score can change by more than 1.
@@ -291,16 +291,15 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
             estimate=scale * float(smallest(possible)) if len(possible) else np.nan,
             template=''
             if len(possible)
-            else 'With so little, no change of any size could have been significant.',
+            else 'With so few {sample_of}, no change of any size could be significant.',
             **fields,
         )
     if effects.detectable is not None:
-        # Where the test can find no effect at all, the detectable one is infinite.
-        median = float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
-        known = np.isfinite(median)
+        visible = _visible(effects)
+        known = np.isfinite(visible)
         yield Finding(
             name=f'{name}: smallest effect that can be found',
-            estimate=scale * median if known else np.nan,
+            estimate=visible if known else np.nan,
             template='A change of {estimate:.2g} {unit} is noticed with a probability of '
             '{power:.0f} %.'
             if known
@@ -310,10 +309,16 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
         )
 
 
+def _visible(effects: Effects) -> float:
+    """Return the median effect that is found; infinite where the test can find none."""
+    if effects.detectable is None:
+        return np.inf
+    return effects.outcome.scale * float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+
+
 def _between_seeds(
     effects: Effects, name: str, what: str, fields: dict[str, Any]
 ) -> Iterator[Finding]:
-    """Return what each correction finds alone, what few seeds cannot find, and their agreement."""
     seeds = effects.seeds
     assert seeds is not None
     agreed = seeds.agreement
@@ -340,7 +345,6 @@ def sample_of(effects: Effects, source: str) -> dict[str, Any]:
 
 
 def _ends(effects: Effects, index: int) -> tuple[float, ...]:
-    """Return one difference and the ends of its interval."""
     return tuple(float(each[index]) for each in (effects.difference, effects.low, effects.high))
 
 

@@ -151,7 +151,7 @@ class Finetuning(Result):
         start, seed = self.starts['pretrained'], self.unlearnt[0]
         place = start.seeds.index(seed)
         score, p_value = start.last[place][self.tested], start.p_learnt[place]
-        whose, sample = f'with seed {seed}, the fine-tuned model', self.dev_examples
+        whose, sample = f'the model of seed {seed}', self.dev_examples
         return [not_learnt(whose, self.tested, score, self.larger_class, p_value, sample)]
 
     def _table1(self):

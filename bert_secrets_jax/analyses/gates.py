@@ -23,7 +23,7 @@ from bert_secrets_jax.finetune.metrics import TITLES, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.pruning.gates import Gated, rounded_gates, settled_gates, train_gates
+from bert_secrets_jax.pruning.gates import Gated, GateRuns, rounded_gates, train_gates
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -46,17 +46,12 @@ _NAMED = 8
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Gates(Result):
+class Gates(GateRuns, Result):
     """The gates of every head for several prices of a head, and the scores of the gated models.
 
     Attributes:
-      frozen: Whether the weights of the model stayed as they were.
-      coefficients: [K] The price of a head in each run, in nats of the loss of an example.
-      seeds: [K] The seed of each run.
-      log_alpha: [K, L, N] How far each gate is open (see `pruning.gates`).
-      steps: [P] The steps at which there is a point of the curves.
-      expected_open: [K, P] The expected number of open heads after these steps.
-      losses: [K, P] The loss of the task before them.
+      frozen, coefficients, seeds, log_alpha, steps, expected_open, losses: As in
+        `pruning.gates.GateRuns`.
       gated: The comparison of every run's gated model with the intact one, by the name of the
         metric; the task's own comes first.
       rounded: The same with each gate rounded to 0 or 1.
@@ -69,13 +64,6 @@ class Gates(Result):
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
-    frozen: bool
-    coefficients: Float[np.ndarray, ' K']
-    seeds: Real[np.ndarray, ' K']
-    log_alpha: Float[np.ndarray, 'K L N']
-    steps: Real[np.ndarray, ' P']
-    expected_open: Float[np.ndarray, 'K P']
-    losses: Float[np.ndarray, 'K P']
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]
     examples: int
@@ -88,11 +76,6 @@ class Gates(Result):
     def metric(self) -> str:
         """The name of the task's own metric."""
         return next(iter(self.rounded))
-
-    @property
-    def gates(self) -> Float[np.ndarray, 'K L N']:
-        """The gates of the models that were scored: 0 removes a head, 1 keeps it as it is."""
-        return np.asarray(settled_gates(self.log_alpha))
 
     @property
     def kept(self) -> Real[np.ndarray, ' K']:
@@ -142,8 +125,8 @@ class Gates(Result):
             'runs': self._runs(),
             'heads': grids_frame(
                 heads,
-                'Each head: its place in the order of closing, the least lambda that closes it in '
-                'half of the seeds, and its mean gates.',
+                'Each head: its place in the order of closing, the least price (lambda) that '
+                'closes it in half of the seeds, and its mean gates.',
             ),
             'values': grids_frame(
                 {'log_alpha': self.log_alpha, 'gate': gates},
@@ -219,7 +202,6 @@ class Gates(Result):
 
     @property
     def _of(self) -> dict[str, Any]:
-        """The sample and the source of findings about examples."""
         return {'source': SOURCE, 'sample': self.examples}
 
     @property
@@ -227,39 +209,28 @@ class Gates(Result):
         return {'source': SOURCE, 'sample': len(self.gates), 'sample_of': 'runs'}
 
     def _nothing_to_tell(self) -> list[Finding]:
-        """Return the warning that all heads close in as many runs, such as none or all of them."""
         closed, share = int((self.gates == 0).sum()), self.open_share
         if share.min() < share.max():
             return []
-        name = 'all heads close as often'
-        template = (
-            'Each of {heads} heads is open in {estimate} of {sample} runs: give prices between '
-            'those at which none and all close (lambda from {least:g} to {most:g}).'
-        )
+        name, said = 'all heads close as often', 'Each of {heads} heads is open in {estimate}'
+        mend = 'give prices between those at which none and all close'
         if not closed:
-            name = 'no gate is closed'
-            template = (
-                'No gate is exactly zero in any of {sample} runs (lambda from {least:g} to '
-                '{most:g}): raise lambda, epochs, or the learning rate of gates.'
-            )
+            name, said = 'no gate is closed', 'No gate is exactly zero in any'
+            mend = 'raise lambda, epochs, or the learning rate of gates'
         elif closed == self.gates.size:
-            name = 'all gates are closed'
-            template = (
-                'All gates are closed in all of {sample} runs (lambda from {least:g} to {most:g}): '
-                'a head costs too much, so lower lambda.'
-            )
+            name, said = 'all gates are closed', 'All gates are closed in all'
+            mend = 'a head costs too much, so lower lambda'
         prices = self.coefficients.tolist()
-        return [
-            Finding(
-                name=name,
-                warning=True,
-                estimate=round(float(share.max()) * len(self.gates)),
-                unit='runs with each head open',
-                template=template,
-                numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
-                **self._of_runs,
-            )
-        ]
+        warning = Finding(
+            name=name,
+            warning=True,
+            estimate=round(float(share.max()) * len(self.gates)),
+            unit='runs with each head open',
+            template=f'{said} of {{sample}} runs (lambda from {{least:g}} to {{most:g}}): {mend}.',
+            numbers={'heads': self._heads, 'least': min(prices), 'most': max(prices)},
+            **self._of_runs,
+        )
+        return [warning]
 
     def _sparsest(self) -> Finding:
         found = self.rounded[self.metric]
@@ -270,20 +241,15 @@ class Gates(Result):
         best = next(run for run in ranked if near[run] or not near.any())
         known = np.isfinite(loss[best])
         sparsest, nearest = ('The sparsest', 'the nearest') if len(self.kept) > 1 else ('The', 'it')
-        template = (
-            f'{sparsest} model within {{margin:point|points}} of the full one keeps {{kept}} of '
-            '{heads} heads'
-            if near.any()
-            else f'No model is within {{margin:point|points}} of the full one; {nearest} keeps '
-            '{kept} of {heads} heads'
-        )
+        within = 'within {margin:point|points} of the full one'
+        said = f'{sparsest} model {within}' if near.any() else f'No model is {within}; {nearest}'
         change = found.difference[best], found.low[best], found.high[best]
         return measured(
             'the sparsest model near the full one, chosen on these examples',
             100 * np.array(change) if known else 0.0,
             where=f'lambda = {self.coefficients[best]:g}',
             unit=f'points of {TITLES[self.metric]}',
-            template=template
+            template=f'{said} keeps {{kept}} of {{heads}} heads'
             + (' ({estimate:+.2f} points).' if known else '; all its predictions are the same.'),
             numbers={'margin': 100 * SMALL, 'kept': int(self.kept[best]), 'heads': self._heads},
             **self._of,
@@ -358,9 +324,8 @@ def gates(
         `max_length`, `folder` or `mesh`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: A metric is unknown, an example has no label, the model has no classifier, or
-        `bs.train_gates` refuses a setting.
+      TypeError, ValueError: An argument is something else or unknown, an example has no label, the
+        model has no classifier, or `bs.train_gates` refuses a setting.
     """
     subject = subject or Subject()
     model = one_model(tuned)
@@ -385,7 +350,7 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
             for metric in metrics
         }
 
-    same = ('frozen', 'coefficients', 'seeds', 'log_alpha', 'steps', 'expected_open', 'losses')
+    same = (field.name for field in dataclasses.fields(GateRuns))
     fields: dict[str, Any] = {name: getattr(gated, name) for name in same}
     learnt = learning_test(metrics, gated.intact.shape[-1], intact, labels)
     fields |= zip(('tested', 'reached', 'larger_class', 'p_learnt'), learnt, strict=True)
@@ -413,14 +378,14 @@ def _draw_scores(result: Gates):
         most=result._heads,
         label=f'{TITLES[metric]}, x 100',
     ).captioned(
-        f'{TITLES[metric]} against the number of open heads, a point for each lambda and seed '
-        f'({SOURCE}). Lines are 95 % intervals of the difference from all heads.'
+        f'{TITLES[metric]} by the number of open heads ({SOURCE}): a point for each price '
+        'and seed. Lines: 95 % intervals.'
     )
 
 
 def _draw_open(result: Gates):
     return plots.head_grids({'gate open': result.open_share}, label='share of runs').captioned(
-        'How long each head stays open: the share of runs in which its gate is not exactly zero.',
+        'The share of runs in which the gate of each head stays open.',
         plots.Source('heads', 'share_of_runs_open'),
     )
 
@@ -431,6 +396,4 @@ def _draw_course(result: Gates):
         result.steps,
         xlabel='step',
         label='expected open heads',
-    ).captioned(
-        'The expected number of open heads while the gates are learnt, one line for each seed.'
-    )
+    ).captioned('The expected number of open heads while gates are learnt, a line for each seed.')

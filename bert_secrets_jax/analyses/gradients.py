@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.tables import Tables
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example
@@ -14,7 +14,6 @@ from bert_secrets_jax.finetune.losses import task_loss
 from bert_secrets_jax.measure.gradients import gradient_importance, masked_lm_loss
 from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.progress import progress
 
 HIDDEN, CLASSES, REGRESSION = (
     'the loss of the masked LM',
@@ -58,10 +57,8 @@ def loss_of(pretrained: Pretrained, examples: Sequence[Example]) -> str:
         return HIDDEN
     if config.head != SEQUENCES or not config.num_labels:
         raise ValueError(
-            f'The model ({config.summary}) has no loss to take gradients of: give one with the '
-            'head of a masked LM, such as a checkpoint of pre-training or '
-            'bs.with_masked_lm(tuned, pretrained), or one that bs.finetune has given a classifier '
-            'of whole texts, and labelled texts.'
+            f'The model ({config.summary}) has no loss to take gradients of: give a masked LM '
+            '(bs.with_masked_lm), or a classifier of texts and labelled texts.'
         )
     labels_of(examples, config)
     return REGRESSION if config.num_labels == 1 else CLASSES
@@ -76,8 +73,7 @@ def gradients_of(
 ) -> Gradients:
     """Measure how much the loss of each text depends on attention to each type of token.
 
-    The loss is that of a masked LM, or else of the task. `measure.gradients.gradient_importance`
-    says what is averaged. Without such a loss, it is a ValueError.
+    The loss is that of `loss_of`; `measure.gradients.gradient_importance` says what is averaged.
     """
     # The way back needs all maps of a batch, and the scores of all wordpieces.
     fewer = max(settings.tokens_per_batch // _MEMORY, 1)
@@ -92,7 +88,7 @@ def gradients_of(
         batches = [with_labels(batch, labels) for batch in plain]
     tables = gradient_importance(
         pretrained,
-        progress(batches, 'Gradients', size=lambda batch: batch.size),
+        with_progress(batches, 'Gradients'),
         masked_lm_loss if name == HIDDEN else task_loss,
         mesh=settings.mesh,
     )

@@ -35,7 +35,6 @@ from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
-# The attribute of the effects on the loss in each column of a frame.
 _COLUMNS = {
     'loss_difference': 'difference',
     'low': 'low',
@@ -106,10 +105,10 @@ class Importance(Result):
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
                 [
-                    (TITLES[method], each.rank, each.low, each.high, SOURCES[method])
+                    (TITLES[method], *dataclasses.astuple(each), SOURCES[method])
                     for method, each in self.agreement.items()
                 ],
-                'Rank correlation over heads of each score with the increase of the loss.',
+                'How well each score predicts the increase of the loss (rank correlation).',
             ),
         }
 
@@ -142,9 +141,7 @@ class Importance(Result):
         if GRADIENT in self.scores.parts:
             notes.append('Gradients have no sign: they rank harmful heads high, too.')
         if SHAPLEY in self.agreement:
-            notes.append(
-                'The interval of Shapley values is for permutations, not for the examples.'
-            )
+            notes.append('Intervals of Shapley values are for permutations, not for the examples.')
         if min(self.scores.examples, self.effects.loss.sample) < FEW:
             notes.append('With so few examples, intervals are a little too narrow.')
         return notes
@@ -165,8 +162,7 @@ class Importance(Result):
         known = [each for each in self.agreement.items() if not np.isnan(each[1].rank)]
         for method, each in sorted(known, key=lambda item: -item[1].rank):
             name = f'agreement with what losing each head does: {TITLES[method]}'
-            interval = each.rank, each.low, each.high
-            yield measured(name, interval, source=SOURCES[method], **fields)
+            yield measured(name, dataclasses.astuple(each), source=SOURCES[method], **fields)
         if self.reliability > max([each.rank for _, each in known] + [0.0]):
             name = 'highest agreement to expect, that of a second sample'
             yield measured(name, self.reliability, source=SOURCE, **fields)
@@ -202,9 +198,8 @@ def importance(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: The model has no classifier, an example has no fitting label, a setting is
-        unknown, or there are fewer than two examples.
+      TypeError, ValueError: An argument is something else or unknown, the model has no classifier,
+        an example has no fitting label, or there are fewer than two examples.
     """
     model, subject = one_model(tuned), subject or Subject()
     examples, config = as_examples(examples), model.config

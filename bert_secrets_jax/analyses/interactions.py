@@ -1,9 +1,8 @@
 """Pairs of heads: the effect of disabling both, beyond the sum of the two effects.
 
-The interaction effect(a, b) - effect(a) - effect(b) is zero where two heads are independent. In the
-score it is negative where one head can stand in for the other (each alone does little, both
-together do much) and positive where their damages overlap; in the loss the signs are the other way
-round. The loss has a value per example, so its interactions are tested, and corrected for all.
+It is zero for independent heads. In the score it is negative where one head can stand in for the
+other, and positive where their damages overlap; in the loss, the signs are the other way round. The
+loss has a value per example, so its interactions are tested, and corrected for all.
 
 Shapes: P pairs of heads, E examples.
 """
@@ -84,14 +83,11 @@ class Interactions(Result):
             f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
             'p_familywise', 'p_benjamini_hochberg',
         )  # fmt: skip
-        caption = (
-            f'Effects and interactions in points of {TITLES[self.metric]}, and in the loss '
-            f'({self.unit}).'
-        )
+        caption = f'In points of {TITLES[self.metric]}, and in the loss ({self.unit}).'
         least = [rows[index] for index in np.argsort(self.p_values, kind='stable')[:10]]
         return {
-            'interactions': framed(columns, rows, caption),
-            'smallest_p_values': framed(columns, least, f'The smallest p-values. {caption}'),
+            'interactions': framed(columns, rows, f'Every pair of heads. {caption}'),
+            'smallest_p_values': framed(columns, least, f'The ten clearest pairs. {caption}'),
         }
 
     def notes(self):
@@ -109,9 +105,9 @@ class Interactions(Result):
                 'pairs that interact',
                 real,
                 'pairs',
-                template='In the loss, {estimate} of {pairs:pair|pairs} of {heads} heads '
-                '{estimate:|interacts|interact} significantly.',
-                numbers={'pairs': len(self.points), 'heads': len(self.heads)},
+                template='{estimate} of {pairs:pair|pairs} of heads clearly {estimate:|has|have} '
+                'an effect beyond the sum of two.',
+                numbers={'pairs': len(self.points)},
                 **of_pairs,
             ),
             how_many('that lose more together', real & (self.losses > 0), 'pairs', **of_pairs),
@@ -143,9 +139,8 @@ def interactions(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: There are fewer than two heads, a head is given twice or does not exist, or
-        `ablation` would refuse the arguments.
+      TypeError, ValueError: As in `ablation`; or there are fewer than two heads, or a head is given
+        twice or does not exist.
     """
     subject = subject or Subject()
     model = one_model(tuned)
@@ -188,4 +183,4 @@ def _draw(result: Interactions):
         {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
-    ).captioned('effect(a, b) - effect(a) - effect(b) of disabling heads a and b.')
+    ).captioned('The effect of disabling two heads, less the sum of their effects.')

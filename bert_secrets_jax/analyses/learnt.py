@@ -20,9 +20,9 @@ _SOURCES = {
     'answer_f1': "Student's t-test over texts",
 }
 _BARS = {
-    'accuracy': "the larger class's share of {:.1f}",
-    'word_accuracy': "the most frequent tag's share of {:.1f}",
-    'answer_f1': 'that of answers at the same places in other texts',
+    'accuracy': 'guessing ({:.1f})',
+    'word_accuracy': 'guessing ({:.1f})',
+    'answer_f1': 'answers at the same places in other texts',
 }
 
 
@@ -51,7 +51,7 @@ def learnt_nothing(p: float) -> bool:
 def not_learnt(
     which: str, metric: str, value: float, larger_class: float, p: float, examples: int
 ) -> Finding:
-    """Return the warning about a model such as 'with seed 0, the fine-tuned model'."""
+    """Return the warning about a model such as 'the model of seed 0'."""
     return Finding(
         name='the task was not learnt',
         warning=True,
@@ -59,10 +59,8 @@ def not_learnt(
         unit=f'{TITLES[metric]} x 100',
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
-        template=(
-            'Not learnt: {which} has {title} {estimate:.1f}, not significantly above {bar} '
-            '(p = {p:.2g}); what follows about heads is noise.'
-        ),
+        template='Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; what '
+        'follows about heads is noise.',
         p=p,
         numbers={
             'which': which,
@@ -82,5 +80,5 @@ def seeds_not_learnt(
 ) -> Iterator[Finding]:
     """Yield the warning about each model, named such as 'the model', that has learnt nothing."""
     for seed, test in zip(seeds, tests, strict=True):
-        for found in if_not_learnt(f'with seed {seed}, {model}', test, examples):
+        for found in if_not_learnt(f'{model} of seed {seed}', test, examples):
             yield dataclasses.replace(found, name=f'{found.name}: seed {seed}')

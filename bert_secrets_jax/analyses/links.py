@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import Tables, interval_of, notes_of, top_as_text
+from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, notes_of, top_as_text
 from bert_secrets_jax.measure.catalogue import notebook
-from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.links import (
     CLASSES,
     ELSEWHERE,
@@ -29,7 +28,7 @@ PLACES = {
 }
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
-CIRCLES = 'Circles: significantly more than at comparable places.'
+CIRCLES = 'Circles: more than at comparable places.'
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -56,33 +55,25 @@ def tests_frame(tests: Tests):
 
     Layers and heads count from 1. All tests have the same kinds of places.
     """
-    kinds = kinds_of(next(iter(tests.values()))) if tests else []
-    columns = [f'{column}_{kind}' for kind in kinds for column in _COLUMNS]
+    every = list(tests.values())
+    kinds = kinds_of(every[0]) if every else []
     p_values = [f'{name}_{kind}' for kind in kinds for name in ('p', 'p_familywise')]
-    sure = ('examples', *p_values, 'p_familywise_all')
-    rows = [
-        (
-            title, head[0] + 1, head[1] + 1, test.table.count, test.table.mean[head],
-            *(
-                getattr(test.nulls[kind], name)[head]
-                for kind in kinds
-                for name in _COLUMNS.values()
-            ),
-            test.familywise[head], int(test.real[head]),
-        )
-        for title, test in tests.items()
-        for head in np.ndindex(test.table.mean.shape)
-    ]  # fmt: skip
-    return framed(
-        (
-            'link', 'layer', 'head', 'examples', 'attention', *columns, 'p_familywise_all',
-            'above_all',
-        ),
-        rows,
-        'Attention along the links (score), at the places that they are compared with (mean), and '
-        'their difference (t, p).',
-        colours=Colours('heads', {'attention': sure, 'above_all': sure[:1]}, by=('link',)),
-    )  # fmt: skip
+    grids = {
+        'examples': [np.full(test.real.shape, test.table.count) for test in every],
+        'attention': [test.table.mean for test in every],
+    }
+    for kind in kinds:
+        for column, name in _COLUMNS.items():
+            grids[f'{column}_{kind}'] = [getattr(test.nulls[kind], name) for test in every]
+    grids['p_familywise_all'] = [test.familywise for test in every]
+    grids['above_all'] = [test.real.astype(int) for test in every]
+    return grids_frame(
+        grids,
+        'Attention along the links (score), and at the places that they are compared with (mean).',
+        by={'link': list(tests)},
+        sure={'attention': ('examples', *p_values, 'p_familywise_all'), 'above_all': ('examples',)},
+        shown=('attention', 'above_all'),
+    )
 
 
 def nulls_frame(tests: Tests):
@@ -172,7 +163,6 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
 
 
 def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:
-    """Return the kind of places that a head is least clearly above; None without any places."""
     compared = [
         kind
         for kind in kinds_of(test)

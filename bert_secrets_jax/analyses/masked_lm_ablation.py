@@ -32,7 +32,6 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
-# The attribute of the effects in each column of a frame.
 _COLUMNS = {
     'loss': 'value',
     **effects.INTERVAL,
@@ -73,14 +72,12 @@ class MaskedLMAblation(Result):
     FORMAT: ClassVar[int] = 4
 
     def frames(self):
-        caption = (
-            'Loss in nats per hidden wordpiece without what is disabled, and its change (95 % '
-            f'interval over texts). {instead(self.baseline)}'
-        )
-        return {
-            name: effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
-            for name in self.before
-        }
+        frames = {}
+        for name in self.before:
+            without = effects.WITHOUT.get(name, 'each set')
+            caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
+            frames[name] = effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
+        return frames
 
     def figures(self):
         drawings = {
@@ -124,7 +121,6 @@ class MaskedLMAblation(Result):
 
     @property
     def _hidden(self) -> str:
-        """A sentence that says what is hidden."""
         if self.masking.one_at_a_time:
             return 'Every wordpiece is hidden, one at a time (pseudo-log-likelihood).'
         return f'In each text, {self.masking.share:.0%} of the wordpieces are hidden at once.'
@@ -145,13 +141,12 @@ class MaskedLMAblation(Result):
                     source='entropy, Chao and Shen 2003',
                     warning=True,
                     p=p_value,
-                    template='Not learnt {which}: a loss of {loss:.3g}, not significantly below '
-                    'guessing by frequency ({guess:.3g}); what follows is noise.',
+                    template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
+                    'frequency ({guess:.3g}); what follows is noise.',
                     numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
                 )
 
     def _loss_findings(self) -> Iterator[Finding]:
-        """Return the loss of each model with all heads, and its exponential."""
         for when, each in self._models(next(iter(self.before))).items():
             intact = effects.intact_of(each, name=f'loss {_WHEN[when]}', source=SOURCE)
             yield intact
@@ -160,7 +155,7 @@ class MaskedLMAblation(Result):
                 name=f'perplexity {_WHEN[when]}',
                 estimate=math.exp(min(each.intact, 700)),
                 unit='perplexity',
-                template='Perplexity {when} is {estimate:,.1f}.',
+                template='Perplexity {when}: {estimate:,.1f}.',
                 numbers={'when': _WHEN[when]},
             )
 
@@ -206,9 +201,8 @@ def masked_lm_ablation(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: The model has no head of a masked LM, a setting is unknown or does not fit it, the
-        other model has other layers, a text has nothing to hide, or there are fewer than two texts.
+      TypeError, ValueError: An argument is something else, unknown, or does not fit the model; it
+        is no masked LM; a text has nothing to hide; or there are fewer than two texts.
     """
     check_baseline(baseline)
     masked_lm.check_masked_lm(pretrained)
@@ -217,10 +211,9 @@ def masked_lm_ablation(
     if tuned is not None:
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
     how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    chosen = named_masks(masks, pretrained.config)
     losses, assessed = {}, {when: {} for when in _WHEN}
     for when, model in models.items():
-        for name, each in chosen.items():
+        for name, each in named_masks(masks, pretrained.config).items():
             found = masked_lm.masked_lm_losses(model, texts, with_intact(each), **how)
             names = [describe(mask) for mask in each]
             given = found.losses[1:], found.losses[0], found.hidden
@@ -248,7 +241,7 @@ def _draw(result: MaskedLMAblation, name: str, when: str):
         name,
         result._models(name)[when],
         result.shape,
-        f'Loss per hidden wordpiece of the masked LM {_WHEN[when]} without '
-        f'{effects.WITHOUT[name]} less that with all. {result._hidden} {instead(result.baseline)}',
+        f'Change of the loss per hidden wordpiece without {effects.WITHOUT[name]} (the model '
+        f'{_WHEN[when]}).',
         plots.Source(name, 'difference', when),
     )

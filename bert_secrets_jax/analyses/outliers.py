@@ -39,7 +39,6 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
-# The attribute of the effects in each column of a frame.
 _COLUMNS = INTERVAL | {'p_value': 'p_value'}
 
 
@@ -98,6 +97,10 @@ class Outliers(Result):
         return [self.verdict or verdicts.not_measured(verdicts.OUTLIERS_NEEDED, needs)]
 
     @property
+    def _score(self) -> Without | None:
+        return next(iter(self.scores.values()), None)
+
+    @property
     def names(self) -> list[str]:
         """The names of the sets that are disabled [S]."""
         return _names(self.disabled)
@@ -125,16 +128,14 @@ class Outliers(Result):
             frames['loss'] = framed(
                 ('disabled', 'loss', *_COLUMNS, 'p_rank'),
                 self.loss.rows('loss'),
-                'Loss in nats per hidden wordpiece without the dimensions, and its change (95 % '
-                f'interval); p_rank is the rank among {len(self.loss.random)} random sets.',
+                'Loss in nats per hidden wordpiece without the dimensions, and its change.',
             )
         if self.scores:
             scores = self.scores.items()
             frames['scores'] = framed(
                 ('metric', 'disabled', 'score', *_COLUMNS, 'p_rank'),
                 [(metric, *row) for metric, each in scores for row in each.rows('score')],
-                'Score of the fine-tuned model without the dimensions, and its change (95 % '
-                'interval).',
+                'Score of the fine-tuned model without the dimensions, and its change.',
             )
         effects = {} if self.loss is None else {'loss (nats)': self.loss.random}
         effects |= {metric: each.random for metric, each in self.scores.items()}
@@ -169,19 +170,13 @@ class Outliers(Result):
 
     def figures(self):
         drawings = {'parameters': _draw_parameters}
-        if self.loss is not None:
-            outcome = 'Loss per hidden wordpiece of the masked LM'
-            drawings['loss'] = functools.partial(_draw_without, without=self.loss, outcome=outcome)
-        if self.scores:
-            # The others are in the frame.
-            score = next(iter(self.scores.values()))
-            outcome = f'{title_of(score.effects)} of the fine-tuned model'
-            drawings['score'] = functools.partial(_draw_without, without=score, outcome=outcome)
+        for name, without in {'loss': self.loss, 'score': self._score}.items():
+            if without is not None:
+                drawings[name] = functools.partial(_draw_without, without=without)
         return drawn(self, **drawings)
 
     def findings(self):
-        scores = [self._without('score', each) for each in list(self.scores.values())[:1]]
-        return [*self._weight_findings(), *self._loss_findings(), *scores]
+        return [*self._weight_findings(), *self._harm_findings()]
 
     def notes(self):
         said = [
@@ -208,11 +203,9 @@ class Outliers(Result):
             'outlier dimensions',
             np.isin(np.arange(width), outliers),
             'dimensions',
-            template='{estimate} {unit} {estimate:|stands|stand} out by more than {sigma:g} '
-            'standard deviations in at least {at_least} of {layers}'
-            + (': {listed}.' if outliers else '.'),
+            template='{estimate} {unit} {estimate:|has|have} unusual LayerNorm weights (in '
+            '{at_least} or more of {layers}' + ('; {listed}).' if outliers else ').'),
             numbers={
-                'sigma': found.sigma,
                 'layers': _layers(found),
                 'at_least': found.at_least,
                 'listed': ', '.join(map(str, outliers)),
@@ -242,21 +235,19 @@ class Outliers(Result):
                 **fields,
             )
 
-    def _loss_findings(self) -> Iterator[Finding]:
-        if self.loss is None:
-            return
-        effects = self.loss.effects
-        yield self._without('loss', self.loss)
-        if self.loss.beyond is not None:
-            yield effect_of(
-                self.loss.beyond, 0, name='loss beyond random dimensions', source=SOURCE
-            )
-        if len(self.disabled) > 1:
-            largest = 1 + int(np.abs(effects.difference[1:]).argmax())
-            yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
+    def _harm_findings(self) -> Iterator[Finding]:
+        if self.loss is not None:
+            effects, beyond = self.loss.effects, self.loss.beyond
+            yield self._without('loss', self.loss)
+            if beyond is not None:
+                yield effect_of(beyond, 0, name='loss beyond random dimensions', source=SOURCE)
+            if len(self.disabled) > 1:
+                largest = 1 + int(np.abs(effects.difference[1:]).argmax())
+                yield effect_of(effects, largest, name='loss without one outlier', source=SOURCE)
+        if self._score is not None:
+            yield self._without('score', self._score)
 
     def _without(self, name: str, without: Without) -> Finding:
-        """Return what is lost without all together, beside random dimensions."""
         effects = without.effects
         scale, form = effects.outcome.scale, f'+.{effects.outcome.digits}f'
         known = without.random[~np.isnan(without.random)]
@@ -267,7 +258,7 @@ class Outliers(Result):
             name=f'{name} without the outliers',
             source=SOURCE,
             template=f'Without {{which}}, {{outcome}} changes by {{estimate:{form}}} {{short}}; '
-            f'without random dimensions by {{mean:{form}}} on average (p = {{rank:.2g}} by rank).'
+            f'without random dimensions by {{mean:{form}}} on average.'
             if defined
             else 'Without {which}, {outcome} is not defined: all predictions are the same.',
             numbers={
@@ -275,7 +266,6 @@ class Outliers(Result):
                 'outcome': title_of(effects),
                 'mean': scale * float(known.mean()) if defined else math.nan,
                 'short': effects.outcome.unit,
-                'rank': without.p_value,
             },
         )
 
@@ -328,10 +318,9 @@ def outliers(
       subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the texts are something else.
-      ValueError: Heads were removed from the model, its layers do not end with LayerNorm, a
-        dimension does not exist, there are too few draws, dimensions are given and there is neither
-        a masked LM nor a fine-tuned model, or texts or labels do not go with the model.
+      TypeError, ValueError: An argument is something else, out of range, or does not fit the model;
+        it lacks heads, or its layers do not end with LayerNorm; or dimensions are given, and no
+        loss or score can be measured.
     """
     subject, config = subject or Subject(), pretrained.config
     found = layer_norm.find_outliers(pretrained)
@@ -385,22 +374,20 @@ def outliers(
 
 def _draw_parameters(result: Outliers):
     found, outliers = result.found, result.found.dimensions.tolist()
-    marked = 'Lines are the outliers, which' if outliers else 'None is an outlier, which would'
+    marked = 'Lines: the outliers.' if outliers else 'None is an outlier.'
     return plots.dimensions_by_layer(
         found.deviations,
         {f'dimension {each}': each for each in outliers},
         label='standard deviations from the mean',
         bound=found.sigma,
     ).captioned(
-        'Scale and bias of the output LayerNorm of every dimension, as deviations from the mean of '
-        f'the layer. {marked} stand out in either by more than {found.sigma:g} standard deviations '
-        f'(dashed) in at least {found.at_least} of {_layers(found)}.'
+        'LayerNorm scale and bias of every dimension, layer by layer, compared with the mean of '
+        f'the layer. {marked} Dashed: {found.sigma:g} standard deviations.'
     )
 
 
-def _draw_without(result: Outliers, without: Without, outcome: str):
-    effects = without.effects
-    scale = effects.outcome.scale
+def _draw_without(result: Outliers, without: Without):
+    effects, scale = without.effects, without.effects.outcome.scale
     return plots.beside_random(
         scale * without.random,
         {
@@ -410,7 +397,6 @@ def _draw_without(result: Outliers, without: Without, outcome: str):
         label=label_of(effects),
         random_name=f'random, {len(without.random)} draws',
     ).captioned(
-        f'{outcome} without dimensions less that of the intact model, with 95 % intervals: '
-        f'{result.subject.model}, {result.subject.texts}. Points are draws of as many random '
-        'dimensions as are disabled together.'
+        f'Change of {title_of(effects)} without the dimensions (lines: 95 % intervals). '
+        'Points: without as many random ones, draw by draw.'
     )

@@ -5,8 +5,6 @@ from bert_secrets_jax.ablation.effects import THIS_MODEL as THIS_MODEL
 
 # Several models were measured, and not enough of them for an interval over seeds.
 THESE_MODELS = 'these models, on examples like these'
-# Seeds alone are a sample.
-ANY_FINETUNING_HERE = 'any fine-tuning of this recipe, on these very examples'
 # Several probes were trained on one model: their seeds and sentences are samples.
 ANY_PROBE = 'any such probe of this model, on sentences like these'
 # Too few probes were trained for an interval over seeds.

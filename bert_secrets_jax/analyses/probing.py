@@ -29,23 +29,17 @@ SOURCE = 'Clark et al. 2019, section 5, Table 3'
 RANDOM = 'random weights: '
 RANDOM_ATTENTION = RANDOM + ATTENTION.name
 RANDOM_WORDS = RANDOM + ATTENTION_WORDS.name
-# UAS of BERT-base, in %, on the development set of the Penn Treebank with Stanford dependencies.
+# UAS of BERT-base, in %, on the development set of the Penn Treebank with Stanford dependencies;
+# NaN where it was not published. Probes and baselines are shown in this order.
 PUBLISHED = {
     RIGHT_BRANCHING: 26.0,
     DISTANCES_WORDS.name: 58.0,
+    RANDOM_ATTENTION: math.nan,
     RANDOM_WORDS: 30.0,
     ATTENTION.name: 61.0,
     ATTENTION_WORDS.name: 77.0,
 }
 _PUBLISHED_NAME = 'BERT-base, Penn Treebank'
-_ORDER = (
-    RIGHT_BRANCHING,
-    DISTANCES_WORDS.name,
-    RANDOM_ATTENTION,
-    RANDOM_WORDS,
-    ATTENTION.name,
-    ATTENTION_WORDS.name,
-)
 # The differences that are told, each of a probe and another one.
 _PAIRS = (
     (ATTENTION.name, RIGHT_BRANCHING),
@@ -70,7 +64,7 @@ _CLAIMS = {
 }
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 _COLUMNS = ('word_to_governor', 'governor_to_word')
-_OF_WEIGHTS = 'The weight of each head in the probe of attention alone, mean over seeds.'
+_OF_WEIGHTS = 'The weight of each head in the probe of attention alone (mean over seeds).'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -111,7 +105,7 @@ class Probing(Result):
     @property
     def names(self) -> list[str]:
         """The names of the probes and baselines, from the weakest in the paper to the best."""
-        return [name for name in _ORDER if name in self.right]
+        return [name for name in PUBLISHED if name in self.right]
 
     def verdicts(self):
         return [
@@ -135,7 +129,7 @@ class Probing(Result):
     def frames(self):
         uas = [
             (
-                name, *self.uas(name).interval(0), PUBLISHED.get(name, math.nan),
+                name, *self.uas(name).interval(0), PUBLISHED[name],
                 len(self.right[name]) if name in self.curves else 0,
             )
             for name in self.names
@@ -161,8 +155,7 @@ class Probing(Result):
             'uas': framed(
                 ('probe', 'uas_percent', 'low', 'high', 'published_bert_base', 'seeds'),
                 uas,
-                'Unlabelled attachment score (share of the words whose head is found), with its '
-                f'95 % interval over sentences{" and seeds" * (len(self.seeds) >= FEWEST_RUNS)}.',
+                'Share of the words whose syntactic parent is found (UAS).',
             ),
             'differences': framed(
                 (
@@ -170,7 +163,7 @@ class Probing(Result):
                     'published_difference_points',
                 ),
                 [(*pair, *self.uas(*pair).interval(0), _published_lead(*pair)) for pair in pairs],
-                'Differences of UAS on the same sentences, with paired 95 % intervals.',
+                'Differences of these shares on the same sentences.',
             ),
             'seeds': framed(
                 ('probe', 'seed', 'uas_percent'), seeds, 'The UAS of each seed.'
@@ -181,13 +174,13 @@ class Probing(Result):
                     'punctuation', 'counted',
                 ),
                 counts,
-                'Which words are left out, and why. Punctuation counts in training.',
+                'Words that are left out, and why. Punctuation counts in training.',
             ),
             'weights': self._weights(),
             'curves': framed(
                 ('probe', 'seed', 'sentences', 'loss_nats_per_word'),
                 curves,
-                'The loss before the update that learns from a sentence, as means.',
+                'The mean loss of sentences before they are learnt from.',
             ),
         }  # fmt: skip
 
@@ -197,42 +190,39 @@ class Probing(Result):
         )
 
     def findings(self):
-        found = []
-        if self.unlearnt:
-            fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
-            warning = Finding(
-                name='not above right-branching',
-                estimate=len(self.unlearnt),
-                template='No better than taking the next word after {steps:,} updates: {which}.',
-                numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
-                warning=True,
-                **fields,
-            )
-            found.append(warning)
+        fields: dict[str, Any] = self._fields | {'unit': 'probes', 'sample_of': 'sentences'}
+        warning = Finding(
+            name='not above right-branching',
+            estimate=len(self.unlearnt),
+            template='After {steps:,} updates, no better than taking the next word: {which}.',
+            numbers={'which': ' and '.join(self.unlearnt), 'steps': self.steps},
+            warning=True,
+            **fields,
+        )
         told = (ATTENTION.name, ATTENTION_WORDS.name)
-        found += [self._score_finding(name) for name in told if name in self.right]
         leads = (
             (ATTENTION.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, RIGHT_BRANCHING),
             (ATTENTION_WORDS.name, DISTANCES_WORDS.name),
             (ATTENTION.name, RANDOM_WORDS if RANDOM_WORDS in self.right else RANDOM_ATTENTION),
         )
-        found += [self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()]
-        return found
+        return [
+            *([warning] if self.unlearnt else []),
+            *(self._score_finding(name) for name in told if name in self.right),
+            *(self._lead_finding(*pair) for pair in leads if set(pair) <= self.right.keys()),
+        ]
 
     def notes(self):
         notes = [
-            'A probe chooses a head for each word alone, so the heads of a sentence need not make '
-            'a tree.',
-            'The published scores are of BERT-base on the Penn Treebank with Stanford '
-            'dependencies, where baselines score otherwise, too.',
+            'A probe finds the syntactic parent of each word alone, so a sentence need not get a '
+            'tree.',
+            'Published scores are of BERT-base on another treebank (Penn), where baselines score '
+            'otherwise, too.',
             'Punctuation is left out, and so are words without wordpieces of their own.',
-            'Of two heads that do alike, either may have the weight.',
+            'If two attention heads do alike, either may have the weight.',
         ]
         if math.isnan(self.unknown):
-            notes.append(
-                'Without word vectors, probes and baselines that read words were not trained.'
-            )
+            notes.append('Without word vectors, no probe that reads words was trained.')
         if self.reading == 'notebook':
             notes.append(
                 'As in the published code, each candidate has the vector of the word behind it.'
@@ -262,7 +252,7 @@ class Probing(Result):
 
     def _lead_finding(self, name: str, other: str) -> Finding:
         pair: dict[str, Any] = {'probe': name, 'other': other}
-        template = 'The probe of {probe} finds {estimate:+.1f} points more heads than {other}'
+        template = 'Compared with {other}, the probe of {probe} reaches {estimate:+.1f} points'
         if not math.isnan(_published_lead(name, other)):
             template += ' (published: {published:+.0f})'
             pair['published'] = _published_lead(name, other)
@@ -277,7 +267,6 @@ class Probing(Result):
 
     @property
     def _fields(self) -> dict[str, Any]:
-        """The unit, the sample and the source of most findings."""
         runs = self.uas(ATTENTION.name).runs
         return {
             'unit': 'points',
@@ -329,9 +318,8 @@ def probing(
         and `cache_mb`.
 
     Raises:
-      TypeError: The model or the sentences are something else.
-      ValueError: A setting is out of range, there is nothing to learn from, or fewer than two dev
-        sentences have words that count.
+      TypeError, ValueError: An argument is something else or out of range, there is nothing to
+        learn from, or fewer than two dev sentences have words that count.
     """
     check_pretrained(pretrained)
     forms = checked_forms(None, vectors)
@@ -352,7 +340,6 @@ def probing(
     counting = found.words > 0
     if counting.sum() < 2:
         raise ValueError('Fewer than two dev sentences have words that count: give more of them.')
-    shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     weights = np.asarray(probes.params[ATTENTION.name]['maps'], np.float64)
     unknown = math.nan
     if vectors is not None:
@@ -368,7 +355,7 @@ def probing(
         sentences=len(train),
         epochs=training.get('epochs', 1),
         steps=probes.steps,
-        weights=weights.reshape(len(weights), 2, *shape),
+        weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
         curves=curves,
         seen=probes.seen,
         unknown=unknown,
@@ -377,20 +364,19 @@ def probing(
 
 
 def _published_lead(name: str, other: str) -> float:
-    """Return the published difference of two probes in points; NaN if there is none."""
-    return PUBLISHED.get(name, math.nan) - PUBLISHED.get(other, math.nan)
+    return PUBLISHED[name] - PUBLISHED[other]
 
 
 def _draw_scores(result: Probing):
-    published = np.array([PUBLISHED.get(name, math.nan) for name in result.names])
+    published = np.array([PUBLISHED[name] for name in result.names])
     ours = np.array([result.uas(name).interval(0) for name in result.names])
     return plots.points_by_row(
         result.names,
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},
         label='UAS (% of words, without punctuation)',
     ).captioned(
-        'Words whose head is found, with 95 % intervals. BERT-base: on the Penn Treebank '
-        f'({SOURCE}).'
+        'Words whose syntactic parent is found, with 95 % intervals. BERT-base: on the Penn '
+        f'Treebank ({SOURCE}).'
     )
 
 
@@ -406,4 +392,4 @@ def _draw_weights(result: Probing):
 def _draw_curves(result: Probing):
     return plots.training_curves(
         result.curves, result.seen, xlabel='sentences', label='loss (nats per word)'
-    ).captioned('The loss of each probe in the course of training, a line for each seed.')
+    ).captioned('The loss of each probe during training, a line for each seed.')

@@ -143,8 +143,7 @@ class Pruning(Result):
                     for order, curve in self.curves.items()
                     for step, kept in enumerate(self.kept.tolist())
                 ],
-                f'{self._title} in points as heads are removed, and its change from that with all '
-                'heads.',
+                f'{self._title} in points as heads are removed, and its change.',
             ),
             'chosen': framed(
                 ('seed', 'order', 'heads_kept', 'difference_points', 'low', 'high',
@@ -156,13 +155,11 @@ class Pruning(Result):
                     )
                     for seed, each in zip(self.seeds, self.chosen, strict=True)
                 ],
-                f'The sparsest model within {100 * self.tolerance:g} points of the full one on '
-                f'{self._others}, and its change on these.',
+                f'The fewest heads with which the model is as good on {self._others}.',
             ),
             'heads': grids_frame(
                 {'share_of_steps_kept': np.stack([*self.stays.values()]).mean(axis=1)},
-                'The share of steps in which each head is left, mean over models: 1 for those that '
-                'are removed last.',
+                'How long each head is left (1: those that go last), mean over models.',
                 by={'order': [ORDERS[order] for order in self.stays]},
             ),
         }  # fmt: skip
@@ -177,7 +174,7 @@ class Pruning(Result):
                     for step, kept in enumerate(self.kept.tolist())
                     if step
                 ],
-                "How far fine-tunings agree on which heads are left (Fleiss' kappa: 0 is chance).",
+                "How far fine-tunings agree on which heads are left (Fleiss' kappa; 0: by chance).",
             )
         return frames
 
@@ -260,7 +257,6 @@ class Pruning(Result):
 
     @property
     def _of(self) -> dict[str, Any]:
-        """The unit, the sample and the source of most findings."""
         return {'unit': f'points of {self._title}', 'sample': self.examples, 'source': SOURCE}
 
     @property
@@ -297,14 +293,12 @@ class Pruning(Result):
                  'published_gain_percent'),
                 speed,
                 f'How much faster the sparsest model reads {times.length} tokens one way than '
-                'another (medians over rounds). Published: BERT-base with half of its heads, on a '
-                'GPU.',
+                'another. Published: BERT-base with half of its heads, on a GPU.',
             ),
             'times': framed(
                 ('examples_at_once', 'way', 'milliseconds', 'weights_mb', 'temporary_mb'),
                 taken,
-                f'Median time for a batch of examples of {times.length} tokens, and memory of '
-                'weights and of the program.',
+                f'Time and memory of a batch of examples of {times.length} tokens.',
             ),
         }  # fmt: skip
 
@@ -315,15 +309,15 @@ class Pruning(Result):
             'sparsest model',
             np.mean([each.kept for each in self.chosen]),
             where='mean over fine-tunings' if several else ORDERS[self.chosen[0].order],
-            template='The sparsest {models} within {tolerance:point|points} of {metric}, chosen on '
-            '{others}, {keeps} {estimate:.3g} of {heads} heads'
-            + (' (published: {published:.0f} % can go).' if published else '.'),
+            template='On average, '
+            * several
+            + '{estimate:.3g} of {heads} heads are enough to stay within '
+            '{tolerance:point|points} of {metric} (chosen on {others}'
+            + ('; published: {published:.0f} % can go).' if published else ').'),
             numbers={
-                'models': 'models' if several else 'model',
                 'tolerance': 100 * self.tolerance,
                 'metric': self._title,
                 'others': self._others,
-                'keeps': 'keep on average' if several else 'keeps',
                 'heads': self.heads,
                 'published': 100 * (published or 0),
             },
@@ -338,8 +332,7 @@ class Pruning(Result):
         if self.times is None:
             return
         times, (way, over) = self.times, _REMOVAL
-        gains = 100 * times.gains(way, over=over)
-        for size, gain in zip(times.batch_sizes, gains, strict=True):
+        for size, gain in zip(times.batch_sizes, 100 * times.gains(way, over=over), strict=True):
             yield measured(
                 f'speed, {size} at once',
                 gain,
@@ -347,8 +340,8 @@ class Pruning(Result):
                 sample=times.seconds.shape[-1],
                 sample_of='rounds',
                 source=SOURCE,
-                template='Cut down to {kept} of {heads} heads, the model reads '
-                '{size:example|examples} at once {change:.0f} % {faster}.',
+                template='With {kept} of {heads} heads, the model reads {size:example|examples} at '
+                'once {change:.0f} % {faster}.',
                 numbers={
                     'kept': self.chosen[0].kept,
                     'heads': self.heads,
@@ -389,7 +382,7 @@ class Pruning(Result):
                 sample_of='fine-tunings',
                 source='Prasanna et al. 2020',
                 template='{sample} fine-tunings agree on which {kept} heads stay (order: {order}) '
-                'with a kappa of {estimate:.2f}.',
+                'by a kappa of {estimate:.2f}, where zero is chance.',
                 numbers={'kept': int(self.kept[self._half]), 'order': ORDERS[order]},
             )
 
@@ -429,9 +422,8 @@ def pruning(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: A model has no classifier, an example has no fitting label, a setting is unknown
-        or out of its range, models differ in their shape or classes, or all values are the same.
+      TypeError, ValueError: An argument is something else, unknown or out of range; a model has no
+        classifier, or another shape than the others; or labels are missing or all the same.
     """
     models, subject = arguments.all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)
@@ -593,8 +585,8 @@ def _draw_curves(result: Pruning):
         random=None if random is None else reached(100 * random.draws.mean(axis=0)),
         label=f'{result._title} (points)',
     ).captioned(
-        f'{result._title} as heads are removed, with 95 % intervals of the change. Dashed: all '
-        'heads.' + ('' if random is None else ' Grey: the range of random orders, and their mean.')
+        f'{result._title} as heads are removed, with 95 % intervals. Dashed: all heads.'
+        + ('' if random is None else ' Grey: the range of random orders, and their mean.')
     )
 
 
@@ -604,6 +596,6 @@ def _draw_heads(result: Pruning):
         label='share of steps in which it is left',
         limits=(0.0, 1.0),
     ).captioned(
-        'How long each head is left, by the order of removal: 1 for those that go last.',
+        'How long each head is left, by the order of removal (1: those that go last).',
         plots.Source('heads', 'share_of_steps_kept'),
     )

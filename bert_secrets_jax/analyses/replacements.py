@@ -29,7 +29,6 @@ from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.names import counted
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
@@ -85,9 +84,8 @@ class Replacements(Result):
             'heads': grids_frame(
                 {f'loss_{name}': each for name, each in self._grids.items()}
                 | {'slope_left': self.slope_left},
-                f'The change of the loss ({self._unit}) without each head, by what replaces its '
-                'output. The slope_left is the share of the gradient that is left at the best '
-                'constant: near zero, no better one is near.',
+                f'Change of the loss ({self._unit}) without each head, by what replaces it. '
+                'A slope_left near zero means that no better constant is near.',
             ),
             'replacements': framed(
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
@@ -96,9 +94,7 @@ class Replacements(Result):
                     (*mean, *each.significant()[::-1], spearman(each.difference, best))
                     for mean, each in zip(means, self.effects.values(), strict=True)
                 ],
-                f'The mean effect over all heads ({self._unit}, with its 95 % interval over '
-                'examples). Heads are counted after correction (max-T), and ranked against those '
-                'of the best constant.',
+                f'Mean effect over all heads ({self._unit}), and how many heads matter.',
             ),
         }  # fmt: skip
 
@@ -153,8 +149,8 @@ class Replacements(Result):
             said = 'The best constant does no less harm here than removal.'
         else:
             said = (
-                '{estimate:.0f} % ({low:.0f} to {high:.0f}) of the mean harm of removal is that of '
-                'the replacement, not of losing the head.'
+                '{estimate:.0f} % ({low:.0f} to {high:.0f}) of the mean harm of removal comes from '
+                'the replacement, not from losing the head.'
             )
         yield measured(
             'harm of the replacement itself',
@@ -192,9 +188,8 @@ def replacements(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: The model or the examples are something else.
-      ValueError: The model has no classifier, an example has no fitting label, a setting is out of
-        range, or there are fewer than two examples.
+      TypeError, ValueError: An argument is something else or out of range, the model has no
+        classifier, an example has no fitting label, or there are fewer than two examples.
     """
     model = arguments.one_model(tuned)
     check_whole(model)
@@ -282,9 +277,6 @@ def _draw(result: Replacements):
         label=f'change of the loss ({result._unit})',
         differences=True,
     ).captioned(
-        'The change of the loss of the task without each head, by what is there instead of its '
-        f'output, on {counted(result.effects[OPTIMAL].sample, "example")} of '
-        f'{result.subject.texts}. The best constants and the mean outputs come from '
-        f'{result._others}.',
+        'Change of the loss without each head, by what replaces its output.',
         {REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects},
     )

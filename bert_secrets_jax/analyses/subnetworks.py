@@ -99,8 +99,8 @@ class Subnetworks(Result):
                     )
                     for kind, pruned, retrained in self._points()
                 ],
-                f'{TITLES[self.metric]} with these heads alone, and trained again from the '
-                'pre-trained weights. The published subnetworks also lack feed-forward layers.',
+                f'{TITLES[self.metric]} with these heads alone, as they are and trained again. '
+                'Published subnetworks also lack feed-forward layers.',
             ),
             'seeds': framed(
                 ('seed', 'subnetwork', 'heads', 'pruned_points', 'retrained_points'),
@@ -111,7 +111,7 @@ class Subnetworks(Result):
                         self.seeds, self.masks.get(kind, all_heads), pruned, retrained, strict=True
                     )
                 ],
-                'The same of each seed.',
+                'The scores of each seed.',
             ),
             'survivors': framed(
                 ('seed', 'heads', 'removed'),
@@ -162,8 +162,8 @@ class Subnetworks(Result):
         yield measured(
             'size of subnetworks',
             self.kept.mean(),
-            template='The good subnetwork has {estimate:.3g} of {heads} heads, and {share:.0f} % '
-            'of the full score where it was chosen.',
+            template='The good subnetwork has {estimate:.3g} of {heads} heads ({share:.0f} % of '
+            'the full score where it was chosen).',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
             **of | {'unit': 'heads'},
         )
@@ -195,8 +195,9 @@ class Subnetworks(Result):
             yield measured(
                 'agreement of surviving heads',
                 self.kappa,
-                template='On which heads survive, {sample:seed|seeds} {sample:|agrees|agree} with '
-                'a kappa of {estimate:.2f} (published: {least:.2f} to {most:.2f}, by task).',
+                template='{sample:seed|seeds} {sample:|agrees|agree} on which heads survive by a '
+                'kappa of {estimate:.2f}, where zero is chance (published: {least:.2f} to '
+                '{most:.2f}).',
                 numbers=dict(zip(('least', 'most'), prasanna.KAPPA, strict=True)),
                 **of | {'unit': "Fleiss' kappa"},
             )
@@ -230,9 +231,8 @@ def subnetworks(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError: A model or the examples are something else.
-      ValueError: The share is not between 0 and 1, an example has no fitting label, the model
-        shares its layers, or `bs.finetune` would refuse the settings.
+      TypeError, ValueError: An argument is something else, the share is not between 0 and 1, an
+        example has no fitting label, the model shares its layers, or `bs.finetune` refuses.
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')

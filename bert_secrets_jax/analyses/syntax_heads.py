@@ -9,7 +9,7 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeGuard, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.stats
@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.links import beyond
 from bert_secrets_jax.analyses.models import in_both
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of
+from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, with_progress
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -53,7 +53,6 @@ from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
@@ -143,7 +142,6 @@ class SyntaxHeads(Result):
         return any(name in clark.RELATIONS for name in (*self.relations[:-1], *self.few))
 
     def _published(self, place: int) -> clark.PublishedRelation | None:
-        """Return what is published of a relation, if anything."""
         return clark.RELATIONS.get(self.relations[place]) if self._has_published else None
 
     @property
@@ -162,8 +160,7 @@ class SyntaxHeads(Result):
 
     def gain_of(self, place: int) -> tuple[float, float, int]:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
-        index = (place, *self.best[place])
-        dev = self.dev
+        index, dev = (place, *self.best[place]), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
     def verdicts(self):
@@ -178,9 +175,8 @@ class SyntaxHeads(Result):
     def frames(self):
         frames = {'relations': self._relations(), 'heads': self._heads()}
         if self.few:
-            rows = [(name,) for name in self.few]
             caption = f'Relations with fewer than {FEWEST} links in a part: not looked at alone.'
-            frames['few'] = framed(('relation',), rows, caption)
+            frames['few'] = framed(('relation',), [(name,) for name in self.few], caption)
         return frames
 
     def figures(self):
@@ -201,9 +197,8 @@ class SyntaxHeads(Result):
                     sample=int(self.dev.links[-1]),
                     sample_of='links',
                     source=SOURCE,
-                    template='For {estimate} {unit}, a head finds the other word, and not only by '
-                    '{beyond}.',
-                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'its offset'},
+                    template='Heads find {estimate} {unit} beyond {beyond}.',
+                    numbers={'beyond': beyond(self.kinds) if self.kinds else 'the best offset'},
                 )
             )
         for place in [*best[:_STATED], len(self.relations) - 1]:
@@ -218,22 +213,17 @@ class SyntaxHeads(Result):
         ]
         if self.shared:
             notes.append(
-                f'{self.shared:.1%} of the texts that heads are measured on are also among those '
-                'that they were chosen on.'
+                f'{self.shared:.1%} of the texts that heads are measured on are among those that '
+                'they were chosen on.'
             )
         if self._has_published:
             notes.append(
-                'Published values are of BERT-base on the Penn Treebank, chosen where they were '
-                'measured.'
+                'Published values: BERT-base on the Penn Treebank, chosen where they are measured.'
             )
         if self.kinds:
-            notes.append(
-                'A head that finds a relation is above the offset, and above all other places.'
-            )
+            notes.append('To find a relation, a head must beat the offset and all other places.')
         if self.left_out:
-            notes.append(
-                f'{self.left_out:,} links are left out, for an end has no wordpiece of its own.'
-            )
+            notes.append(f'{self.left_out:,} links are left out: an end has no wordpiece.')
         return notes
 
     def head_notes(self):
@@ -269,35 +259,24 @@ class SyntaxHeads(Result):
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
-        layer, number, way = self.best[place]
-        head = layer, number
-        dev, name = self.dev, self.relations[place]
+        head, dev, name = self.best[place][:2], self.dev, self.relations[place]
         fields = {'unit': 'share of links', 'sample': int(dev.links[place]), 'sample_of': 'links'}
         fields['source'] = SOURCE
         offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
-        words = 'All relations' if name == ALL else f'Relation {name}'
+        words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
         p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
-        guess = 'always guessing offset {offset:+d}'
-        if self.finds[place, *self.best[place]]:
-            said = f'finds {{estimate:.0%}} of the links; {guess} finds {{baseline:.0%}}.'
-        elif p_value <= LEVEL:
-            said = f'reaches {{estimate:.0%}} of the links, which {{beyond}} may explain; {guess} '
-            said += '{baseline:.0%}.'
-        else:
-            said = f'reaches {{estimate:.0%}} of the links, not surely more than {guess} '
-            said += '({baseline:.0%}).'
+        said = 'finds {estimate:.0%} of the links'
+        if not self.finds[place, *self.best[place]]:
+            doubt = 'which {beyond} may explain' if p_value <= LEVEL else 'not clearly more'
+            said = f'reaches {{estimate:.0%}} of the links, {doubt}'
         found = [
             extreme(
                 f'{name}: best head',
                 head,
                 shares_found(dev, self.best)[:, place],
-                template=f'{{Relation}}: {{where}} ({{way}}) {said}',
-                numbers={
-                    'Relation': words,
-                    'way': WAYS[way],
-                    'beyond': beyond(self.kinds),
-                    **offset,
-                },
+                template=f'{{Relation}}: {{where}} {said}; always guessing offset {{offset:+d}} '
+                'reaches {baseline:.0%}.',
+                numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
                 **fields,
             ),
             extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),
@@ -341,7 +320,7 @@ class SyntaxHeads(Result):
                 'published_head', 'published_share', 'published_at_offset',
             ),
             rows,
-            'The best head of each relation beside the best fixed offset and random weights.',
+            'The best head of each relation, the best fixed offset, and random weights.',
         )  # fmt: skip
 
     def _heads(self):
@@ -382,7 +361,6 @@ def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndar
 
 
 def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
-    """Return the indices of the best heads in arrays [R, L, N, 2]."""
     return (np.arange(len(best)), *np.array(best).T)
 
 
@@ -422,35 +400,34 @@ def syntax_heads(
       ValueError: There are no links, or no relation has links in both parts.
     """
     pretrained = without_head(pretrained)
-    of_train, train_links = _linked(pretrained, train, settings)
-    of_dev, dev_links = _linked(pretrained, dev, settings)
-    enough = {
-        name
-        for links in (train_links, dev_links)
-        for name, count in zip(links.names, links.counts, strict=True)
-        if count < FEWEST
+    parts = {
+        name: _linked(pretrained, each, settings) for name, each in (('train', train), ('dev', dev))
     }
-    known = [name for name in train_links.names if name in dev_links.names]
-    names = (*(name for name in known if name not in enough and name != ALL), ALL)
-    few = sorted({*train_links.names, *dev_links.names} - set(names))
-    train_links, dev_links = train_links.named(names), dev_links.named(names)
-    offsets = best_offsets(train_links)
+    counts = [
+        dict(zip(each.links.names, each.links.counts, strict=True)) for each in parts.values()
+    ]
+    several = [name for name in counts[0] if min(each.get(name, 0) for each in counts) >= FEWEST]
+    names = (*(name for name in several if name != ALL), ALL)
+    few = sorted({*counts[0], *counts[1]} - set(names))
+    parts = {
+        name: dataclasses.replace(each, links=each.links.named(names))
+        for name, each in parts.items()
+    }
+    offsets = best_offsets(parts['train'].links)
 
     def measured(model: Pretrained, what: str) -> list[Found]:
-        parts = (of_train, train_links, 'train'), (of_dev, dev_links, 'dev')
         return [
-            _found(model, encoded, links, offsets, settings, f'{what}, {part}')
-            for encoded, links, part in parts
+            _found(model, each, offsets, settings, f'{what}, {name}')
+            for name, each in parts.items()
         ]
 
     on_train, on_dev = measured(pretrained, 'Relations')
     random = np.full((len(names), 3), np.nan)
     if random_weights:
-        params = init_params(pretrained.bert, seed)
-        untrained = dataclasses.replace(pretrained, params=params)
+        untrained = dataclasses.replace(pretrained, params=init_params(pretrained.bert, seed))
         random_train, random_dev = measured(untrained, 'Random weights')
         random = shares_found(random_dev, chosen_heads(random_train)).T
-    beyond, kinds = _beyond(pretrained, dev, of_dev, names, on_dev, draws, seed, settings)
+    beyond, kinds = _beyond(pretrained, parts['dev'], names, on_dev, draws, seed, settings)
     return SyntaxHeads(
         subject=subject or Subject(),
         relations=names,
@@ -461,63 +438,58 @@ def syntax_heads(
         beyond=beyond,
         kinds=kinds,
         few=tuple(few),
-        left_out=train_links.left_out + dev_links.left_out,
-        shared=_shared(train, dev),
+        left_out=sum(each.links.left_out for each in parts.values()),
+        shared=_shared(*(each.examples for each in parts.values())),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    examples: Sequence[Example]
+    annotations: Sequence[Annotation]
+    encoded: Encoded
+    links: WordLinks
 
 
 def _linked(
     pretrained: Pretrained, texts: Sequence[Parse] | Annotated, settings: TextSettings
-) -> tuple[Encoded, WordLinks]:
-    if _is_annotated(texts):
-        examples, annotations = texts
+) -> _Part:
+    if isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse):
+        examples, annotations = cast(Annotated, texts)
         settings = dataclasses.replace(settings, annotations=annotations)
         encoded = encoded_of(pretrained, examples, settings, annotated=True)
-        return encoded, links_of_annotations(encoded, annotations)
-    if not all(isinstance(each, Parse) for each in texts) or not texts:
+        links = links_of_annotations(encoded, annotations)
+        return _Part(as_examples(examples), list(annotations), encoded, links)
+    parses = [each for each in texts if isinstance(each, Parse)]
+    if not parses or len(parses) < len(texts):
         raise ValueError(
             'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
         )
-    parses = cast(Sequence[Parse], texts)
     encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
-    return encoded, links_of_parses(encoded, parses)
+    examples, annotations = [each.example for each in parses], _with_all(parses)
+    return _Part(examples, annotations, encoded, links_of_parses(encoded, parses))
 
 
-def _shared(train: Sequence[Parse] | Annotated, dev: Sequence[Parse] | Annotated) -> float:
+def _shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
     """Return the share of the texts of one part that are in the other, too."""
-    known, others = (
-        as_examples(part[0])
-        if _is_annotated(part)
-        else [each.example for each in cast(Sequence[Parse], part)]
-        for part in (train, dev)
-    )
-    share = in_both(known, others) / len(others)
+    share = in_both(train, dev) / len(dev)
     if share > _MOSTLY_SHARED:
         logging.warning(
             '%.0f %% of the texts that heads are measured on are among those that they are chosen '
-            'on: give others.', 100 * share,
-        )  # fmt: skip
+            'on: give others.',
+            100 * share,
+        )
     return share
 
 
-def _is_annotated(texts: Sequence[Parse] | Annotated) -> TypeGuard[Annotated]:
-    return isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse)
-
-
 def _found(
-    model: Pretrained,
-    encoded: Encoded,
-    links: WordLinks,
-    offsets: np.ndarray,
-    settings: TextSettings,
-    what: str,
+    model: Pretrained, part: _Part, offsets: np.ndarray, settings: TextSettings, what: str
 ) -> Found:
-    config = repr(dataclasses.asdict(model.config))
+    config, encoded, links = repr(dataclasses.asdict(model.config)), part.encoded, part.links
     texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
 
     def compute() -> Found:
-        batches = bucket(encoded, **settings.bucketing)
-        shown = progress(batches, what, size=lambda batch: batch.size)
+        shown = with_progress(bucket(encoded, **settings.bucketing), what)
         statistics = {'found': finding(links, offsets)}
         return stream((model,), shown, statistics, mesh=settings.mesh)['found']
 
@@ -527,8 +499,7 @@ def _found(
 
 def _beyond(
     pretrained: Pretrained,
-    dev: Sequence[Parse] | Annotated,
-    encoded: Encoded,
+    dev: _Part,
     names: Sequence[str],
     found: Found,
     draws: int,
@@ -543,21 +514,16 @@ def _beyond(
     relations = [name for name in names if name != ALL]
     if not draws or not relations:
         return p_values, ()
-    annotations = (
-        list(dev[1])
-        if _is_annotated(dev)
-        else _with_all([parse.annotation for parse in cast(Sequence[Parse], dev)])
-    )
-    encoded = mark(encoded, annotations).take(np.arange(min(_NULL_TEXTS, len(encoded.lengths))))
+    some = np.arange(min(_NULL_TEXTS, len(dev.examples)))
+    encoded = mark(dev.encoded, dev.annotations).take(some)
     # A part of the texts may have no such link.
     relations = [name for name in relations if (encoded.marks[name][..., 2] >= 0).any()]
     with_random, random = with_random_links(encoded, relations, draws=draws, seed=seed)
-    batches = bucket(with_random, **settings.bucketing)
     titles = directions(relations)
     along = {
         title: relation(each.relation, each.reverse).function for title, each in titles.items()
     }
-    shown = progress(batches, 'Other places', size=lambda batch: batch.size)
+    shown = with_progress(bucket(with_random, **settings.bucketing), 'Other places')
     statistics: dict[str | RandomLinks, Callable | Reduction] = {**along, **random}
     measured = stream((pretrained,), shown, statistics, mesh=settings.mesh)
     tests = link_tests(
@@ -566,12 +532,12 @@ def _beyond(
     for title, test in tests.items():
         name, reverse = titles[title]
         p_values[names.index(name), :, :, int(reverse)] = test.familywise
-    kinds = next(iter(tests.values())).nulls if tests else ()
-    return p_values, tuple(kinds)
+    return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
 
 
-def _with_all(annotations: Sequence[Annotation]) -> list[Annotation]:
+def _with_all(parses: Sequence[Parse]) -> list[Annotation]:
     """Return annotations that all have the same relations, empty where a text has none."""
+    annotations = [each.annotation for each in parses]
     names = sorted({name for each in annotations for name in each.relations})
     return [
         dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
@@ -592,8 +558,8 @@ def _draw_relations(result: SyntaxHeads):
     of_others = f'. Published: another treebank ({SOURCE})' if any(published) else ''
     labels = [f'{result.relations[each]} ({head_name(*result.best[each][:2])})' for each in order]
     return plots.points_by_row(labels, points, label='share of links that are found').captioned(
-        'How often the best head of each relation finds the other word (95 % intervals), in the '
-        f'order of its lead over the offset{of_others}.'
+        'How often the best head of each relation finds the other word (lines: 95 % intervals)'
+        f'{of_others}.'
     )
 
 
@@ -606,7 +572,7 @@ def _draw_heads(result: SyntaxHeads, shown: Sequence[int]):
         marked[title] = np.zeros(grids[title].shape, bool)
         marked[title][layer, head] = result.finds[place, layer, head, way]
     return plots.head_grids(grids, label='share of links that are found', marked=marked).captioned(
-        'The relations whose best head is most above the best fixed offset. Circles: that head, '
-        'if it finds the relation.',
+        'The relations that heads find best, compared with the best fixed offset. Circles: heads '
+        'that find them.',
         plots.Source('heads', 'share_of_links'),
     )

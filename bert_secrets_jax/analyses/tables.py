@@ -210,25 +210,26 @@ def notes_on(statistics: Iterable[Description], tables: Tables) -> dict[str, np.
 
 
 def grids_frame(
-    grids: Mapping[str, np.ndarray],
+    grids: Mapping[str, Sequence | np.ndarray],
     caption: str,
     *,
     by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),
     sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    shown: Sequence[str] = (),
 ) -> 'pandas.DataFrame':
     """Return a frame with a row for each head, or layer. Layers and heads count from 1.
-
-    A page may colour them by each of its columns that are not in `by` or `sure`.
 
     Args:
       grids: Numbers or texts of heads [L, N], or of layers [L], by the names of their columns. With
         `by` there are several sets of heads, and their axis is the first.
       by: The columns that tell the sets apart, with a value for each set. They stand first.
       sure: For some columns, those that tell how sure they are, such as their interval.
+      shown: The columns by which a page may colour; none means all that are not in `sure`.
     """
     sets = list(zip(*by.values(), strict=True)) if by else [()]
     stacked = [np.asarray(grid) if by else np.asarray(grid)[None] for grid in grids.values()]
-    shape = stacked[0].shape[1:]
+    # Without any set, there are no rows.
+    shape = stacked[0].shape[1:] or (0, 0)
     rows = [
         (*key, *(each + 1 for each in place), *(grid[number, *place] for grid in stacked))
         for number, key in enumerate(sets)
@@ -236,9 +237,9 @@ def grids_frame(
     ]
     axis = 'layers' if len(shape) == 1 else 'heads'
     beside = {name for names in sure.values() for name in names}
-    shown = {name: sure.get(name, ()) for name in grids if name not in beside}
-    columns = (*by, *('layer', 'head')[: len(shape)], *grids)
-    return framed(columns, rows, caption, colours=Colours(axis, shown, by=tuple(by)))
+    coloured = shown or [name for name in grids if name not in beside]
+    colours = Colours(axis, {name: sure.get(name, ()) for name in coloured}, by=tuple(by))
+    return framed((*by, *('layer', 'head')[: len(shape)], *grids), rows, caption, colours=colours)
 
 
 def models_frames(

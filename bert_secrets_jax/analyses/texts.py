@@ -68,10 +68,8 @@ class TextSettings(Compute):
         batches = batches_of(pretrained, texts, self, annotated=_need_words(statistics))
         changed = {}
         for seed, model in zip(seeds_of(tuned), all_models(tuned), strict=True):
-            shown = _shown(batches, f'Change (seed {seed})')
-            changed[str(seed)] = measure_change(
-                pretrained, model, shown, statistics, mesh=self.mesh
-            )
+            read = pretrained, model, with_progress(batches, f'Change (seed {seed})')
+            changed[str(seed)] = measure_change(*read, statistics, mesh=self.mesh)
         return changed
 
     def links(
@@ -129,7 +127,7 @@ def in_one_pass(
     also: Mapping[K, Statistic | Reduction] = MappingProxyType({}),
 ) -> dict[str | K, Any]:
     """Return tables of encoded texts by the names of statistics, and by the keys of `also`."""
-    shown = _shown(bucket(encoded, **settings.bucketing), what)
+    shown = with_progress(bucket(encoded, **settings.bucketing), what)
     return measure(pretrained, shown, statistics, also=also, mesh=settings.mesh)
 
 
@@ -137,5 +135,6 @@ def _need_words(statistics: Sequence[Described]) -> bool:
     return any(each.annotated for each in statistics)
 
 
-def _shown(batches: Sequence[Batch], what: str):
+def with_progress(batches: Sequence[Batch], what: str):
+    """Return an iterator over batches that shows how far it is."""
     return progress(batches, what, size=lambda batch: batch.size)

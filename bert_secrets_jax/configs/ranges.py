@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, meant, shortened
-from bert_secrets_jax.configs.schema import SETTINGS, Listed, Numbers, Setting, Words
+from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers, Setting, Words
 from bert_secrets_jax.ranges import Range
 
 NUMBERS: Mapping[str, Range] = {
@@ -89,7 +89,7 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
             if value not in allowed:
                 yield f'{name}={said} must be {allowed}'
             return
-        case Numbers():
+        case ListedNumbers():
             yield from _faults_of_numbers(name, allowed, value)
         case Listed():
             words = [word.strip() for word in value.split(',')] if isinstance(value, str) else []
@@ -131,7 +131,7 @@ def _faults_of_word(name: str, allowed: Words, word: Any) -> Iterator[str]:
         yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}{near}'
 
 
-def _faults_of_numbers(name: str, allowed: Numbers, value: Any) -> Iterator[str]:
+def _faults_of_numbers(name: str, allowed: ListedNumbers, value: Any) -> Iterator[str]:
     if value == '' and not allowed.needed:
         return
     try:

@@ -24,7 +24,7 @@ class Listed(Words):
 
 
 @dataclasses.dataclass(frozen=True)
-class Numbers:
+class ListedNumbers:
     """Different numbers in a range, with commas between them; at least one if it is `needed`."""
 
     each: Range
@@ -43,7 +43,7 @@ class Setting:
 
     name: str
     default: Any
-    allowed: Range | Words | Numbers | None = None
+    allowed: Range | Words | ListedNumbers | None = None
     smoke: Any = None
     help: str = ''
 
@@ -59,7 +59,7 @@ def _setting(name: str, default: Any = None, smoke: Any = None, help: str = '', 
             found = Range(least, most, whole=whole, without=allowed.get('without'))
         case {'numbers': [least, most]}:
             each = Range(least, most, whole=isinstance(least, int))
-            found = Numbers(each, needed=allowed.get('needed', False))
+            found = ListedNumbers(each, needed=allowed.get('needed', False))
         case {'listed': words}:
             found = Listed(*words)
         case {'words': words}:

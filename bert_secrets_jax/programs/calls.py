@@ -159,7 +159,7 @@ def kept(
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines:
+class Reproduction:
     """The lines that make a result again: a statement of Python and a command.
 
     The statement is empty if there is no such call. `names` are the expressions that make the names
@@ -183,7 +183,7 @@ def lines_of(
     result: Result,
     results: Mapping[str, Result],
     bindings: Mapping[str, Binding],
-) -> Lines:
+) -> Reproduction:
     """Return the lines that make the result of a section again, by names and settings alone."""
     arguments = Arguments(study, results, bindings)
     call = arguments.bound(section)
@@ -192,12 +192,12 @@ def lines_of(
         subject = getattr(result, 'subject', Subject())
         python = f'{section} = {call.python(arguments, subject)}'
     sections = list(dict.fromkeys([*arguments.others, section]))
-    return Lines(python, command(study.config, sections, arguments.read), arguments.names)
+    return Reproduction(python, command(study.config, sections, arguments.read), arguments.names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names(Result):
-    """The names that the lines of Python of a page need, as in `Lines`."""
+    """The names that the lines of Python of a page need, as in `Reproduction`."""
 
     names: Mapping[str, str]
 

@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.effects import NEEDED
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.calls import Lines, Names, command, lines_of
+from bert_secrets_jax.programs.calls import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
 from bert_secrets_jax.programs.inputs import question_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
@@ -46,7 +46,7 @@ PAGE = 'report.html'
 
 
 @dataclasses.dataclass
-class Answers:
+class Studied:
     """The answers of one study so far, by the names of sections.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answers:
     group: str
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
     used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
-    lines: dict[str, Lines] = dataclasses.field(default_factory=dict)
+    lines: dict[str, Reproduction] = dataclasses.field(default_factory=dict)
     offers: Sequence[Offer] = ()
 
     @property
@@ -99,7 +99,7 @@ class Offers:
     offers: tuple[Offer, ...]
 
 
-def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Answers]:
+def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) -> list[Studied]:
     """Answer sections of one study, or one for each task; write files and the page after each.
 
     Finished sections stay on the page, whether chosen (`sections.chosen_of`) or not. One that fails
@@ -119,7 +119,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
             logging.info('First figures: %s', path)
 
     for study in studies:
-        answers = Answers(study, study.corpus if several else '')
+        answers = Studied(study, study.corpus if several else '')
         every.append(answers)
         names = chosen_of(study, chosen)
         if _read_inputs(answers, path.parent, failures, alone=not several):
@@ -144,7 +144,7 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
 
 
 def _read_inputs(
-    answers: Answers, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
+    answers: Studied, folder: pathlib.Path, failures: dict[str, list[str]], *, alone: bool
 ) -> bool:
     """Read model and texts first, so that what is wrong with them fails once, if not `alone`."""
 
@@ -162,7 +162,7 @@ def _read_inputs(
 
 
 def _answer(
-    answers: Answers,
+    answers: Studied,
     names: Sequence[str],
     write: Callable[[Sequence[str]], None],
     failures: dict[str, list[str]],
@@ -201,7 +201,7 @@ def _answer(
     _read_finished(answers)
 
 
-def _tell_costs(answers: Answers, pending: Sequence[str]) -> Callable[[int, float], float] | None:
+def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, float], float] | None:
     """Log what will be computed and how long it takes, and note the price of what will not be.
 
     Returns how many seconds are left (`Pace.left`); None where that is not known.
@@ -247,7 +247,7 @@ def _tell_costs(answers: Answers, pending: Sequence[str]) -> Callable[[int, floa
         return None
 
 
-def _read_finished(answers: Answers) -> None:
+def _read_finished(answers: Studied) -> None:
     """Read what is finished with these settings; what other settings led to is removed."""
     reading = answers.study.reading()
     stale = []
@@ -275,7 +275,7 @@ def _read_finished(answers: Answers) -> None:
     processes.on_first(lambda: remove_parts(answers.study.folder, stale))
 
 
-def _put(answers: Answers, name: str, result: Result) -> None:
+def _put(answers: Studied, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
@@ -295,7 +295,7 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     answers.parts[name] = written or part
 
 
-def _write(path: pathlib.Path, every: Sequence[Answers], to_come: Sequence[str]) -> None:
+def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str]) -> None:
     studies = [answers.study for answers in every]
     details: dict[str, Mapping[str, Any]] = {}
     for answers in every:
@@ -378,7 +378,7 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     return list(filter(None, said))
 
 
-def _score(every: Sequence[Answers]) -> str:
+def _score(every: Sequence[Studied]) -> str:
     """Return what the model was asked and how well it does, if there is one task."""
     if len(every) > 1 or 'finetune' not in every[0].results:
         return ''
@@ -387,14 +387,14 @@ def _score(every: Sequence[Answers]) -> str:
     return f'{question} {score} ' if question else f'{score} '
 
 
-def _side_by_side(every: Sequence[Answers]) -> Part | None:
+def _side_by_side(every: Sequence[Studied]) -> Part | None:
     if len(every) < 2:
         return None
     found = comparison({each.group: list(each.results.values()) for each in every})
     return Part('tasks', found)
 
 
-def _write_side_by_side(path: pathlib.Path, every: Sequence[Answers]) -> None:
+def _write_side_by_side(path: pathlib.Path, every: Sequence[Studied]) -> None:
     write_part(path.parent, _side_by_side(every), ())
 
 

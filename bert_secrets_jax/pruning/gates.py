@@ -80,22 +80,17 @@ def _stretched(concrete: Gates) -> Gates:
     return jnp.clip(concrete * (HIGH - LOW) + LOW, 0, 1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gated:
-    """The outcome of `train_gates`: the gates of every run, and what its model answers.
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class GateRuns:
+    """The gates that several runs have learnt.
 
     Attributes:
       frozen: Whether the weights of the model stayed as they were.
-      coefficients, seeds: The coefficient lambda and the seed of each run.
+      coefficients, seeds: The coefficient lambda (the price of a head) and the seed of each run.
       log_alpha: How far each gate is open at the end.
       steps: The steps at which there is a point of the curves.
       expected_open: The expected number of open heads after these steps.
       losses: The loss of the task, without the price of heads: the mean since the point before.
-      intact: The answers of the model that one started from to the dev examples.
-      gated: The answers of the models with gates.
-      rounded: Their answers if each gate is rounded to 0 or 1.
-      labels: The labels of the dev examples.
-      models: The models of the runs, without gates, where their weights were trained; else empty.
     """
 
     frozen: bool
@@ -105,6 +100,25 @@ class Gated:
     steps: Real[np.ndarray, ' P']
     expected_open: Float[np.ndarray, 'K P']
     losses: Float[np.ndarray, 'K P']
+
+    @property
+    def gates(self) -> Float[np.ndarray, 'K L N']:
+        """The gates of the models that answer; a head whose gate is 0 is removed."""
+        return np.asarray(settled_gates(self.log_alpha))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gated(GateRuns):
+    """The outcome of `train_gates`: the gates of every run, and what its model answers.
+
+    Attributes:
+      intact: The answers of the model that one started from to the dev examples.
+      gated: The answers of the models with gates.
+      rounded: Their answers if each gate is rounded to 0 or 1.
+      labels: The labels of the dev examples.
+      models: The models of the runs, without gates, where their weights were trained; else empty.
+    """
+
     intact: Float[np.ndarray, 'E C']
     gated: Float[np.ndarray, 'K E C']
     rounded: Float[np.ndarray, 'K E C']
@@ -112,11 +126,6 @@ class Gated:
     models: tuple[Pretrained, ...] = dataclasses.field(default=(), compare=False)
 
     __repr__ = brief
-
-    @property
-    def gates(self) -> Float[np.ndarray, 'K L N']:
-        """The gates of the models that answer; a head whose gate is 0 is removed."""
-        return np.asarray(settled_gates(self.log_alpha))
 
     @property
     def masks(self) -> Float[np.ndarray, 'K L N']:

@@ -26,13 +26,10 @@ def texts():
     """Twenty-four labelled pairs, with something of every feature."""
     rng = np.random.default_rng(0)
     words = [word for word in WORDS if word.isalpha()]
-    examples = []
-    for row in range(24):
-        first, second = _TEXTS[row % 4]
-        examples.append(
-            bs.Example(f'{first[:-1]}{rng.choice(words)} .', second, row % 3 % 2, f'own/{row}')
-        )
-    return examples
+    return [
+        bs.Example(f'{first[:-1]}{rng.choice(words)} .', second, row % 3 % 2, f'own/{row}')
+        for row, (first, second) in enumerate(_TEXTS * 6)
+    ]
 
 
 @pytest.fixture(scope='package')

@@ -57,10 +57,8 @@ def test_the_mean_is_that_over_a_corpus(tuned, texts, computed):
     """The texts themselves, unless others are given, which need no labels."""
     model, words = tuned.models[0], [('the cat saw a dog', 'a bird'), ('the dog', 'it ran .')]
     unlabelled = [dataclasses.replace(example, label=None) for example in texts]
-    found = [
-        ablation(tuned, texts, baseline='mean', corpus=corpus)
-        for corpus in (None, unlabelled, words)
-    ]
+    corpora = (None, unlabelled, words)
+    found = [ablation(tuned, texts, baseline='mean', corpus=each) for each in corpora]
     np.testing.assert_array_equal(computed[0], computed[1])
     means = bs.mean_contexts(model, bs.encode(model.tokenizer, words, max_length=32))
     masks = with_intact(bs.masks.single_layers(model.config))
@@ -97,7 +95,7 @@ def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
     assert elsewhere.gain == pytest.approx(expected[1].difference[best])
     assert chosen.estimate == pytest.approx(100 * elsewhere.gain)
     assert len(set(expected[0].difference)) > 1
-    assert chosen.where == f'L{best + 1}' and f'is L{best + 1}: ' in chosen.sentence
+    assert chosen.where == f'L{best + 1}' and f'Losing L{best + 1}, ' in chosen.sentence
 
 
 def test_texts_for_choosing_are_others(tuned, texts):

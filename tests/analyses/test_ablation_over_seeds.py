@@ -16,12 +16,9 @@ HOW = {'compute': COMPUTE, 'subject': bs.analyses.Subject('tiny', 'own texts', '
 @pytest.fixture(scope='module')
 def models(bert, tokenizer):
     """Six models whose classifiers differ, of one shape: what they answer is all but random."""
-    config = dataclasses.replace(bert.config, label_names=('no', 'yes'))
-    found = []
-    for seed in range(6):
-        model = bs.Bert(config)
-        found.append(bs.Pretrained(model, random_params(model, seed=seed), tokenizer))
-    return found
+    model = bs.Bert(dataclasses.replace(bert.config, label_names=('no', 'yes')))
+    params = [random_params(model, seed=seed) for seed in range(6)]
+    return [bs.Pretrained(model, each, tokenizer) for each in params]
 
 
 def over_seeds(models, texts, **changes):
@@ -50,14 +47,12 @@ def test_effects_are_those_of_each_model(models, texts):
         alone = bs.analyses.ablation(model, texts, **HOW).sets['heads'].found
         np.testing.assert_allclose(found.seeds.difference[place], alone.difference, atol=1e-12)
     np.testing.assert_allclose(found.difference, found.seeds.difference.mean(axis=0))
-    heads = result.sets['heads']
-    assert [each.difference for each in heads.averages] == pytest.approx(
-        found.seeds.difference.mean(axis=1)
-    )
+    heads, means = result.sets['heads'], found.seeds.difference.mean(axis=1)
+    assert [each.difference for each in heads.averages] == pytest.approx(means)
     mean, low, high = heads.average.interval(0)
-    assert mean == pytest.approx(100 * found.seeds.difference.mean())
+    assert mean == pytest.approx(100 * means.mean())
     # No narrower than seeds alone make it.
-    spread = 100 * found.seeds.difference.mean(axis=1).std(ddof=1) / np.sqrt(3)
+    spread = 100 * means.std(ddof=1) / np.sqrt(3)
     assert high - mean > 1.96 * spread > 0
     (finding,) = (each for each in result.findings() if each.name.endswith('mean effect'))
     assert [finding.low, finding.high] == [low, high]
@@ -70,9 +65,7 @@ def test_too_few_seeds_are_told(models, texts):
     assert five.population == six.population == populations.ANY_FINETUNING
     assert 'With 5 seeds none can be' in str(five) and '0.062' in str(five)
     assert 'none can be' not in str(six)
-    assert 'at least 0.031' in six.frames()['heads'].attrs['caption']
     assert five.sets['heads'].found.significant() == (0, 0)
-    assert 'these 5 fine-tunings' in five.notes()[0]
 
 
 def test_what_cannot_be_compared_is_refused(models, texts, bert, tokenizer):

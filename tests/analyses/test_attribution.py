@@ -45,7 +45,7 @@ def test_the_best_method_is_said_where_it_can_be_told():
     assert best.where == 'DecompX' and best.low < 0.6 < best.high
     # Falls are the same for all.
     tied = finding(result, 'best method: comprehensiveness')
-    assert 'no method is clearly better than random tokens' in tied.sentence
+    assert 'No method is clearly better than random tokens' in tied.sentence
     assert tied.sample == 60
     close = finding(result_of(rank=(0.0, 0.6, 0.6, 0.1)), 'best method: rank correlation')
     assert '2 methods tie for best' in close.sentence

@@ -75,32 +75,26 @@ def tables_of(divergences, *, layers, **behaviours):
     return {name: flat_table(mean) for name, mean in means.items()}
 
 
+def clusters_of(divergences, **options):
+    return from_tables(tables_of(divergences, **options), seed=0, subject=bs.analyses.Subject())
+
+
 def test_a_plane_gives_back_distances_that_lie_in_one():
     rng = np.random.default_rng(1)
     points = rng.random((12, 2)) * 0.3
     apart = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    found = from_tables(tables_of(apart, layers=3), seed=0, subject=bs.analyses.Subject())
+    found = clusters_of(apart, layers=3)
     again = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=-1)
     np.testing.assert_allclose(again, apart, atol=0.01)
     assert found.stress < 0.02
-    np.testing.assert_array_equal(
-        found.positions, from_tables(found.tables, seed=0, subject=found.subject).positions
-    )
+    np.testing.assert_array_equal(found.positions, clusters_of(apart, layers=3).positions)
 
 
 def test_what_heads_mostly_do():
     rng = np.random.default_rng(2)
     apart = np.abs(rng.normal(size=(4, 4)))
-    found = from_tables(
-        tables_of(
-            apart + apart.T,
-            layers=2,
-            next_token=[[0.6, 0.4], [0, 0]],
-            **{'all [SEP]': np.array([[0, 0], [0.7, 0]]), 'entropy (nats)': [[1, 1], [1, 4.0]]},
-        ),
-        seed=0,
-        subject=bs.analyses.Subject(),
-    )
+    given = {'all [SEP]': np.array([[0, 0], [0.7, 0]]), 'entropy (nats)': [[1, 1], [1, 4.0]]}
+    found = clusters_of(apart + apart.T, layers=2, next_token=[[0.6, 0.4], [0, 0]], **given)
     assert found.behaviours == ['next token', OTHER, 'all [SEP]', BROAD]
     assert found.names == ['L1-H1', 'L1-H2', 'L2-H1', 'L2-H2']
 
@@ -116,12 +110,8 @@ def test_error_rate_and_power_of_the_test_of_layers():
     rng = np.random.default_rng(3)
 
     def rejected(lead, runs):
-        return np.mean(
-            [
-                compare_layers(worlds(rng, lead), heads=6, seed=run, rounds=199).p_value <= 0.05
-                for run in range(runs)
-            ]
-        )
+        each = (compare_layers(worlds(rng, lead), heads=6, seed=i, rounds=199) for i in range(runs))
+        return np.mean([found.p_value <= 0.05 for found in each])
 
     assert rejected(0, 300) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
     assert rejected(1, 40) >= 0.9
@@ -132,9 +122,9 @@ def test_one_layer_and_two_heads():
     alone = compare_layers(worlds(rng, 0, layers=1), heads=6, seed=0)
     assert alone.p_value == 1 and np.isnan(alone.between)
     apart = worlds(rng, 0, layers=1)
-    found = from_tables(tables_of(apart, layers=1), seed=0, subject=bs.analyses.Subject())
+    found = clusters_of(apart, layers=1)
     assert [each.name for each in found.findings()] == ['most similar heads']
     (notes,) = found.head_notes().values()
     assert notes.shape == (1, 6) and 'L1-H1 ' not in notes[0, 0]
     with pytest.raises(ValueError, match='2 heads are too few'):
-        from_tables(tables_of(np.zeros((2, 2)), layers=1), seed=0, subject=bs.analyses.Subject())
+        clusters_of(np.zeros((2, 2)), layers=1)

@@ -86,17 +86,16 @@ def test_models_of_other_shapes_are_compared_by_depth():
 def test_the_clearest_agreement_and_disagreement_are_told():
     rng = np.random.default_rng(0)
     alike, apart = world(rng, shared=0.95), world(rng)
-    runs = {
-        name: [Measured(alike[index], 'alike'), Measured(apart[index], 'apart')]
-        for index, name in enumerate(('a', 'b'))
-    }
     # Each name of an analysis stands once; equal numbers were measured twice, and say nothing.
-    runs = {name: [*results, Measured(alike[0], 'same')] for name, results in runs.items()}
+    runs = {
+        name: [Measured(one, 'alike'), Measured(other, 'apart'), Measured(alike[0], 'same')]
+        for name, one, other in zip('ab', alike, apart, strict=True)
+    }
     compared = bs.analyses.comparison(runs, missing={'a': ['prune']})
     frame = compared.frames()['agreement'].set_index('statistic')
     assert list(frame.index) == ['Measured, heads: alike', 'Measured, heads: apart']
     first, *_, most, least = compared.findings()
-    assert most.sentence.startswith('Within layers, heads of a and b agree most in Measured, heads')
+    assert most.sentence.startswith('Heads of a and b agree most in Measured, heads')
     assert [each.where for each in (most, least)] == list(frame.index)
     assert (most.estimate, most.low) == tuple(frame.iloc[0][['within_layers', 'within_layers_low']])
     assert first.sentence.startswith('1 of 3 statistics')

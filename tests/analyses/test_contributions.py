@@ -28,14 +28,13 @@ def table(values, count=24.0) -> HeadTable:
 
 def made(found, **changes):
     """The result with other tables of [CLS], [SEP] and full stops, or of outputs."""
-    parts = {'weights': found.weights, 'norms': found.moved.norms, 'outputs': found.moved.outputs}
-    parts |= {
-        name: parts[name] | each if isinstance(each, dict) else each
-        for name, each in changes.items()
-        if name in parts
-    }
-    moved = dataclasses.replace(found.moved, norms=parts['norms'], outputs=parts['outputs'])
-    return dataclasses.replace(found, weights=parts['weights'], moved=moved)
+    moved = dataclasses.replace(
+        found.moved,
+        norms=found.moved.norms | changes.get('norms', {}),
+        outputs=changes.get('outputs', found.moved.outputs),
+    )
+    weights = found.weights | changes.get('weights', {})
+    return dataclasses.replace(found, weights=weights, moved=moved)
 
 
 def test_tables_are_means_over_texts(found, model, texts):
@@ -100,10 +99,8 @@ def test_sinks_by_weights_and_by_norms(found):
 
 
 def test_what_losing_them_does(found, results):
-    lost = found.lost
-    np.testing.assert_array_equal(
-        lost.difference.ravel(), results['ablation'].sets['heads'].found.difference
-    )
+    lost, ablated = found.lost, results['ablation'].sets['heads'].found
+    np.testing.assert_array_equal(lost.difference.ravel(), ablated.difference)
     equal, changes = np.zeros((2, 3, 4), bool)
     equal[0, 1], changes[2, 3] = True, True
     weights = np.where(np.arange(12).reshape(3, 4) % 5 == 1, 0.8, 0.1)  # L1-H2, L2-H3, L3-H4

@@ -28,6 +28,7 @@ SETTINGS = {
 ONE = [bs.Example('the cat ran .', label=0)]
 # The name of the further texts that an analysis needs.
 OTHERS = {'replacements': 'fit_on', 'pruning': 'measured_on'}
+LABELLED = ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
 UNLABELLED = [bs.Example('the cat ran .'), bs.Example('a dog slept')]
 
 
@@ -70,17 +71,11 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
             (name, {'masks': 'tails'}, "masks='tails' must be 'heads', 'layers' or")
             for name in ('ablation', 'ablation_over_seeds', 'masked_lm_ablation')
         ),
-        *(
-            (name, {'texts': UNLABELLED}, 'has no label')
-            for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
-        ),
+        *((name, {'texts': UNLABELLED}, 'has no label') for name in LABELLED),
+        *((name, {'of': 'model'}, 'has no classifier') for name in LABELLED),
         *(
             (name, {'texts': ONE}, 'at least two that losses are measured on')
             for name in ('importance', 'replacements')
-        ),
-        *(
-            (name, {'of': 'model'}, 'has no classifier')
-            for name in ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
         ),
         *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),
         ('ablation', {'metrics': 'f1'}, 'at least one name, such as'),

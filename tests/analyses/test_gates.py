@@ -78,13 +78,11 @@ def test_heads_have_an_order(result):
     np.testing.assert_allclose(heads['closes_at_lambda'], [np.nan, 1, middle, 1, middle, 1])
     np.testing.assert_allclose(heads['share_of_runs_open'] * 3, [3, 2, 1, 2, 1, 2])
     assert heads['gate_at_lambda_1'].tolist() == [1, 0, 0, 0, 0, 0]
-    assert sentence(result, 'heads that close last') == 'L1-H1 closes last: open in 3 of 3 runs.'
-    assert sentence(result, 'heads that close first') == (
-        'L1-H3, L2-H2 close first: open in 1 of 3 runs.'
-    )
-    assert result.head_notes()['gate'][1].tolist() == [
-        'open in 2 of 3 runs', 'open in 1 of 3 runs', 'open in 2 of 3 runs',
-    ]  # fmt: skip
+    last, first = (sentence(result, f'heads that close {which}') for which in ('last', 'first'))
+    assert last == 'L1-H1 closes last: open in 3 of 3 runs.'
+    assert first == 'L1-H3, L2-H2 close first: open in 1 of 3 runs.'
+    notes = result.head_notes()['gate'][1].tolist()
+    assert notes == [f'open in {count} of 3 runs' for count in (2, 1, 2)]
     values = result.frames()['values']
     assert len(values) == 18 and (values['gate'] == 0).sum() == 7
 
@@ -95,16 +93,11 @@ def test_the_sparsest_model_near_the_full_one(result):
         'The sparsest model within 1 point of the full one keeps 3 of 6 heads (-0.75 points).'
     )
     assert result.findings()[0].where == 'lambda = 0.0316228'
-
-
-def test_no_model_is_near():
-    found = made(LOG_ALPHA, (30, 40, 60)).findings()[0].sentence
-    assert found.startswith('No model is within 1 point of the full one; the nearest keeps 6 of 6')
-
-
-def test_of_two_models_with_as_many_heads_the_better_one_counts():
-    result = made([LOG_ALPHA[1], LOG_ALPHA[1]], (23, 21), coefficients=np.array([0.1, 0.2]))
-    assert result.findings()[0].where == 'lambda = 0.2'
+    none = made(LOG_ALPHA, (30, 40, 60)).findings()[0].sentence
+    assert none.startswith('No model is within 1 point of the full one; the nearest keeps 6 of 6')
+    # The better one of two models with as many heads counts.
+    two = made([LOG_ALPHA[1], LOG_ALPHA[1]], (23, 21), coefficients=np.array([0.1, 0.2]))
+    assert two.findings()[0].where == 'lambda = 0.2'
 
 
 def test_seeds_are_averaged():
@@ -127,7 +120,7 @@ def test_seeds_are_averaged():
         ((OPEN, OPEN), {}, 'No gate is exactly zero in any of 2 runs (lambda from 0.001 to 1)'),
         ((SHUT, SHUT), {}, 'All gates are closed in all of 2 runs (lambda from 0.001 to 1)'),
         # Heads that close in as many runs have no order.
-        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs: give prices between'),
+        ((OPEN, SHUT), {}, 'Each of 6 heads is open in 1 of 2 runs (lambda from 0.001 to 1): give'),
         ((OPEN, HALF), {'labels': 1 * (np.arange(EXAMPLES) < 390)}, 'Not learnt: the intact model'),
     ],
 )

@@ -38,9 +38,8 @@ def test_effects_are_those_of_forward_passes(tuned, texts):
         mask = np.ones((3, 4))
         mask[layer, head] = 0
         expected = naive_losses(planted, texts, mask) - whole
-        np.testing.assert_allclose(
-            found.effects.increase[:, layer, head], expected, rtol=2e-3, atol=3e-6
-        )
+        increase = found.effects.increase[:, layer, head]
+        np.testing.assert_allclose(increase, expected, rtol=2e-3, atol=3e-6)
     heads = found.frames()['heads'].set_index(['layer', 'head'])
     row = heads.loc[2, 3]
     assert row['loss_difference'] == pytest.approx(0, abs=1e-6)
@@ -58,9 +57,8 @@ def test_other_examples_have_scores_of_their_own(tuned, texts):
     assert '10 other examples' in found.frames()['heads'].attrs['caption']
     same = importance(model, few)
     assert list(same.agreement) == ['gradient', 'confidence', 'relevance']
-    np.testing.assert_allclose(
-        found.scores.of['removal'], same.effects.increase.mean(axis=0), atol=1e-6
-    )
+    increase = same.effects.increase.mean(axis=0)
+    np.testing.assert_allclose(found.scores.of['removal'], increase, atol=1e-6)
     np.testing.assert_allclose(found.scores.of['gradient'], same.scores.of['gradient'], atol=1e-6)
 
 

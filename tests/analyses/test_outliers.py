@@ -67,7 +67,7 @@ def test_no_outliers(masked_lm, texts):
     """Nothing is disabled, unless it is named."""
     result = outliers(masked_lm, texts)
     assert result.disabled == () and result.random is None and result.loss is None
-    assert '0 of 24 dimensions stand out' in str(result)
+    assert '0 of 24 dimensions have unusual' in str(result)
     assert 'No outlier, so nothing was disabled.' in result.notes()
     assert len(result.frames()['dimensions']) == 1
     named = outliers(masked_lm, texts, dimensions=[3])
@@ -78,20 +78,17 @@ def test_no_outliers(masked_lm, texts):
 
 def test_published_dimensions_stand_beside(found):
     subject = bs.analyses.Subject('google-bert/bert-base-uncased', 'own texts')
-    (said,) = [
-        each for each in dataclasses.replace(found, subject=subject).findings()
-        if each.name.startswith('published')
-    ]  # fmt: skip
+    findings = dataclasses.replace(found, subject=subject).findings()
+    (said,) = [each for each in findings if each.name.startswith('published')]
     assert (said.estimate, said.unit) == (0, 'of 2 dimensions') and '(308, 381)' in said.sentence
     assert 'published' not in str(found)
 
 
 def test_a_score_that_is_not_defined(found):
     """A correlation of predictions that are all alike."""
-    effects = dataclasses.replace(
-        found.scores['f1'].effects, difference=np.full(3, np.nan), low=np.full(3, np.nan),
-        high=np.full(3, np.nan), outcome=Outcome('pearson'),
-    )  # fmt: skip
+    unknown = dict.fromkeys(('difference', 'low', 'high'), np.full(3, np.nan))
+    effects = found.scores['f1'].effects
+    effects = dataclasses.replace(effects, outcome=Outcome('pearson'), **unknown)
     scores = {'pearson': dataclasses.replace(found.scores['f1'], effects=effects)}
     result = dataclasses.replace(found, scores=scores)
     assert result.findings()[-1].sentence == (

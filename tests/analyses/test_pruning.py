@@ -98,13 +98,10 @@ def verdict_on(claim, found):
     return next(each for each in found.verdicts() if each.claim == claim)
 
 
-def test_a_step_that_removes_nothing_is_no_part_of_a_lead():
-    found = of_answers([1, 1, 1], [[1, 0, 0]] * 20)
-    assert found.lead[0] == 1
-    assert verdict_on(ORDER_TELLS, found).estimate == pytest.approx(100)
-
-
 def test_ranks_among_random_orders():
+    # A step that removes nothing is no part of a lead.
+    lead = of_answers([1, 1, 1], [[1, 0, 0]] * 20)
+    assert lead.lead[0] == 1 and verdict_on(ORDER_TELLS, lead).estimate == pytest.approx(100)
     few = of_answers([1, 0.9, 0.8], [[1, 0.5, 0.4]] * 9)
     assert few.notes()[-1].startswith('It takes 19 random orders to tell')
     assert verdict_on(ORDER_TELLS, few).evidence == 'Needs pruning in at least 19 random orders.'

@@ -11,12 +11,6 @@ from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.finetune.losses import losses_of
 
 
-def replacements(*given, **options):
-    return bs.analyses.replacements(
-        *given, **{'passes': 1, 'compute': bs.Compute(max_length=32)} | options
-    )
-
-
 @pytest.fixture
 def found(results):
     return results['replacements']
@@ -36,12 +30,12 @@ def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
 
 def test_constants_come_from_other_examples(found, tuned, texts):
     model = tuned.models[0]
-    other = replacements(tuned, texts[12:18], fit_on=texts[:12], passes=2)
+    how = {'fit_on': texts[:12], 'passes': 2, 'compute': bs.Compute(max_length=32)}
+    other = bs.analyses.replacements(tuned, texts[12:18], **how)
     np.testing.assert_allclose(other.constants, found.constants, atol=1e-6)
     assert found.constants.shape == (3, 4, model.config.head_size) and found.fitted_on == 12
-    assert found.frames()['replacements']['rank_correlation_with_best_constant'].iloc[
-        -1
-    ] == pytest.approx(1)
+    ranks = found.frames()['replacements']['rank_correlation_with_best_constant']
+    assert ranks.iloc[-1] == pytest.approx(1)
 
 
 def test_the_share_of_harm_has_the_interval_of_a_ratio():

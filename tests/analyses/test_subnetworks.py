@@ -46,9 +46,8 @@ def test_equal_seeds_have_no_interval(found):
 
 
 def test_survivors_keep_the_share_of_the_score(tuned, texts):
-    model = tuned.models[0]
-    few = surviving_heads(model, texts, 'accuracy', share=0.5, compute=bs.Compute(max_length=32))
-    most = surviving_heads(model, texts, 'accuracy', share=0.999, compute=bs.Compute(max_length=32))
+    given, compute = (tuned.models[0], texts, 'accuracy'), bs.Compute(max_length=32)
+    few, most = (surviving_heads(*given, share=share, compute=compute) for share in (0.5, 0.999))
     assert few.sum() <= most.sum() and ((few == 0) | (most == 1)).all()
 
 

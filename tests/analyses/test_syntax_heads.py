@@ -60,9 +60,8 @@ def test_heads_and_offsets_are_chosen_on_the_training_part(found, parts):
     assert frame.loc['det', 'published_head'] == 'L8-H11'
     layer, head, way = found.best[1]
     assert frame.loc['det', 'share_of_links'] == found.dev.right[1, layer, head, way]
-    assert frame.loc['det', 'gain'] == pytest.approx(
-        frame.loc['det', 'share_of_links'] - frame.loc['det', 'share_at_offset']
-    )
+    det = frame.loc['det']
+    assert det['gain'] == pytest.approx(det['share_of_links'] - det['share_at_offset'])
     assert (frame['low'] <= frame['share_of_links']).all() and (frame['high'] <= 1).all()
 
 
@@ -115,17 +114,18 @@ def test_few_links_and_texts_of_both_parts_are_told(model, treebank, caplog):
     assert any(note.startswith('100.0% of the texts') for note in result.notes())
 
 
-def test_a_single_text_has_no_interval(model, treebank):
+def test_a_single_text_has_no_interval_and_none_is_refused(model, treebank):
     result = bs.analyses.syntax_heads(model, treebank, treebank[:1], draws=0, random_weights=False)
     assert 'nan' not in str(result)
+    with pytest.raises(ValueError, match='bs.read_treebank'):
+        bs.analyses.syntax_heads(model, [], [])
 
 
 def test_coreference_comes_as_annotated_texts(results):
     result = results['syntax_heads']
     assert {'verb-subject', 'noun-pronoun'} < set(result.relations)
-    assert np.isfinite(result.beyond[:-1]).any() and result.kinds == (
-        'elsewhere', 'moved', 'positions',
-    )  # fmt: skip
+    assert np.isfinite(result.beyond[:-1]).any()
+    assert result.kinds == ('elsewhere', 'moved', 'positions')
     # Nothing of the paper's relations stands beside other links.
     assert result.published_gains is None and 'BERT-base' not in str(result)
     assert result.frames()['relations']['published_share'].isna().all()
@@ -153,11 +153,6 @@ def test_one_verdict_on_each_head(found, p_value):
     assert result.findings()[0].estimate == 4 * found_it
     # Where nothing else was compared, the offset decides.
     assert ' finds ' in dataclasses.replace(result, kinds=()).findings()[1].sentence
-
-
-def test_other_texts_are_refused(model):
-    with pytest.raises(ValueError, match='bs.read_treebank'):
-        bs.analyses.syntax_heads(model, [], [])
 
 
 def test_on_the_numbers_of_the_paper_the_claims_hold():

@@ -59,11 +59,8 @@ def verdict(claim, p_if_false, p_if_true) -> claims.Verdict:
 
 def test_the_table_of_tasks():
     """Raw p-values stand beside corrected ones, and what does not survive is undecided."""
-    strong, weak, none = (
-        claims.LAST_LAYERS,
-        claims.FEATURES,
-        claims.not_measured(claims.FRAMES, 'x'),
-    )
+    strong, weak = claims.LAST_LAYERS, claims.FEATURES
+    none = claims.not_measured(claims.FRAMES, 'x')
     verdicts = {
         task: (verdict(strong, 1e-6, 1.0), verdict(weak, 1.0, p), none)
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))

@@ -9,7 +9,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from bert_secrets_jax.configs import base, ranges
-from bert_secrets_jax.configs.schema import SETTINGS, Listed, Numbers
+from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers
 from bert_secrets_jax.programs.settings import assign
 from tests.fuzz.broken import canonical, folder_of, require, within_limits
 
@@ -62,10 +62,10 @@ def meant(name: str, value: Any) -> Any:
         texts = value if isinstance(default, tuple) else [value]
         require(isinstance(texts, list) and all(isinstance(text, str) for text in texts))
         require(all('\0' not in text and text.encode() is not None for text in texts))
-        if isinstance(allowed, Listed | Numbers):
+        if isinstance(allowed, Listed | ListedNumbers):
             texts = [word.strip() for word in value.split(',')] if value else []
             require(len(set(texts)) == len(texts))
-        if isinstance(allowed, Numbers):
+        if isinstance(allowed, ListedNumbers):
             require(all(text.isascii() and '_' not in text and '+' not in text for text in texts))
             found = list(map(float, texts))
             least, most = allowed.each.least, allowed.each.most
