@@ -179,7 +179,11 @@ def _drawn_pair(
         model = '' if name == _AS_IT_IS else name
         said = _sentences([each for each in _colours(marks, model) if each.title == title], model)
         grids[name] = _grid(view, drawn, None, None, said)
-    return {'title': title, 'grids': grids, 'legend': _legend(both, drawn)}
+    others = list(grids)[1:]
+    heading = f'How fine-tuning changed the {title} of each head'
+    if others != ['fine-tuned']:
+        heading = f'The {title} of each head {_AS_IT_IS} and {" and ".join(others)}'
+    return {'title': title, 'heading': heading, 'grids': grids, 'legend': _legend(both, drawn)}
 
 
 def _legend(view: View, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
