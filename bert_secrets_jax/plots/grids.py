@@ -78,7 +78,6 @@ def effect_grid(
     label: str,
     real: np.ndarray | None = None,
     likely: np.ndarray | None = None,
-    ylabel: str = 'layer',
 ) -> Figure:
     """Draw the effect of disabling each head, on a colour scale centred on 0 (Figure 8).
 
@@ -86,11 +85,10 @@ def effect_grid(
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
       real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
-      ylabel: The label of the vertical axis.
     """
     layers, heads = effects.shape
     figure, (axis,) = figure_of(0.24 * heads + 1.7, 0.24 * layers + 0.9, grid=None)
-    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely, ylabel)
+    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely)
     return figure
 
 
@@ -136,11 +134,10 @@ def _heads_and_marks(
     label: str,
     real: np.ndarray | None,
     likely: np.ndarray | None,
-    ylabel: str = 'layer',
 ) -> Numbers:
     """Draw effects [L, N] on an axis, with filled and open circles, and return their numbers."""
     image, highest = _effects(axis, effects)
-    layers_down_heads_across(axis, effects.shape[0], effects.shape[1], ylabel)
+    layers_down_heads_across(axis, *effects.shape)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
         if chosen is not None:

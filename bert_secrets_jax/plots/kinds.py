@@ -39,12 +39,13 @@ def in_words(name: str) -> str:
     >>> in_words('p_holm'), in_words('seed 0, f1')
     ('p corrected (Holm)', 'seed 0, F1')
     """
-    return ', '.join(map(_plain, str(name).split(', ')))
+    parts = str(name).split(', ')
+    plain = [re.sub('[^_ ]+', _word, each).replace('_', ' ') for each in parts]
+    return ', '.join(map(TABLE['columns'].get, parts, plain))
 
 
-def _plain(name: str) -> str:
-    words = ' '.join(TABLE['words'].get(word, word) for word in re.split('[_ ]', name))
-    return TABLE['columns'].get(name, words)
+def _word(match: re.Match[str]) -> str:
+    return TABLE['words'].get(match[0], match[0])
 
 
 def look(kind: str) -> Look:
