@@ -365,8 +365,9 @@ const filled = ({panels, ...drawn}) => ({
 // What a figure shows, in place of its image, which stays one click away. Each kind says how a panel
 // is drawn, what is told where one points, and what the list has.
 const DRAWINGS = {
-  heads({label, low, high, centred, panels}, {grid, beside}) {
-    const scale = {low, high, signed: centred, label}, circled = ({circles}, at) =>
+  heads({label, low, high: drawn, centred, panels}, {grid, beside, reach}) {
+    const high = centred ? Math.max(drawn, ...panels.map(({sets: [one]}) => reach(one))) : drawn;
+    const scale = {low: centred ? -high : low, high, signed: centred, label}, circled = ({circles}, at) =>
       [[], ['open circle'], ['filled circle']][circles[at] ?? 0];
     return {
       rows: everyHead(grid), key: key(scale),
@@ -524,13 +525,20 @@ function redraw(figure) {
     return each.length ? [`mean of ${rows.length} fine-tunings, ${ends.map(shown).join(' to ')}`] : [];
   }
 
+  // From which size on a change is called large, in the unit of the figure.
+  function reach({rows: [from], times}) {
+    if (!from) return 0;
+    const [place, first, column] = from, frame = grid.frames[place];
+    return Math.abs(times) * reachOf(frame, frame.sets[first], column);
+  }
+
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {className: `panels of-${kind}`});
   const way = make('select', {'aria-label': 'Shown'}), scale = make('div', {});
   offer(way, WAYS[kind]);
 
   function draw() {
     const {rows, linkOf = headsOf(grid).linkOf, word = 'head', panel, said, columns, numbers, key} =
-      DRAWINGS[kind](drawn, {grid, beside});
+      DRAWINGS[kind](drawn, {grid, beside, reach});
     const tell = each => at => {
       const [name, title, parts] = said(each, at);
       readout.textContent = `${name}, ${title}: ${parts.join(', ')}.`;
