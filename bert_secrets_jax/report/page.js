@@ -62,7 +62,7 @@ function tableOf(caption, columns, rows) {
 
 // A frame is called by its section, and by the rest of its name if that has several.
 function titled(root, frame) {
-  const topic = root.closest('section').querySelector('summary small, h3').textContent;
+  const section = root.closest('section'), topic = (section.querySelector('.part > summary small') ?? section.querySelector('h3')).textContent;
   const [, rest] = frame.name.match(/_(?:heads_)?([^_]+)$/) ?? [];
   const more = {heads: '', finetuned: 'fine-tuned'}[rest] ?? rest;
   return {...frame, title: more ? `${topic}: ${more}` : topic};

@@ -39,14 +39,10 @@ def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **
 @pytest.fixture
 def results():
     """A link is more particular than a share; one head is needed, one changed."""
+    at = [(0, 0), (0, 1), (1, 2)]
+    share = marked(at=at, rank=1, title='attends mostly to', bound='half')
     return [
-        Shown(
-            marks=(
-                marked(
-                    at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to', bound='half'
-                ),
-            )
-        ),
+        Shown(marks=(share,)),
         Shown(marks=(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
         Shown(marks=(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
         Shown(marks=(marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)),
@@ -232,19 +228,13 @@ def test_a_click_opens_the_maps_of_a_head(page):
     page.wait_for_selector('.bs-explorer .grid:not([hidden])')
 
 
-def shaped(layers, heads):
-    """Marks of every head of a model of this shape: each kind that there is."""
-    marks = np.resize(list(TABLE['kinds'])[:22], (layers, heads))
-    return Shown(
-        marks=(HeadMarks(title='does', drawn='colour', marks=marks, sentences=marks,
-               strength=np.ones(marks.shape)),)
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(('shape', 'words'), [((24, 16), False), ((12, 12), True), ((2, 2), True)])
 def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_path, shape, words):
+    marks = np.resize(list(TABLE['kinds'])[:22], shape)
+    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(shape)}
+    part = Part('x', Shown(marks=(HeadMarks(title='does', drawn='colour', **about),)))
     said = {'': ['A sentence of some twenty words, which takes two lines. ' * 3] * 4}
-    page = written(tmp_path, [Part('marks', shaped(*shape))], told=said, lead='In short. ' * 20)
+    page = written(tmp_path, [part], told=said, lead='In short. ' * 20)
     tab = visit(page, viewport={'width': 1400, 'height': 900})
     box = tab.locator('.bs-atlas .legend').bounding_box()
     assert box['y'] + box['height'] <= 900
