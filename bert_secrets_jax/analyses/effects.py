@@ -183,15 +183,12 @@ def draw_effects(
         others = 'open ones: maybe more.'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
-        ends = scale * effects.low, scale * effects.high
+        ends = scale * np.array([effects.low, effects.high])
         single = {
-            effects.names[index]: (
-                scale * seeds.difference[:, index],
-                *(end[index] for end in ends),
-            )
+            effects.names[index]: (scale * seeds.difference[:, index], *ends[:, index])
             for index in effects.extremes(_DRAWN)
         }
-        figure = plots.effects_over_seeds(grid, single, **circles)
+        figure = plots.effect_grid(grid, extremes=single, **circles)
         others = 'open ones: by one of two tests. Right: the extreme heads, by fine-tuning.'
     return figure.captioned(f'{caption} Filled circles: more than chance; {others}', source)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.figure import Figure, save, svg
     from bert_secrets_jax.plots.grids import (
         effect_grid,
-        effects_over_seeds,
         feature_matrices,
         head_grids,
         interaction_matrix,

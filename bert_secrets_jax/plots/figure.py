@@ -137,9 +137,9 @@ def marker_of(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def layers_down_heads_across(axis: Axes, layers: int, heads: int, ylabel: str = 'layer') -> None:
+def layers_down_heads_across(axis: Axes, layers: int, heads: int) -> None:
     """Number the layers and heads of a grid on an axis without lines."""
-    axis.set(xlabel='head', ylabel=ylabel)
+    axis.set(xlabel='head', ylabel='layer')
     axis.set_xticks(range(heads), map(str, range(1, heads + 1)), fontsize=6)
     axis.set_yticks(range(layers), map(str, range(1, layers + 1)), fontsize=6)
     without_lines(axis)

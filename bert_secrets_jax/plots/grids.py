@@ -78,7 +78,7 @@ def effect_grid(
     label: str,
     real: np.ndarray | None = None,
     likely: np.ndarray | None = None,
-    ylabel: str = 'layer',
+    extremes: Mapping[str, tuple[np.ndarray, float, float]] | None = None,
 ) -> Figure:
     """Draw the effect of disabling each head, on a colour scale centred on 0 (Figure 8).
 
@@ -86,61 +86,19 @@ def effect_grid(
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
       real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
-      ylabel: The label of the vertical axis.
-    """
-    layers, heads = effects.shape
-    figure, (axis,) = figure_of(0.24 * heads + 1.7, 0.24 * layers + 0.9, grid=None)
-    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely, ylabel)
-    return figure
-
-
-@styled
-def effects_over_seeds(
-    effects: np.ndarray,
-    extremes: Mapping[str, tuple[np.ndarray, float, float]],
-    *,
-    label: str,
-    real: np.ndarray | None = None,
-    likely: np.ndarray | None = None,
-) -> Figure:
-    """Draw mean effects over seeds as `effect_grid` does, and beside it the effects in each seed.
-
-    Args:
-      effects: The mean effects of the heads [L, N].
       extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
-        of the head, in the order from top to bottom.
-      label: The label of the colour bar and of the second panel, with the unit.
-      real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
+        of the head: drawn beside the grid, from top to bottom. None draws the grid alone.
     """
     layers, heads = effects.shape
-    size = 0.24 * heads + 5.0, max(0.24 * layers, 0.2 * len(extremes)) + 0.9
-    ratios = 0.24 * heads + 1.7, 3.3
-    figure, (axis, beside) = figure_of(*size, columns=2, grid=None, width_ratios=ratios)
-    figure.numbers = _heads_and_marks(figure, axis, effects, label, real, likely)
-    beside.axvline(0, color='0.5', linewidth=0.8)
-    for row, (in_each, low, high) in enumerate(extremes.values()):
-        beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
-        beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
-        beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
-    beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
-    beside.set(xlabel=label)
-    beside.invert_yaxis()
-    beside.grid(axis='x', alpha=0.3)
-    return figure
-
-
-def _heads_and_marks(
-    figure: Figure,
-    axis: Axes,
-    effects: np.ndarray,
-    label: str,
-    real: np.ndarray | None,
-    likely: np.ndarray | None,
-    ylabel: str = 'layer',
-) -> Numbers:
-    """Draw effects [L, N] on an axis, with filled and open circles, and return their numbers."""
+    width, height = 0.24 * heads + 1.7, 0.24 * layers
+    if extremes is None:
+        figure, axes = figure_of(width, height + 0.9, grid=None)
+    else:
+        size = width + 3.3, max(height, 0.2 * len(extremes)) + 0.9
+        figure, axes = figure_of(*size, columns=2, grid=None, width_ratios=(width, 3.3))
+    axis = axes[0]
     image, highest = _effects(axis, effects)
-    layers_down_heads_across(axis, effects.shape[0], effects.shape[1], ylabel)
+    layers_down_heads_across(axis, layers, heads)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
         if chosen is not None:
@@ -149,8 +107,20 @@ def _heads_and_marks(
             circles[rows, columns] = kind
     figure.colorbar(image, ax=axis, label=label, pad=0.01)
     panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
-    scale = {'low': -float(highest), 'high': float(highest), 'centred': True}
-    return Numbers('heads', label, [panel], scale)
+    scale = {'low': -highest, 'high': highest, 'centred': True}
+    figure.numbers = Numbers('heads', label, [panel], scale)
+    if extremes is not None:
+        beside = axes[1]
+        beside.axvline(0, color='0.5', linewidth=0.8)
+        for row, (in_each, low, high) in enumerate(extremes.values()):
+            beside.hlines(row, low, high, color=COLOURS[0], linewidth=1.2)
+            beside.plot(in_each, np.full(len(in_each), row), 'o', color='0.3', markersize=2.5)
+            beside.plot(np.mean(in_each), row, 'D', color=COLOURS[0], markersize=4)
+        beside.set_yticks(range(len(extremes)), list(extremes), fontsize=7)
+        beside.set(xlabel=label)
+        beside.invert_yaxis()
+        beside.grid(axis='x', alpha=0.3)
+    return figure
 
 
 @styled

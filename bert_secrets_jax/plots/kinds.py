@@ -6,6 +6,7 @@ all fills, and people with colour blindness can tell them apart together with th
 
 import json
 import pathlib
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -30,6 +31,21 @@ def plain_relation(name: str) -> str:
     ('subject', 'my own')
     """
     return TABLE['relations'].get(name.partition(':')[0], (name,))[0]
+
+
+def in_words(name: str) -> str:
+    """Return the name of a column, or of some of its rows, in whole words.
+
+    >>> in_words('p_holm'), in_words('seed 0, f1')
+    ('p corrected (Holm)', 'seed 0, F1')
+    """
+    parts = str(name).split(', ')
+    plain = [re.sub('[^_ ]+', _word, each).replace('_', ' ') for each in parts]
+    return ', '.join(map(TABLE['columns'].get, parts, plain))
+
+
+def _word(match: re.Match[str]) -> str:
+    return TABLE['words'].get(match[0], match[0])
 
 
 def look(kind: str) -> Look:

@@ -88,9 +88,11 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
     return render(
         'atlas.html',
         heads=(prefix, *shapes.pop()),
-        pairs=[_drawn_pair(pair, marks, drawn) for pair in _pairs(marks)],
-        grid=_grid(views[0], drawn, ring, corner, said),
-        rings=_rings(drawn, ring, corner),
+        pairs=_pairs(marks, drawn),
+        grid=_grid(views[0], drawn, ring, corner, said=said),
+        rings=drawn.rings,
+        ring=ring,
+        corner=corner,
         grey=shown[0]['grey'],
         data={'views': shown},
     )
@@ -133,9 +135,11 @@ def _views(marks: Sequence[HeadMarks]) -> list[View]:
     if not colours:
         return [View(ALL, np.full(marks[0].marks.shape, '', object))]
     # Several results may have marks of one title, such as the links of relations and of frames.
-    titles = list(dict.fromkeys(each.title for each in colours))
-    single = [_view(colours, title) for title in titles] if len(titles) > 1 else []
-    return [View(ALL, _together(colours)), *single]
+    single: dict[str, list[HeadMarks]] = {}
+    for each in colours:
+        single.setdefault(each.title, []).append(each)
+    views = {ALL: colours} | (single if len(single) > 1 else {})
+    return [View(title, _together(each)) for title, each in views.items()]
 
 
 def _grey(view: View, marks: Sequence[HeadMarks]) -> str:
@@ -148,38 +152,24 @@ def _grey(view: View, marks: Sequence[HeadMarks]) -> str:
     return f'Grey heads: none of these; {are} {" and ".join(bounds)}.'
 
 
-def _view(colours: Sequence[HeadMarks], title: str) -> View:
-    return View(title, _together([each for each in colours if each.title == title]))
-
-
-def _pairs(marks: Sequence[HeadMarks]) -> list[dict[str, View]]:
-    """Return what the model as it is and others have in common: for each title, views by model."""
-    others = list(dict.fromkeys(each.model for each in marks if each.model))
-    before = _colours(marks)
-    pairs = []
-    for title in dict.fromkeys(each.title for each in before):
-        after = {
-            name: _view(_colours(marks, name), title)
-            for name in others
-            if any(each.title == title for each in _colours(marks, name))
+def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[dict[str, Any]]:
+    """Return what the page shows of marks that several models have: grids with one legend."""
+    shown = []
+    for title in dict.fromkeys(each.title for each in _colours(marks)):
+        mine = [each for each in marks if each.title == title and each.drawn == 'colour']
+        _, *others = models = sorted(dict.fromkeys(each.model for each in mine), key=bool)
+        views = {model: View(title, _together(_colours(mine, model))) for model in models}
+        both = View(title, np.concatenate([view.marks for view in views.values()]))
+        heading = f'How fine-tuning changed the {title} of each head'
+        if others != ['fine-tuned']:
+            heading = f'The {title} of each head {_AS_IT_IS} and {" and ".join(others)}'
+        grids = {
+            model or _AS_IT_IS: _grid(view, drawn, said=_sentences(mine, model))
+            for model, view in views.items()
         }
-        if after:
-            pairs.append({_AS_IT_IS: _view(before, title), **after})
-    return pairs
-
-
-def _drawn_pair(
-    pair: Mapping[str, View], marks: Sequence[HeadMarks], drawn: Drawn
-) -> dict[str, Any]:
-    """Return what the page shows of the views of several models, which have one legend."""
-    title = next(iter(pair.values())).title
-    both = View(title, np.concatenate([view.marks for view in pair.values()]))
-    grids = {}
-    for name, view in pair.items():
-        model = '' if name == _AS_IT_IS else name
-        said = _sentences([each for each in _colours(marks, model) if each.title == title], model)
-        grids[name] = _grid(view, drawn, None, None, said)
-    return {'title': title, 'grids': grids, 'legend': _legend(both, drawn)}
+        pair = {'title': title, 'heading': heading, 'grids': grids, 'legend': _legend(both, drawn)}
+        shown += [pair] if others else []
+    return shown
 
 
 def _legend(view: View, drawn: Drawn) -> list[tuple[str, int, *tuple[str, ...]]]:
@@ -200,7 +190,12 @@ def _sentences(marks: Sequence[HeadMarks], model: str = '') -> np.ndarray:
 
 
 def _grid(
-    view: View, drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None, said: np.ndarray
+    view: View,
+    drawn: Drawn,
+    ring: HeadMarks | None = None,
+    corner: HeadMarks | None = None,
+    *,
+    said: np.ndarray,
 ) -> list[list[dict[str, str]]]:
     """Return the rows of the grid, which can be read without the script of the page."""
 
@@ -227,14 +222,3 @@ def _grid(
 def _kinds(marks: HeadMarks) -> list[str]:
     """Return the marks that there are, so that the same one is drawn alike."""
     return sorted({mark for mark in marks.marks.ravel().tolist() if mark}, reverse=True)
-
-
-def _rings(drawn: Drawn, ring: HeadMarks | None, corner: HeadMarks | None) -> list[tuple[str, str]]:
-    """Return the legend of rings and corners: how each is drawn, and what it says."""
-    items = []
-    for place, mark in enumerate(drawn.rings):
-        if ring is not None and (count := int((ring.marks == mark).sum())):
-            items.append((f'ring{place}', f'{mark} ({ring.title}): {count}'))
-    if corner is not None and (corner.marks != '').any():
-        items.append(('corner', f'{corner.title}: {int((corner.marks != "").sum())}'))
-    return items

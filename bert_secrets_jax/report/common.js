@@ -48,11 +48,12 @@ const shown = value => value === null ? '–'
 const brief = value => value === null ? '' : value === 0 ? '0' : Math.abs(value) >= 100
   ? String(Math.round(value)) : Math.abs(value) >= 0.001 ? value.toPrecision(2) : value.toExponential(0);
 
-// The ends of the colours for some numbers: those of a change if they lie on both sides of 0.
-function spanOf(values) {
+// The ends of the colours for some numbers. Those of a change, which may be below 0, are as far on
+// both sides of it, and reach at least to the change that a test detects.
+function spanOf(values, reach = 0) {
   const known = values.filter(value => value !== null);
-  const least = Math.min(...known), most = Math.max(...known), signed = least < 0 && most > 0;
-  const high = signed ? Math.max(-least, most) : most;
+  const least = Math.min(...known), most = Math.max(...known), signed = least < 0 || reach > 0;
+  const high = signed ? Math.max(-least, most, reach) : most;
   return {low: signed ? -high : least, high, signed};
 }
 

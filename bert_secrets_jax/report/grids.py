@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_secrets_jax.measure.colours import Colours, sets_of
+from bert_secrets_jax.plots.kinds import in_words, plain_relation
 
 if TYPE_CHECKING:
     import pandas
@@ -14,15 +15,6 @@ if TYPE_CHECKING:
 
 # Frames with more rows for each head, such as those of many fine-tuned models, are files alone.
 _MOST_ROWS = 60
-# The values that a page expects of each kind of figure, where there are none.
-_NOTHING: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
-    'heads': ({}, {'circles': []}),
-    'layers': ({}, {'published': []}),
-    'points': (
-        {'across': '', 'levels': [], 'published': ''},
-        {'across': [], 'kinds': [], 'published': {}},
-    ),
-}
 
 
 def file_name(part: str, name: str) -> str:
@@ -40,9 +32,9 @@ def grids(
     Returns:
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
       columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
-      [column][head] or [column][layer], with None for NaN, and `alike`, the name without the
-      seed. `about` has the places of the columns about heads; `beside` those of the columns that
-      tell how sure each is. `classes` has for each set its columns of words.
+      [column][head] or [column][layer], with None for NaN, and `alike`, the set of its source
+      without the seed. `about` has the places of the columns about heads; `beside` those of the
+      columns that tell how sure each is. `classes` has for each set its columns of words.
     """
     if heads is None:
         return []
@@ -72,18 +64,18 @@ def _drawn(
         'name': name,
         'caption': frame.attrs.get('caption', ''),
         'axis': colours.axis,
-        'columns': list(map(_spaced, numbers)),
+        'columns': list(map(in_words, numbers)),
         'about': [place for place, each in enumerate(numbers) if each in colours.columns],
         'beside': [
             [numbers.index(other) for other in colours.columns.get(each, ())] for each in numbers
         ],
         'sets': [
             {
-                'of': title,
+                'of': in_words(_relation_in_words(title) if 'relation' in colours.by else title),
                 'alike': alike,
                 'values': [_listed(rows[each].to_numpy()) for each in numbers],
                 'classes': [
-                    (_spaced(each), list(map(str, rows[each])))
+                    (in_words(each), list(map(str, rows[each])))
                     for each in colours.columns
                     if each not in numbers
                 ],
@@ -93,8 +85,11 @@ def _drawn(
     }
 
 
-def _spaced(column: str) -> str:
-    return str(column).replace('_', ' ')
+def _relation_in_words(title: str) -> str:
+    """Return the title of a set whose first word is a relation, with the label of a subtype."""
+    relation, *way = title.split(', ')
+    label = f' ({relation})' if ':' in relation else ''
+    return ', '.join([plain_relation(relation) + label, *way])
 
 
 def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
@@ -107,11 +102,10 @@ def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
     drawn = figure.numbers
     if drawn is None:
         return None
-    scale, beside = _NOTHING.get(drawn.kind, ({}, {}))
     return {
         'kind': drawn.kind,
         'label': drawn.label,
-        **_plain({**scale, **drawn.scale}),
+        **_plain(drawn.scale),
         'panels': [
             {
                 'title': panel.title,
@@ -124,7 +118,7 @@ def figure_numbers(figure: 'Figure', part: str) -> dict[str, Any] | None:
                     }
                     for name, values in panel.values.items()
                 ],
-                **_plain({**beside, **panel.beside}),
+                **_plain(panel.beside),
             }
             for panel in drawn.panels
         ],
@@ -176,7 +170,7 @@ def traced(
 def _traced(numbers: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     source = numbers['source'] or {'frame': None, 'times': 1, 'start': 0}
     rows = [
-        (at, number, frame['columns'].index(_spaced(source['column'])))
+        (at, number, frame['columns'].index(in_words(source['column'])))
         for at, frame in enumerate(found)
         if frame['name'] == source['frame']
         for number, each in enumerate(frame['sets'])

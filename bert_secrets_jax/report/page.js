@@ -60,9 +60,17 @@ function tableOf(caption, columns, rows) {
     make('div', {className: 'table', tabIndex: 0, role: 'group', 'aria-label': caption}, table));
 }
 
+// A frame is called by its section, and by the rest of its name if that has several.
+function titled(root, frame) {
+  const section = root.closest('section'), topic = (section.querySelector('.part > summary small') ?? section.querySelector('h3')).textContent;
+  const [, rest] = frame.name.match(/_(?:heads_)?([^_]+)$/) ?? [];
+  const more = {heads: '', finetuned: 'fine-tuned'}[rest] ?? rest;
+  return {...frame, title: more ? `${topic}: ${more}` : topic};
+}
+
 const everyGrid = [...document.querySelectorAll('.bs-grids')].map(root => ({
-  root, address: root.dataset.address, layers: Number(root.dataset.layers),
-  heads: Number(root.dataset.heads), frames: JSON.parse(root.querySelector('script').textContent),
+  root, address: root.dataset.address, layers: Number(root.dataset.layers), heads: Number(root.dataset.heads),
+  frames: JSON.parse(root.querySelector('script').textContent).map(frame => titled(root, frame)),
 }));
 
 const ofHeads = frame => frame.axis === 'heads';
@@ -275,8 +283,8 @@ function build(grid) {
   const {frames} = grid;
   const sets = frames.flatMap(frame => frame.sets.map((set, number) => ({frame, set, number})));
   const choice = make('select', {'aria-label': 'Numbers of'}, ...frames.map(frame =>
-    make('optgroup', {label: frame.name}, ...frame.sets.map(set =>
-      make('option', {}, set.of || frame.name)))));
+    make('optgroup', {label: frame.title}, ...frame.sets.map(set =>
+      make('option', {}, set.of || frame.title)))));
   const column = make('select', {'aria-label': 'Coloured by'}), way = make('select', {'aria-label': 'Shown'});
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {});
   const chosen = () => sets[choice.selectedIndex];
@@ -319,7 +327,7 @@ function build(grid) {
         sizes: sorted ? words.map(word => -kinds.indexOf(word)) : undefined,
       }), legend(kinds)];
     }
-    const scale = {...spanOf(values), label: title}, paint = painter(scale);
+    const scale = {...spanOf(values, reachOf(frame, set, mine)), label: title}, paint = painter(scale);
     return [heat(headsOf(grid), {
       title, saidOf: at => plain(values[at]), textOf: at => brief(values[at]), colourOf: at => paint(values[at]),
       tell, sizes: sorted ? values : undefined,
@@ -348,11 +356,18 @@ function build(grid) {
     make('label', {}, 'coloured by ', column), make('label', {}, 'shown ', way)), place, readout);
 }
 
+// What is empty in the numbers of figures.
+const filled = ({panels, ...drawn}) => ({
+  across: '', levels: [], published: '', ...drawn,
+  panels: panels.map(panel => ({circles: [], across: [], kinds: [], published: drawn.kind === 'points' ? {} : [], ...panel})),
+});
+
 // What a figure shows, in place of its image, which stays one click away. Each kind says how a panel
 // is drawn, what is told where one points, and what the list has.
 const DRAWINGS = {
-  heads({label, low, high, centred, panels}, {grid, beside}) {
-    const scale = {low, high, signed: centred, label}, circled = ({circles}, at) =>
+  heads({label, low, high: drawn, centred, panels}, {grid, beside, reach}) {
+    const high = centred ? Math.max(drawn, ...panels.map(({sets: [one]}) => reach(one))) : drawn;
+    const scale = {low: centred ? -high : low, high, signed: centred, label}, circled = ({circles}, at) =>
       [[], ['open circle'], ['filled circle']][circles[at] ?? 0];
     return {
       rows: everyHead(grid), key: key(scale),
@@ -495,7 +510,7 @@ const DRAWINGS = {
 };
 
 function redraw(figure) {
-  const drawn = JSON.parse(figure.querySelector('script').textContent), {kind, panels, label} = drawn;
+  const drawn = filled(JSON.parse(figure.querySelector('script').textContent)), {kind, panels, label} = drawn;
   const grid = everyGrid.find(({root}) => figure.closest('section').contains(root)) ??
     {frames: [], layers: panels[0].shape[0], heads: panels[0].shape[1], address: figure.dataset.address};
 
@@ -510,13 +525,20 @@ function redraw(figure) {
     return each.length ? [`mean of ${rows.length} fine-tunings, ${ends.map(shown).join(' to ')}`] : [];
   }
 
+  // From which size on a change is called large, in the unit of the figure.
+  function reach({rows: [from], times}) {
+    if (!from) return 0;
+    const [place, first, column] = from, frame = grid.frames[place];
+    return Math.abs(times) * reachOf(frame, frame.sets[first], column);
+  }
+
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {className: `panels of-${kind}`});
   const way = make('select', {'aria-label': 'Shown'}), scale = make('div', {});
   offer(way, WAYS[kind]);
 
   function draw() {
     const {rows, linkOf = headsOf(grid).linkOf, word = 'head', panel, said, columns, numbers, key} =
-      DRAWINGS[kind](drawn, {grid, beside});
+      DRAWINGS[kind](drawn, {grid, beside, reach});
     const tell = each => at => {
       const [name, title, parts] = said(each, at);
       readout.textContent = `${name}, ${title}: ${parts.join(', ')}.`;
@@ -583,25 +605,39 @@ addEventListener('bs-head', ({target, detail}) => {
   card(detail.address, detail.head);
 });
 
-// The numbers that most readers ask for, in their words: frame, set, column, and what is made of it.
+// The numbers that most readers ask for, in their words: frame, set, column, how often it is taken
+// and from which number on, and its unit.
 const ASKED_FOR = [
-  ['effect of losing it', /ablation\w*heads/, /./, /difference|effect|^mean$/],
+  ['effect of losing it', /^ablation_heads$/, /./, /^difference$/, 100, 0, 'points'],
+  ['effect of losing it', /^(?:ablation|masked_lm)\w*heads/, /./, /difference|effect|^mean\b/],
   ['importance', /^importance_heads$/, /./, /./],
-  ['change by fine-tuning (1 - cosine similarity)', /^attention_change_heads/, /cosine/, /^mean$/, value => value === null ? null : 1 - value],
+  ['change by fine-tuning', /^attention_change_heads/, /cosine/, /^mean$/, -1, 1, '1 - similarity'],
 ];
 
 // All numbers of heads, with a group and a title each.
 function numbersOf(frames, setsOf) {
   return frames.filter(ofHeads).flatMap(frame => setsOf(frame).flatMap(({of, values}) => frame.about.map(column => ({
-    group: frame.name, caption: frame.caption, of, column: frame.columns[column], values: values[column],
-    sure: sureOf(frame.columns, frame.beside[column], values),
+    frame: frame.name, group: frame.title, caption: frame.caption, of, column: frame.columns[column], values: values[column],
+    reach: reachOf(frame, {values}, column), ...sureOf(frame, {values}, column),
     title: [of, frame.columns[column] === 'mean' && of ? '' : frame.columns[column]].filter(Boolean).join(', '),
   }))));
 }
 
+// A number in the words and in the unit in which readers ask for it.
+function askedFor(numbers) {
+  const found = ASKED_FOR.flatMap(([title, frame, set, column, times = 1, start = 0, unit = '']) => {
+    const one = numbers.find(each => frame.test(each.frame) && (!each.of || set.test(each.of)) && column.test(each.column));
+    return !one ? [] : [{...one, group: 'most asked for', key: title,
+      title: `${title} (${[one.of, unit || one.column].filter(Boolean).join(', ')})`,
+      reach: Math.abs(times) * one.reach, values: one.values.map(value => value === null ? null : start + times * value)}];
+  });
+  return [...new Map(found.reverse().map(each => [each.key, each])).values()].reverse();
+}
+
 // Several fine-tunings of one recipe as their mean, and without p-values, which are of one each.
 function overSeeds({sets, columns}) {
-  return [...Map.groupBy(sets, ({alike}) => alike)].map(([of, alike]) => ({of, values: alike.length === 1 ? alike[0].values
+  const together = of => of.replace(/(?:^|, )seed [^,]+/, '').replace(/^, /, '');
+  return [...Map.groupBy(sets, ({alike}) => alike).values()].map(alike => ({of: together(alike[0].of), values: alike.length === 1 ? alike[0].values
     : columns.map((name, column) => alike[0].values[column].map((_, head) => {
       const known = alike.map(({values}) => values[column][head]).filter(value => value !== null);
       return known.length && !/\bp\b/.test(name) ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
@@ -616,11 +652,7 @@ for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
   const frames = everyGrid.filter(grid => grid.address === place.dataset.address).flatMap(grid => grid.frames);
   let numbers = numbersOf(frames, place.matches('.bs-atlas') ? overSeeds : ({sets}) => sets);
   if (place.matches('.bs-atlas')) {
-    const first = ASKED_FOR.flatMap(([title, frame, set, column, made]) => {
-      const one = numbers.find(each => frame.test(each.group) && (!each.of || set.test(each.of)) && column.test(each.column));
-      return !one ? [] : [{...one, group: 'most asked for', ...made ? {title, caption: '', values: one.values.map(made)}
-        : {title: `${title} (${one.title})`}}];
-    });
+    const first = askedFor(numbers);
     for (const {title, values, sure} of first) {
       const at = values.reduce((most, value, each) => Math.abs(value) > Math.abs(values[most]) ? each : most, 0);
       const {layers, heads, address} = everyGrid.find(grid => grid.address === place.dataset.address);
@@ -633,13 +665,34 @@ for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
   place.dispatchEvent(new CustomEvent('bs-numbers', {detail: numbers}));
 }
 
-// Says so where no number of a head is significant after correction (or at all, where none is made).
-function sureOf(columns, beside, values) {
-  const tested = beside.filter(at => /\bp\b/.test(columns[at]) && !/tost/.test(columns[at]));
-  const corrected = tested.filter(at => /holm|family|max t|corrected/.test(columns[at]));
-  const [p] = corrected.length ? corrected : tested;
-  if (p === undefined || values[p].every(value => value === null) || values[p].some(value => value !== null && value <= 0.05)) return '';
-  return `No effect shown: ${columns[p]} is above 0.05 for every head.`;
+// The p-values that the strictest verdict on a number is made of: the corrected ones, if there are any.
+function testsOf({columns, beside}, column) {
+  const tested = beside[column].filter(at => /\bp\b/.test(columns[at]) && !/TOST/.test(columns[at]));
+  const corrected = tested.filter(at => /corrected|holm|family/.test(columns[at]));
+  return corrected.length ? corrected : tested.slice(0, 1);
+}
+
+// Which heads are significant by all of these tests, and what a legend says of it.
+function sureOf(frame, {values}, column) {
+  const tests = testsOf(frame, column).filter(at => values[at].some(value => value !== null));
+  if (!tests.length) return {sure: '', significant: null};
+  const significant = values[column].map((_, head) => tests.every(at => values[at][head] !== null && values[at][head] <= 0.05));
+  const count = significant.filter(Boolean).length, names = tests.map(at => frame.columns[at]).join(', ');
+  return {significant, sure: count ? `With a dot: significant (${count} of ${significant.length} heads; ${names}: at most 0.05).`
+    : `No effect shown: ${names} is above 0.05 for every head.`};
+}
+
+// The size from which a tested change is called large: what its test detects, or half its interval.
+function reachOf({columns, beside}, {values}, column) {
+  if (!testsOf({columns, beside}, column).length) return 0;
+  const median = numbers => numbers.filter(value => value !== null).sort((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0;
+  const unit = /\bpoints\b/.test(columns[column]);
+  const detected = ['detectable', 'least significant'].map(word => columns.findIndex(name =>
+    name.startsWith(word) && /\bpoints\b/.test(name) === unit)).find(at => at >= 0);
+  if (detected !== undefined) return median(values[detected]);
+  const [low, high] = ['low', 'high'].map(end => beside[column].find(at => RegExp(`\\b${end}\\b`).test(columns[at])));
+  return low === undefined || high === undefined ? 0
+    : median(values[low].map((value, head) => value === null ? null : (values[high][head] - value) / 2));
 }
 
 // What the address of the page names; a broken one names nothing.
@@ -725,7 +778,7 @@ const found = [
   }))),
 ];
 const asked = make('input', {
-  type: 'search', placeholder: 'Search: most important head, previous word ...', 'aria-label': 'Search this page',
+  type: 'search', placeholder: 'Search this page', 'aria-label': 'Search this page',
 });
 const answers = make('ul', {hidden: true, 'aria-label': 'Found'}), MOST = 12;
 asked.oninput = () => {

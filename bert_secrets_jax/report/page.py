@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from bert_secrets_jax.files import write_text
 from bert_secrets_jax.names import two_digits
-from bert_secrets_jax.plots.kinds import TABLE
+from bert_secrets_jax.plots.kinds import TABLE, in_words
 from bert_secrets_jax.report.atlas import Drawn, atlas, drawn_alike
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
@@ -344,7 +344,7 @@ def _words(text: str) -> set[str]:
 def _frame(frame: 'pandas.DataFrame') -> dict[str, Any]:
     shown = frame[frame.attrs['shown']] if 'shown' in frame.attrs else frame
     rows = [[_cell(value) for value in row] for row in shown.itertuples(index=False, name=None)]
-    table = [[str(column).replace('_', ' ') for column in shown.columns], *rows]
+    table = [list(map(in_words, shown.columns)), *rows]
     # A column without any value, such as that of runs that there are not, is in its file alone.
     told = [each for each in zip(*table, strict=True) if not rows or set(each[1:]) - {'', '–'}]
     columns, *rows = list(zip(*told, strict=True)) or [()]

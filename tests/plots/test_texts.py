@@ -56,9 +56,8 @@ def call(*arguments, **named):
 # The arguments of each function; all texts among them are shown.
 DRAWINGS = {
     'head_grids': call(with_texts(some(2), GRID), label='$x$'),
-    'effect_grid': call(GRID, label='中', ylabel='\udc80'),
-    'effects_over_seeds': call(
-        GRID, with_texts(some(4, 28), (GRID[0], 0.1, 0.9)), label='$y$ 中'
+    'effect_grid': call(
+        GRID, extremes=with_texts(some(4, 28), (GRID[0], 0.1, 0.9)), label='$y$ 中'
     ),
     'interaction_matrix': call(
         with_texts(some(1, 2), SQUARE[:9, :9]), NASTY[9:18], label='a_b'

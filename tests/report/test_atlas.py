@@ -36,38 +36,18 @@ def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **
     )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Marked(Shown):
-    """A result with whatever marks and badges it is given, too."""
-
-    marks: tuple = ()
-    badged: tuple = ()
-
-    def head_marks(self):
-        return list(self.marks)
-
-    def badges(self):
-        return list(self.badged)
-
-
 @pytest.fixture
 def results():
     """A link is more particular than a share; one head is needed, one changed."""
+    at = [(0, 0), (0, 1), (1, 2)]
+    share = marked(at=at, rank=1, title='attends mostly to', bound='half')
     return [
-        Marked(
-            marks=(
-                marked(
-                    at=[(0, 0), (0, 1), (1, 2)], rank=1, title='attends mostly to', bound='half'
-                ),
-            )
-        ),
-        Marked(marks=(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
-        Marked(marks=(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
-        Marked(
-            marks=(marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)
-        ),
-        Marked(marks=(marked('corner', at=[(1, 0)], mark='changed', title='pattern changed'),)),
-        Marked(badged=(Badge('holds', 'A <claim>.', 'It is 5.'), Badge('holds', 'B.', 'It is 6.'))),
+        Shown(marks=(share,)),
+        Shown(marks=(marked(at=[(0, 1)], mark='verb to <subject>', title='follows a link'),)),
+        Shown(marks=(marked('ring', at=[(1, 1)], mark='needed', title='F1 without it', rank=1),)),
+        Shown(marks=(marked('ring', at=[(0, 2)], mark='needed', title='F1 over 10 fine-tunings'),)),
+        Shown(marks=(marked('corner', at=[(1, 0)], mark='changed', title='pattern changed'),)),
+        Shown(badged=(Badge('holds', 'A <claim>.', 'It is 5.'), Badge('holds', 'B.', 'It is 6.'))),
     ]
 
 
@@ -99,10 +79,21 @@ def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     told = what_heads_do(marks, marks)
     assert told == 'What the 6 heads mostly do: 2 mostly on next token, 1 on the relation obj.'
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
-    # No head is grey where each has a colour, and broad is not grey.
+    # No head is grey where each has a colour.
     broad = marked(at=list(np.ndindex(*SHAPE)), mark='broad', title='pattern', rank=2)
-    assert '<p class="grey"></p>' in atlas([Marked(marks=(*marks, broad))])
-    assert len(set(bytes.fromhex(look('broad').fill[1:]))) > 1
+    assert '<p class="grey"></p>' in atlas([Shown(marks=(*marks, broad))])
+
+
+def test_letters_can_be_read_on_every_colour_and_none_is_grey():
+    def luminance(fill):
+        share = np.frombuffer(bytes.fromhex(fill[1:]), np.uint8) / 255
+        return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4) @ [
+            0.2126, 0.7152, 0.0722,
+        ]  # fmt: skip
+
+    for fill in {each.fill for each in map(look, TABLE['kinds'])} | set(TABLE['fills']):
+        assert (luminance(fill) + 0.05) / (luminance('#222222') + 0.05) >= 4.5
+        assert np.ptp(np.frombuffer(bytes.fromhex(fill[1:]), np.uint8).astype(int)) > 50
 
 
 def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
@@ -129,7 +120,7 @@ def test_marks_of_one_title_are_one_view():
     )
     (data,) = re.findall(
         r'<script type="application/json">(.*?)</script>',
-        atlas([Marked(marks=(*links, marked(at=[(1, 1)], title='attends mostly to', rank=1)))]),
+        atlas([Shown(marks=(*links, marked(at=[(1, 1)], title='attends mostly to', rank=1)))]),
     )
     views = {each['title']: each['marks'] for each in json.loads(data)['views']}
     assert list(views) == [ALL, 'follows a link', 'attends mostly to']
@@ -140,10 +131,11 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     before = marked(at=[(0, 0), (0, 1)], mark='vertical', title='pattern')
     after = marked(at=[(0, 0), (1, 2)], mark='block', title='pattern', model='fine-tuned')
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
-    fragment = atlas([Marked(marks=(before, after, other))])
+    fragment = atlas([Shown(marks=(before, after, other))])
     every = [before, after, other]
     assert what_heads_do(every, every) == 'What the 6 heads mostly do: 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
+    assert page.inner_text('.pairs summary') == 'How fine-tuning changed the pattern of each head'
     page.click('.pairs summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
@@ -163,7 +155,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
     """Alone, each would begin with the first colour and the first kind of ring."""
     one = [
-        Marked(
+        Shown(
             marks=(
                 marked(at=[(0, 0), (0, 1)], mark='self'),
                 marked('ring', at=[(0, 0)], mark='needed'),
@@ -171,7 +163,7 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
         )
     ]
     other = [
-        Marked(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
+        Shown(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
     ]
     drawn = drawn_alike([one, other])
     assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better')
@@ -191,18 +183,18 @@ def test_what_does_not_fit_is_refused(results):
         strength=np.ones((4, 4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
-        atlas([*results, Marked(marks=(other,))])
+        atlas([*results, Shown(marks=(other,))])
     with pytest.raises(ValueError, match='drawn as one of colour, ring, corner'):
         marked('star')
     with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
         dataclasses.replace(marked(), strength=np.zeros(6))
-    assert atlas([Marked()]) == ''
+    assert atlas([Shown()]) == ''
 
 
 @pytest.fixture
 def page(results, tmp_path, visit):
     maps = TokenMaps(['[CLS]', 'it', '[SEP]'], np.full((*SHAPE, 3, 3), 1 / 3))
-    results = [*results, Marked(maps={'as it is': [maps]})]
+    results = [*results, Shown(maps={'as it is': [maps]})]
     parts = [Part(str(number), result) for number, result in enumerate(results)]
     return visit(written(tmp_path, parts), viewport={'width': 390, 'height': 900})
 
@@ -234,6 +226,22 @@ def test_a_click_opens_the_maps_of_a_head(page):
     assert not page.get_by_label('each map on its own scale').is_visible()
     page.go_back()
     page.wait_for_selector('.bs-explorer .grid:not([hidden])')
+
+
+@pytest.mark.parametrize(('shape', 'words'), [((24, 16), False), ((12, 12), True), ((2, 2), True)])
+def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_path, shape, words):
+    marks = np.resize(list(TABLE['kinds'])[:22], shape)
+    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(shape)}
+    part = Part('x', Shown(marks=(HeadMarks(title='does', drawn='colour', **about),)))
+    said = {'': ['A sentence of some twenty words, which takes two lines. ' * 3] * 4}
+    page = written(tmp_path, [part], told=said, lead='In short. ' * 20)
+    tab = visit(page, viewport={'width': 1400, 'height': 900})
+    box = tab.locator('.bs-atlas .legend').bounding_box()
+    assert box['y'] + box['height'] <= 900
+    shown = tab.locator('.whole a.head span')
+    assert [each.is_visible() for each in shown.all()] == [words] * np.prod(shape)
+    cut = 'all => all.filter(each => each.scrollWidth > each.parentElement.clientWidth)'
+    assert shown.evaluate_all(f'{cut}.length') == 0
 
 
 def test_views_and_filters(page):

