@@ -181,6 +181,7 @@ def record(**changes):
         (record(features={'f': [[0, True]]}), "feature 'f': [0, true] is not [start, end]"),
         (record(features={'f': [[0, 8]]}), 'span [0, 8] is not within text_a, which has 7'),
         (record(features={'f': [[-1, 3]]}), 'span [-1, 3] is empty: it needs 0 <= start'),
+        (record(features={'f': [[3, 3]]}), 'span [3, 3] is empty'),
         (record(features={'f': [[0, 1, 1]]}), 'span [0, 1, 1], but there is no text_b'),
         (record(features={'f': [[0, 1, 2]]}), 'span in text 2: text_a is 0'),
         (record(features={'cls': []}), "'cls' cannot name a feature"),
