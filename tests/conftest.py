@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import gc
@@ -148,6 +149,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -slow[item.path])
 
 
+def pytest_collection_finish() -> None:
+    """Take what was imported out of what is searched for garbage: it is there to stay."""
+    gc.collect()
+    gc.freeze()
+
+
 class _ByFile(LoadFileScheduling):
     """Keeps a file on one worker, and all analyses, whose tests share one result of each."""
 
@@ -199,6 +206,8 @@ def bounded_memory():
         if pages * os.sysconf('SC_PAGE_SIZE') > _MOST_MEMORY:
             jax.clear_caches()
             gc.collect()
+            # Or what was freed would count for the next module, and be freed again.
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
@@ -355,11 +364,16 @@ def real_checkpoint(name: str) -> pathlib.Path:
     return hub.locate(name)
 
 
+@functools.lru_cache
+def fresh_params(bert, seed: int = 0) -> dict:
+    """`init_params` of a model, made once: it compiles anew whenever it is called."""
+    return init_params(bert, seed)
+
+
 def random_params(bert, *, seed: int = 3) -> dict:
     """Kernels ten times BERT's initial ones, so that heads are far from uniform."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf * 10 if path[-1].key == 'kernel' else leaf,
-        init_params(bert, seed=seed),
+        lambda path, leaf: leaf * 10 if path[-1].key == 'kernel' else leaf, fresh_params(bert, seed)
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
+from absl import logging
 
 import bert_secrets_jax as bs
 from bert_secrets_jax import processes
@@ -162,6 +163,8 @@ def main() -> None:
     parser.add_argument('--prune', action='store_true')
     parser.add_argument('--fails', choices=['one', 'all'])
     given = parser.parse_args()
+    # The lines of progress of a script stand in the way of what is said at its end.
+    logging.set_verbosity(logging.ERROR)
     with processes.together(
         coordinator_address=given.address,
         num_processes=given.count,

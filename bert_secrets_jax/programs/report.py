@@ -226,8 +226,8 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
         return Offers(tuple(found))
 
     try:
-        parts = {name: SECTIONS[name].costs(study) for name in pending}
         computed = [name for name in pending if name not in LAST]
+        parts = {name: SECTIONS[name].costs(study) for name in pending if computed}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = pace().seconds(wanted.values())

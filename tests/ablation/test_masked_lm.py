@@ -125,9 +125,12 @@ def test_pseudo_log_likelihood(model):
     for place in range(1, len(ids) - 1):
         asked = np.array([ids])
         asked[0, place] = model.tokenizer.mask_token_id
-        logits = model.bert.apply(
-            {'params': model.params}, asked, np.zeros_like(asked), np.ones_like(asked)
-        ).logits
+        inputs = {
+            'input_ids': asked,
+            'token_type_ids': np.zeros_like(asked),
+            'attention_mask': np.ones_like(asked),
+        }
+        logits = forward(model.bert, model.params, inputs).logits
         total -= float(log_probabilities(logits)[0, place, ids[place]])
     np.testing.assert_allclose(found.losses[0, text], total, rtol=1e-5)
     assert found.hidden[text] == len(ids) - 2

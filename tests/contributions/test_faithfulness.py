@@ -22,7 +22,7 @@ from bert_secrets_jax.contributions.scores import (
     token_scores,
 )
 from bert_secrets_jax.data.encoding import tokenize
-from tests.conftest import PAIRS, rarely
+from tests.conftest import PAIRS, forward, rarely
 from tests.contributions.reference import random_model
 
 TEXTS = [*PAIRS, ('a dog', 'small'), ('big', 'red')]
@@ -53,12 +53,15 @@ def tested(model, scores, encoded, tmp_path_factory):
 
 
 def run(model, ids, types):
-    """The logits of a row of tokens, without padding."""
+    """The logits of a row of tokens."""
+    return np.asarray(alone(model, ids, types).logits[0], np.float64)
+
+
+def alone(model, ids, types):
+    """The output of a row of tokens, without padding."""
     ids, types = np.array([ids]), np.array([types])
-    return np.asarray(
-        model.bert.apply({'params': model.params}, ids, types, np.ones_like(ids)).logits[0],
-        np.float64,
-    )
+    inputs = {'input_ids': ids, 'token_type_ids': types, 'attention_mask': np.ones_like(ids)}
+    return forward(model.bert, model.params, inputs)
 
 
 def margin(logits, top):
@@ -70,9 +73,7 @@ def test_scores_are_those_of_each_text_alone(model, scores, encoded):
     for text in (0, 3):
         ids = encoded.input_ids[text, : encoded.lengths[text]]
         types = encoded.token_type_ids[text, : encoded.lengths[text]]
-        output = model.bert.apply(
-            {'params': model.params}, ids[None], types[None], np.ones_like(ids)[None]
-        )
+        output = alone(model, ids, types)
         attention = np.asarray(output.attentions[0], np.float64)
         np.testing.assert_allclose(
             scores.scores['attention'][text], attention[-1].mean(axis=0)[0], atol=1e-5

@@ -89,14 +89,6 @@ def test_spans_are_exact_and_a_pronoun_without_a_noun_before_it_has_no_link(foun
     assert links == (Link((Span(20, 23),), (Span(8, 12),)),)
 
 
-def test_the_second_time_nothing_is_parsed(found, tmp_path, monkeypatch):
-    examples = [example(text) for text in found]
-    first = annotate(examples, cache=tmp_path)
-    assert first == list(found.values())
-    monkeypatch.setattr('spacy.load', lambda *_, **__: pytest.fail('parsed again'))
-    assert annotate(examples, cache=tmp_path) == first
-
-
 def test_other_texts_and_other_rules_are_other_files(found, tmp_path, monkeypatch):
     annotate([example('A dog ran.')], cache=tmp_path)
     annotate([example('A dog ran!')], cache=tmp_path)

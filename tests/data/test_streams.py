@@ -55,9 +55,8 @@ def test_each_line_is_a_text(tmp_path, suffix, packed):
     assert [example.where for example in texts] == [f'{path}, line {n}' for n in (1, 4, 5)]
 
 
-@pytest.mark.parametrize('suffix', ['.gz', '.xz', ''])
-def test_tables_are_read_as_by_read_table(tmp_path, suffix):
-    packed = {'.gz': gzip.compress, '.xz': lzma.compress, '': bytes}[suffix]
+@pytest.mark.parametrize(('suffix', 'packed'), [('', bytes), ('.gz', gzip.compress)])
+def test_tables_are_read_as_by_read_table(tmp_path, suffix, packed):
     columns = {'text_a': 'left', 'text_b': 'right'}
     pairs = [('the "cat"', 'ran, twice'), ('a dog', 'saw\u2028it')]
     for kind, lines in {

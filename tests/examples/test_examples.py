@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
-from tests.conftest import ROOT, forward, random_inputs, random_params, real_checkpoint
+from tests.conftest import ROOT, forward, random_inputs, real_checkpoint
 
 EXAMPLES = ROOT / 'examples'
 # The most lines of a script, and of the encoder.
@@ -19,26 +18,13 @@ def encoder():
     return runpy.run_path(str(EXAMPLES / 'bert_in_one_file.py'))
 
 
-@pytest.fixture(scope='module')
-def saved(config, tokenizer, tmp_path_factory):
-    """A tiny BERT with large random weights, and its folder."""
-    bert = bs.Bert(config)
-    pretrained = bs.Pretrained(bert, random_params(bert), tokenizer)
-    folder = tmp_path_factory.mktemp('tiny')
-    bs.save_pretrained(pretrained, folder)
-    return pretrained, folder
-
-
-@pytest.mark.parametrize('disabled', [False, True])
-def test_the_encoder_in_one_file_is_the_librarys(encoder, saved, config, disabled):
-    pretrained, folder = saved
+def test_the_encoder_in_one_file_is_the_librarys(encoder, pretrained, checkpoint, config):
     inputs = random_inputs(config, lengths=(9, 4, 6), length=9, seed=1)
     mask = np.ones((3, 4), np.float32)
-    if disabled:
-        mask[0, 1], mask[2] = 0, 0.25
+    mask[0, 1], mask[2] = 0, 0.25
     # The file is written as its readers write.
     with jax.numpy_rank_promotion('allow'):
-        found = encoder['run'](*encoder['load'](folder), *inputs.values(), head_mask=mask)
+        found = encoder['run'](*encoder['load'](checkpoint), *inputs.values(), head_mask=mask)
     expected = forward(pretrained.bert, pretrained.params, inputs, head_mask=mask)
     real = inputs['attention_mask'].astype(bool)
     states = np.moveaxis(np.asarray(found.hidden_states), 0, 1)

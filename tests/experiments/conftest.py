@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import warnings
 
 import pandas
@@ -41,6 +42,9 @@ def run_here(monkeypatch):
     monkeypatch.setattr(conversation, 'enable_cache', str)
     # Programs of their own have one device.
     monkeypatch.setattr(Study, 'mesh', None)
+    # And were started in the clone, whose commands the page shows.
+    started = types.SimpleNamespace(name='experiments.reproduce')
+    monkeypatch.setattr(sys.modules['__main__'], '__spec__', started)
     monkeypatch.chdir(ROOT)
 
     def run_here(program, *arguments, ok=True):

@@ -15,14 +15,14 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import (
     Pretrained,
     from_pretrained,
     save_pretrained,
     with_classifier,
 )
-from tests.conftest import WORDS, rarely, relative
+from tests.conftest import WORDS, fresh_params, rarely, relative
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
 SETTINGS = {
@@ -84,7 +84,7 @@ def test_a_fresh_classifier_is_that_of_from_pretrained(
     if not has_classifier:
         config = dataclasses.replace(config, label_names=(), add_pooler=model_type == 'bert')
     bert = Bert(config)
-    given = Pretrained(bert, init_params(bert, 1), tokenizer_of(model_type))
+    given = Pretrained(bert, fresh_params(bert, 1), tokenizer_of(model_type))
     save_pretrained(given, tmp_path)
     expected = from_pretrained(tmp_path, label_names=('no', 'yes'), seed=5)
     found = with_classifier(given, ('no', 'yes'), seed=5)
@@ -115,7 +115,7 @@ def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
     bert, tokenizer = loaded[0].bert, loaded[0].tokenizer
     params = [each.params for each in loaded]
     if start == 'random':
-        params = [init_params(bert, seed) for seed in seeds]
+        params = [fresh_params(bert, seed) for seed in seeds]
     labels = [np.array([example.label for example in examples]) for examples in (TRAIN, DEV)]
     train_ids = [example.id for example in TRAIN]
     encoded = tokenize(tokenizer, TRAIN, max_length=16), encode(tokenizer, DEV, max_length=16)

@@ -5,7 +5,7 @@ import json
 import re
 import sys
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +16,7 @@ from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroin
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.contributions.rollout import attention_graph, rollout
 from bert_secrets_jax.contributions.scores import token_scores
+from tests.conftest import forward
 
 
 def example(text_a, text_b=None):
@@ -32,7 +33,7 @@ def test_maps_are_the_model_s_without_padding(pretrained):
     assert found[0].second == 6 and found[1].tokens[found[1].second] == 'she'
     for pair, maps in zip(pairs, found, strict=True):
         encoded = pretrained.tokenizer(pair.text_a, pair.text_b, return_tensors='np')
-        expected = pretrained.bert.apply({'params': pretrained.params}, **encoded).attentions[0]
+        expected = forward(pretrained.bert, pretrained.params, dict(encoded)).attentions[0]
         np.testing.assert_allclose(maps.attentions, expected, atol=2e-6)
         assert maps.attentions.shape == (3, 4, len(maps.tokens), len(maps.tokens))
 
@@ -47,9 +48,15 @@ def test_further_maps_are_those_of_the_text_by_itself(pretrained):
     assert plain.further == {} and set(maps.further) == set(kinds)
     bert, params = pretrained.bert, pretrained.params
     encoded = pretrained.tokenizer(text, return_tensors='np')
-    output, mask = bert.apply({'params': params}, **encoded), jnp.asarray(encoded['attention_mask'])
-    expected = {kind: method(bert, params, output, mask)[0] for kind, method in methods.items()}
-    expected['rollout'] = rollout(attention_graph(output.attentions))[0]
+
+    @jax.jit
+    def further(params, inputs):
+        output = forward(bert, params, inputs)
+        given = bert, params, output, inputs['attention_mask']
+        found = {kind: method(*given)[0] for kind, method in methods.items()}
+        return found | {'rollout': rollout(attention_graph(output.attentions))[0]}
+
+    expected = further(params, dict(encoded))
     (batch,) = bs.encode(pretrained.tokenizer, [text])
     for kind, each in expected.items():
         assert maps.further[kind].shape == (bert.config.num_hidden_layers, 1, 7, 7)
@@ -129,11 +136,10 @@ def test_bertviz_gets_a_tensor_for_each_layer(pretrained):
 
 # It leaves its own script open.
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-@pytest.mark.parametrize('view', ['head_view', 'model_view'])
-def test_bertviz_draws_them(pretrained, view):
+def test_bertviz_draws_them(pretrained):
     bertviz = pytest.importorskip('bertviz')
     (maps,) = bs.attention_maps(pretrained, [example('the cat', 'a dog')])
-    page = getattr(bertviz, view)(**bs.to_bertviz(maps), html_action='return').data
+    page = bertviz.head_view(**bs.to_bertviz(maps), html_action='return').data
     (params,) = re.findall(r'const params = (\{.*?\}); // HACK', page, re.S)
     drawn = json.loads(params)['attention']
     assert [each['name'] for each in drawn][:3] == ['All', 'Sentence A -> Sentence A',

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import ANSWER, MASKED_LM, QUESTIONS, SEQUENCES, TOKENS
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained, with_classifier
-from tests.conftest import as_torch, forward, random_inputs, random_params, relative
+from tests.conftest import as_torch, forward, fresh_params, random_inputs, random_params, relative
 from tests.model.conftest import in_pytorch, rewrite
 
 # A share of the greatest logit, where that is above 1: rounding is relative to what is summed.
@@ -164,7 +164,7 @@ def test_a_masked_lm_as_a_model_for_fine_tuning(saved, model_type):
 def test_a_pooler_of_another_head_is_left_out(config, tokenizer_of):
     """RoBERTa's pooler is part of its classifier of inputs; no head of tokens has one."""
     bert = Bert(relative(config, 'roberta'))
-    model = bs.Pretrained(bert, init_params(bert, 0), tokenizer_of('roberta'))
+    model = bs.Pretrained(bert, fresh_params(bert, 0), tokenizer_of('roberta'))
     made = with_classifier(model, ('a', 'b'), head=TOKENS)
     assert 'pooler' not in made.params and not made.config.add_pooler
     assert 'pooler' in with_classifier(made, ('a', 'b')).params
@@ -176,7 +176,7 @@ def test_what_needs_one_label_says_so(config, tokenizer, head):
         config = dataclasses.replace(config, multi_label=True)
     else:
         config = with_head(config, 'bert', head)
-    model = bs.Pretrained(Bert(config), init_params(Bert(config), 0), tokenizer)
+    model = bs.Pretrained(Bert(config), fresh_params(Bert(config), 0), tokenizer)
     batches = bs.encode(tokenizer, ['the cat', 'a dog'])
     if head == TOKENS:
         assert bs.sweep(model, batches, np.ones((1, 3, 4))).logits.shape[-1] == 3

@@ -5,9 +5,9 @@ import pytest
 from absl import logging
 
 from bert_secrets_jax.files import sha256
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained, save_pretrained
-from tests.conftest import relative
+from tests.conftest import fresh_params, relative
 from tests.model.conftest import rewrite, set_json
 
 QUERY = 'bert.encoder.layer.1.attention.self.query.weight'
@@ -83,7 +83,7 @@ def test_weights_in_the_cache_of_the_hub_are_compared_with_their_hash(directory,
 def test_errors_name_the_keys_of_other_model_types(tmp_path, config, tokenizer_of, model_type):
     bert = Bert(relative(config, model_type))
     save_pretrained(
-        Pretrained(bert, init_params(bert, seed=1), tokenizer_of(model_type)), tmp_path / 'model'
+        Pretrained(bert, fresh_params(bert, 1), tokenizer_of(model_type)), tmp_path / 'model'
     )
     key = {'distilbert': 'dim'}.get(model_type, 'hidden_size')
     set_json(tmp_path / 'model' / 'config.json', **{key: '24'})

@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
-from tests.conftest import random_params, relative
+from tests.conftest import forward, random_params, relative
 from tests.model.test_real_models import SMILES
 
 CHEMISTRY = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C', 'Cl', 'c', 'N', 'O', '=', '(',
@@ -108,7 +108,9 @@ def test_a_model_without_a_tokenizer_takes_ids(directory, caplog):
         model = from_pretrained(directory)
     assert 'takes ids and no texts' in caplog.text and 'no tokenizer' in repr(model)
     ids = np.array([[2, 5, 3]])
-    output = model.bert.apply({'params': model.params}, ids, np.zeros_like(ids), np.ones_like(ids))
+    names = ('input_ids', 'token_type_ids', 'attention_mask')
+    given = dict(zip(names, (ids, np.zeros_like(ids), np.ones_like(ids)), strict=True))
+    output = forward(model.bert, model.params, given)
     assert output.attentions.shape == (1, 3, 4, 3, 3)
     with pytest.raises(ValueError, match=r'came without a tokenizer.*tokenizer=\.\.\.'):
         bs.encode(model.tokenizer, ['the cat'])

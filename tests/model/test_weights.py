@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS, BertConfig
 from bert_secrets_jax.model.config_json import read_config
 from bert_secrets_jax.model.weights import (
@@ -22,7 +22,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     without_head,
 )
-from tests.conftest import RELATIVES, relative
+from tests.conftest import RELATIVES, fresh_params, relative
 from tests.model.conftest import rewrite, set_json, without_tensors
 
 
@@ -35,7 +35,7 @@ def assert_equal(a, b):
 def of_type(request, tmp_path, config, tokenizer_of):
     """A model of each model type, and where it is saved."""
     bert = Bert(relative(config, request.param))
-    model = Pretrained(bert, init_params(bert, seed=1), tokenizer_of(request.param))
+    model = Pretrained(bert, fresh_params(bert, 1), tokenizer_of(request.param))
     save_pretrained(model, tmp_path / 'model')
     return model, tmp_path / 'model'
 

@@ -99,16 +99,19 @@ def one_by_one(pretrained, parses, form, vectors, *, seed, learning_rate, order)
     params = jax.tree.map(lambda leaf: leaf[0], state.params[form.name])
     optimizer = optax.adam(learning_rate)
     moments, losses = optimizer.init(params), []
-    for parse in parses:
-        one = alone(pretrained, parse, vectors)
-        heads = jnp.asarray([head + 1 for head in parse.heads])
 
-        def loss_of(params, one=one, heads=heads):
+    @jax.jit
+    def gradient_of(params, one, heads):
+        def loss_of(params):
             return optax.softmax_cross_entropy_with_integer_labels(
                 form.scores(params, one), heads
             ).sum()
 
-        loss, gradient = jax.value_and_grad(loss_of)(params)
+        return jax.value_and_grad(loss_of)(params)
+
+    for parse in parses:
+        heads = jnp.asarray([head + 1 for head in parse.heads])
+        loss, gradient = gradient_of(params, alone(pretrained, parse, vectors), heads)
         updates, moments = optimizer.update(gradient, moments)
         params = optax.apply_updates(params, updates)
         losses.append(loss)

@@ -247,6 +247,13 @@ def test_what_takes_long_is_offered_with_its_price(answer, run):
     page = (run / 'report.html').read_text()
     assert headings(run) == ['About one 0'] and 'Not computed: long, longer' in page
     assert f'--out={run}' in page and '<td>5 s</td>' in page
+
+    def gone(study):
+        raise FileNotFoundError('The texts are gone.')
+
+    # What is finished keeps its offers without the texts.
+    answer(known | {'claims': Section(about_others, costs=gone)})
+    assert 'Not computed: long, longer' in (run / 'report.html').read_text()
     answer(known, ['all'])
     assert 'Not computed: longer<' in (run / 'report.html').read_text()
     answer(known, ['longer'])

@@ -150,15 +150,10 @@ def test_what_gated_models_answer_is_a_sweep(world, gated):
     np.testing.assert_allclose(ours, swept, atol=2e-4 * np.abs(swept).max())
 
 
-@pytest.fixture(scope='module')
-def together(world):
-    return train_gates(*world, coefficients=(0.0, 0.02), seeds=(3, 4), **HOW)
-
-
-@pytest.mark.parametrize(('row', 'coefficient', 'seed'), [(0, 0.0, 3), (3, 0.02, 4)])
-def test_runs_together_equal_each_alone(world, together, row, coefficient, seed):
-    alone = train_gates(*world, coefficients=(coefficient,), seeds=(seed,), **HOW)
-    np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[row], atol=2e-3)
+def test_runs_together_equal_each_alone(world):
+    together = train_gates(*world, coefficients=(0.0, 0.02), seeds=(3, 4), **HOW)
+    alone = train_gates(*world, coefficients=(0.02,), seeds=(4,), **HOW)
+    np.testing.assert_allclose(alone.log_alpha[0], together.log_alpha[3], atol=2e-3)
     assert np.abs(together.log_alpha[0] - together.log_alpha[1]).max() > 1e-3
 
 

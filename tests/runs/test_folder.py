@@ -21,15 +21,6 @@ def test_config_and_versions_are_kept_and_settings_may_change(tmp_path):
     assert (path / 'heads.csv').exists()
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path):
-    (tmp_path / 'thesis.tex').write_text('mine')
-    with pytest.raises(ValueError, match='holds files of no run'):
-        open_folder(tmp_path, CONFIG)
-    assert [path.name for path in tmp_path.iterdir()] == ['thesis.tex']
-    with pytest.raises(ValueError, match=r'thesis.tex is a file'):
-        open_folder(tmp_path / 'thesis.tex', CONFIG)
-
-
 def test_versions_are_those_of_all_results(tmp_path, caplog):
     path = open_folder(tmp_path / 'run', CONFIG)
     now = json.loads((path / 'versions.json').read_text())
