@@ -3,6 +3,7 @@
 Shapes: M masks, K tasks.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -23,28 +24,21 @@ from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 PRACTICAL_GAIN = 0.005
 
 _HALF_A_POINT = 'Half a point: single heads gain 0.1 to 1.2 points in Kovaleva et al. 2019.'
-_ANY_GAIN = f'Any gain counts, and to the contrary half a point. {_HALF_A_POINT}'
-_ONE_AT_A_TIME = (
-    'Several losses at once, or other ways of disabling. With heavy-tailed errors, the test of '
-    'correlations errs in one case of ten or more.'
-)
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',
     'Kovaleva et al. 2019, section 4.6, Figure 8: all tasks',
-    bound=_ANY_GAIN,
-    limits=_ONE_AT_A_TIME,
+    bound=f'Any gain counts, and to the contrary half a point. {_HALF_A_POINT}',
+    limits='Several losses at once, or other ways of disabling. With heavy-tailed errors, the test '
+    'of correlations errs in one case of ten or more.',
     short='Disabling some single head raises the score',
     section='ablate',
     unit='points',
 )
-LAYER_HELPS = Claim(
-    'Disabling a whole layer may raise the score.',
-    'Kovaleva et al. 2019, section 4.6, Figure 9: RTE, layer 1, +3.2 points',
-    bound=_ANY_GAIN,
-    limits=_ONE_AT_A_TIME,
+LAYER_HELPS = dataclasses.replace(
+    HEAD_HELPS,
+    text='Disabling a whole layer may raise the score.',
+    source='Kovaleva et al. 2019, section 4.6, Figure 9: RTE, layer 1, +3.2 points',
     short='Disabling some whole layer raises the score',
-    section='ablate',
-    unit='points',
 )
 RANDOM_HEAD_HELPS = Claim(
     'Disabling a random head raises the score on average.',

@@ -1,5 +1,6 @@
 """Claims about links: from frame elements to their target, verb and subject, noun and pronoun."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -39,16 +40,11 @@ VERB_SUBJECT = Claim(
     threshold=PRACTICAL_SHARE,
     side='less',
 )
-NOUN_PRONOUN = Claim(
-    VERB_SUBJECT.text.replace('verb and subject', 'noun and pronoun'),
-    VERB_SUBJECT.source,
-    bound=_QUARTER,
+NOUN_PRONOUN = dataclasses.replace(
+    VERB_SUBJECT,
+    text=VERB_SUBJECT.text.replace('verb and subject', 'noun and pronoun'),
     limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
     short='The top heads between noun and pronoun only follow position',
-    section='relations',
-    unit='share of attention',
-    threshold=PRACTICAL_SHARE,
-    side='less',
 )
 
 

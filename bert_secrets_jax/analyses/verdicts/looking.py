@@ -4,6 +4,7 @@ How much attention to [SEP] moves is also from Kobayashi et al. (2020). Layers o
 at the same depth. Errors are bounds, as those in `layers.py`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,14 +28,12 @@ SEP_HALF = Claim(
     unit='share of attention',
     threshold=MOSTLY_SEP,
 )
-SEP_TO_SEP = Claim(
-    'In layers 6 to 10 of 12, [SEP] gives on average more than 90 % of its attention to [SEP].',
-    'Clark et al. 2019, section 3.2, Figure 2',
+SEP_TO_SEP = dataclasses.replace(
+    SEP_HALF,
+    text='In layers 6 to 10 of 12, [SEP] gives [SEP] on average over 90 % of its attention.',
     bound='They say "over 90 %".',
     limits='Whether a [SEP] looks at itself or at the other one.',
     short='In middle layers, [SEP] gives [SEP] nine tenths of its attention',
-    section='look_at',
-    unit='share of attention',
     threshold=NEARLY_ALL_SEP,
 )
 BROAD_CLS = Claim(
@@ -132,11 +131,11 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     found = verdict.contrasts(
         [(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count)
     )
-    what = f'gradient at other tokens minus that at [SEP] in layer {where.start + found.least + 1}'
+    layer = where.start + found.least + 1
     return verdict.verdict_on(
         SEP_NO_OP,
         found,
-        f'{what}, as a share of the former',
+        f'relative drop of the gradient from other tokens to [SEP] in layer {layer}',
         unit=f'share of the gradient of {loss} at other tokens',
     )
 

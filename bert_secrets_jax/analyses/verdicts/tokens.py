@@ -222,13 +222,13 @@ def _frequent(
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= verdict.FEWEST}
     if len(kept) < at_least_kept:
         return tables, '', {}
-    pieces, numbers = [], {}
-    for index, name in enumerate((name for name in tables if name not in kept), start=1):
-        values = {'rare': name, 'rare_count': round(float(tables[name][0].count))}
-        piece, values = verdict.numbered('{rare} ({rare_count})', index, values)
-        pieces.append(piece)
-        numbers |= values
-    return kept, f' Left out as too rare: {", ".join(pieces)}.' if pieces else '', numbers
+    rare = [
+        f'{name} ({round(float(runs[0].count))})'
+        for name, runs in tables.items()
+        if name not in kept
+    ]
+    sentence = ' Left out as too rare: {rare}.' * bool(rare)
+    return kept, sentence, {'rare': ', '.join(rare)} if rare else {}
 
 
 def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:

@@ -8,7 +8,6 @@ Shapes: R runs, P parts of a claim, L layers, N heads.
 
 import dataclasses
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -231,25 +230,19 @@ def contrast_of(
     # Satterthwaite's degrees of freedom.
     others = 1 if random is None else len(random) - 1
     freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
-    return Contrasts(
-        difference=np.array([estimate + offset]),
-        error=np.array([np.sqrt(squared)]),
-        freedom=np.array([freedom]),
-        examples=float(examples),
-        runs=runs,
-    )
+    parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
+    return Contrasts(*parts, examples=float(examples), runs=runs)
 
 
-def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[float, float]:
+def all_above(found: Contrasts) -> tuple[float, float]:
     """Return the two p-values of the claim that all parts are above 0.
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), or for that of those they were `chosen_among`.
+    corrected for their number (Bonferroni).
     """
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    count = chosen_among or len(found.below)
-    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * count)
+    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * len(found.below))
 
 
 def at_least(p_values: np.ndarray, count: int) -> float:
@@ -362,20 +355,12 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
             verdict, template=template, numbers=dict(verdict.numbers) | numbers
         )
     phrases = {UNDECIDED: 'is undecided', NOT_MEASURED: 'is not measured', TOO_FEW: f'is {TOO_FEW}'}
-    pieces, numbers = [], {'alone': len(alone)}
-    found = Counter(each.verdict for each in alone.values())
-    for index, (outcome, count) in enumerate(found.items(), start=1):
-        piece, shown = numbered(
-            '{outcome} in {runs_with}',
-            index,
-            {'outcome': phrases.get(outcome, outcome), 'runs_with': count},
-        )
-        pieces.append(piece)
-        numbers |= shown
+    counts = Counter(phrases.get(each.verdict, each.verdict) for each in alone.values())
+    outcomes = ' and '.join(f'{outcome} in {count}' for outcome, count in counts.items())
     return dataclasses.replace(
         verdict,
-        template=f'{verdict.template} Alone, it {" and ".join(pieces)} of {{alone}} runs.',
-        numbers=dict(verdict.numbers) | numbers,
+        template=f'{verdict.template} Alone, it {{outcomes}} of {{alone}} runs.',
+        numbers=dict(verdict.numbers) | {'outcomes': outcomes, 'alone': len(alone)},
     )
 
 
@@ -451,14 +436,6 @@ def with_interval(claim: Claim, interval: tuple[float, float, float]) -> str:
     if np.isinf(high):
         ends = f' ({{low:{spec}}} or more)'
     return f'{{estimate:{spec}}}{unit}' + ends * bool(np.isfinite(low))
-
-
-def numbered(
-    template: str, index: int, values: Mapping[str, object]
-) -> tuple[str, dict[str, object]]:
-    """Return one of several alike parts of a template, with a number after the fields' names."""
-    template = re.sub(r'\{(\w+)', rf'{{\g<1>_{index}', template)
-    return template, {f'{name}_{index}': value for name, value in values.items()}
 
 
 def layers_named(first: int, last: int) -> str:
