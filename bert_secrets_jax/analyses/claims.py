@@ -123,7 +123,7 @@ class Claims(Result):
                 each.verdict,
                 f'{each.claim.short} ({each.claim.paper})',
                 each.evidence,
-                each.claim.text,
+                f'{each.claim.text} Source: {each.claim.source}.',
             )
             for each in ordered
         ]

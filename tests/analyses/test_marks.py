@@ -93,3 +93,4 @@ def test_marks_of_all_analyses_make_one_atlas(results):
     unmeasured = ['--sections=' in each.evidence for each in badges]
     assert unmeasured == sorted(unmeasured) and len(set(unmeasured)) == 2
     assert all(re.search(r' et al\. 20\d\d\)$', each.text) for each in badges)
+    assert all(re.search(r'\. Source: .* et al\. 20\d\d, .*\.$', each.whole) for each in badges)

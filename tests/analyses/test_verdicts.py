@@ -513,8 +513,7 @@ def every_verdict():
         yield claims.sep_looks_at_sep(looked)
         yield claims.cls_looks_broadly(looked, looked)
     for at_sep in (vague, rare):
-        gradients = {'[SEP]': at_sep, 'other tokens': clear}
-        yield claims.sep_is_a_no_op(gradients, loss='the loss of the masked LM')
+        yield claims.sep_is_a_no_op({'[SEP]': at_sep, 'other tokens': clear}, loss='its loss')
     for shares, moved in ((SINGLE, SINGLE), (clear, clear), (everywhere(0.9), vague)):
         yield claims.sep_moves_little(shares, moved)
     for unseen, difference in itertools.product(

@@ -257,10 +257,8 @@ def same_heads(rng, margin):
         found = -losses + 0.6 * shared + 0.8 * error * rng.normal(size=len(losses))
         return effects_of(found, found - 1.96 * error, found + 1.96 * error)
 
-    rest = [0.0] * 8
-    return claims.same_heads_are_needed(
-        {'STS-B': task([0.5, 0.4, 0.0, *rest]), 'RTE': task([0.5, 0.2 + margin, 0.2, *rest])}
-    )
+    losses = {'STS-B': [0.5, 0.4, 0.0], 'RTE': [0.5, 0.2 + margin, 0.2]}
+    return claims.same_heads_are_needed({each: task(losses[each] + 8 * [0.0]) for each in losses})
 
 
 def sep_half(rng, margin):
