@@ -134,5 +134,5 @@ def _on_head(
 
 def _beyond(excess: HeadTable) -> Contrasts:
     """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
-    each = [(excess.mean, verdict.error_of(excess))]
-    return verdict.contrasts(each, excess.count, above=PRACTICAL_SHARE)
+    each = [(excess.mean - PRACTICAL_SHARE, verdict.error_of(excess))]
+    return verdict.contrasts(each, excess.count)

@@ -92,7 +92,7 @@ def vertical_patterns_are_special(
     if not heads.any():
         return verdict.nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
     found = verdict.contrasts(
-        [(run.mean[heads], verdict.error_of(run)[heads]) for run in runs], count, above=HALF
+        [(run.mean[heads] - HALF, verdict.error_of(run)[heads]) for run in runs], count
     )
     needed = math.ceil(NEARLY_ALL * len(found.difference))
     others = len(found.difference) - needed + 1
