@@ -1,13 +1,12 @@
 """Which claims of the paper hold for a model, judged from the results of other analyses."""
 
 import dataclasses
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.verdicts import Claim, Verdict, several
+from bert_secrets_jax.analyses.verdicts import Verdict, several
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
@@ -23,25 +22,22 @@ _ORDER = (
 )
 
 
-# The claims of the paper, and the measurements that each of them needs.
-_CLAIMS: Mapping[Claim, str] = {
-    verdicts.PRETRAINING: 'fine-tuning from both starts, pre-trained and random',
-    verdicts.LAST_LAYERS: 'attention_change in the reading of the paper',
-    verdicts.CLS_THEN_SEP: 'special_tokens or features',
-    verdicts.FEW_HETEROGENEOUS: 'patterns',
-    verdicts.VERTICAL: 'patterns',
-    verdicts.FEATURES: 'features',
-    verdicts.LAST_CLS: 'cls_tokens',
-    verdicts.FRAMES: 'frames',
-    verdicts.VERB_SUBJECT: 'relations',
-    verdicts.NOUN_PRONOUN: 'relations',
-    verdicts.HEAD_HELPS: 'ablation of heads',
-    verdicts.RANDOM_HEAD_HELPS: 'ablation of heads',
-    verdicts.LAYER_HELPS: 'ablation of layers',
-    verdicts.FRAME_HEADS: 'frames and ablation of heads',
-}
-# Those of other papers, in their order, which are only made where a result is about them.
-_OF_OTHERS = (
+# Claims of other papers are only listed where a result is about them.
+_CLAIMS = (
+    verdicts.PRETRAINING,
+    verdicts.LAST_LAYERS,
+    verdicts.CLS_THEN_SEP,
+    verdicts.FEW_HETEROGENEOUS,
+    verdicts.VERTICAL,
+    verdicts.FEATURES,
+    verdicts.LAST_CLS,
+    verdicts.FRAMES,
+    verdicts.VERB_SUBJECT,
+    verdicts.NOUN_PRONOUN,
+    verdicts.HEAD_HELPS,
+    verdicts.RANDOM_HEAD_HELPS,
+    verdicts.LAYER_HELPS,
+    verdicts.FRAME_HEADS,
     verdicts.SEP_HALF,
     verdicts.SEP_TO_SEP,
     verdicts.BROAD_CLS,
@@ -100,7 +96,7 @@ class Claims(Result):
                 unit='claims',
                 sample=len(self.decided),
                 sample_of='claims',
-                source=', '.join(dict.fromkeys(map(_publication, self.decided))),
+                source=', '.join(dict.fromkeys(each.claim.paper for each in self.decided)),
                 template='{warning}{sample:claim|claims} of papers: {counts}.',
                 numbers={'counts': ', '.join(parts), 'warning': self._warning()},
             )
@@ -121,20 +117,22 @@ class Claims(Result):
         )
 
     def badges(self):
+        ordered = sorted(self.decided, key=lambda each: _ORDER.index(each.verdict))
         return [
-            Badge(each.verdict, each.claim.short, each.evidence, each.claim.text)
-            for each in self.decided
-            if each.verdict != verdicts.NOT_MEASURED
+            Badge(
+                each.verdict,
+                f'{each.claim.short} ({each.claim.paper})',
+                each.evidence,
+                f'{each.claim.text} Source: {each.claim.source}.',
+            )
+            for each in ordered
         ]
 
     def notes(self):
-        return ['Where a claim holds, the data refute its contrary; where not, the claim itself.']
-
-
-def _publication(verdict: Verdict) -> str:
-    """Return the paper of a claim, whose source names it unless it is the one of this package."""
-    paper_of_others = re.match(r'[A-Z][^,]* \d{4}(?=,)', verdict.claim.source)
-    return paper_of_others[0] if paper_of_others else 'Kovaleva et al. 2019'
+        return [
+            'A claim holds where the examples refute its contrary, and does not where they refute '
+            'the claim. Where they fit both, it is undecided.'
+        ]
 
 
 def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
@@ -179,9 +177,10 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
                 'return.'
             )
     found = several.verdicts_of(results)
+    paper = verdicts.PRETRAINING.paper
     decided = tuple(
-        found.get(claim) or verdicts.not_measured(claim, _CLAIMS[claim])
-        for claim in dict.fromkeys((*_CLAIMS, *_OF_OTHERS, *found))
-        if claim in found or claim in _CLAIMS
+        found.get(claim) or verdicts.not_measured(claim)
+        for claim in dict.fromkeys((*_CLAIMS, *found))
+        if claim in found or claim.paper == paper
     )
     return Claims(subject or Subject(), decided, *several.unlearnt(results))

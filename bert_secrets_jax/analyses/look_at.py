@@ -108,7 +108,7 @@ class LookAt(Result):
             verdicts.heads_look_at_sep(tables['all [SEP]']),
             verdicts.sep_looks_at_sep(tables['[SEP] to [SEP]']),
             verdicts.cls_looks_broadly(tables[OF_CLS], tables[UNIFORM]),
-            verdicts.not_measured(verdicts.SEP_NO_OP, 'look_at with gradients')
+            verdicts.not_measured(verdicts.SEP_NO_OP, 'gradients')
             if gradients is None
             else verdicts.sep_is_a_no_op(gradients.tables, loss=gradients.title),
         ]

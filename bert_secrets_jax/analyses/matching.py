@@ -1,4 +1,4 @@
-"""Which heads of two models do alike, where they have no common numbers."""
+"""Heads of two models, paired by their maps, as their numbers mean nothing across models."""
 
 import dataclasses
 import math

@@ -166,7 +166,7 @@ class SyntaxHeads(Result):
     def verdicts(self):
         gains = self.published_gains
         if gains is None:
-            needs = 'syntax_heads on a treebank'
+            needs = 'a treebank'
             both = (verdicts.RELATION_HEADS, verdicts.NO_HEAD_FOR_ALL)
             return [verdicts.not_measured(claim, needs) for claim in both]
         of_all = self.gain_of(len(self.relations) - 1)

@@ -26,7 +26,7 @@ from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.grids import file_name, grids, traced
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.findings import findings_frame
-from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Badge, Finding, Result, image
+from bert_secrets_jax.runs.result import LEGIBLE_ROWS, Finding, Result, image
 
 if TYPE_CHECKING:
     import pandas
@@ -263,8 +263,7 @@ def _section(
         'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
-        **dict.fromkeys(('pictures', 'notes', 'tables', 'files', 'grids'), ()),
-        'badges': {},
+        **dict.fromkeys(('pictures', 'notes', 'tables', 'files', 'grids', 'badges'), ()),
         **dict.fromkeys(('answer', 'records', 'explorer')),
     }
     if part.result is None:
@@ -277,7 +276,7 @@ def _section(
     section |= {
         'answer': next((each for each in findings if not each.warning), None),
         'records': _frame(findings_frame(findings)) if findings else None,
-        'badges': _badges(part.result),
+        'badges': part.result.badges(),
         'pictures': _pictures(part, findings, found, heads),
         'notes': part.result.notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
@@ -285,14 +284,6 @@ def _section(
         'grids': found,
     }
     return section
-
-
-def _badges(result: Result) -> dict[str, list[Badge]]:
-    """Return the verdicts of a result, those that are alike together."""
-    badges: dict[str, list[Badge]] = {}
-    for badge in result.badges():
-        badges.setdefault(badge.verdict, []).append(badge)
-    return badges
 
 
 def _pictures(

@@ -1,11 +1,11 @@
 """Marks of heads: what is said of each, and when something is said at all."""
 
 import dataclasses
+import re
 import types
 
 import numpy as np
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.measure.links import KINDS
@@ -89,5 +89,8 @@ def test_marks_of_all_analyses_make_one_atlas(results):
     lower, higher = ablation.sets['heads'].found.significant()
     assert (ring.marks == marks.NEEDED).sum() == lower
     assert (ring.marks == marks.BETTER_WITHOUT).sum() == higher
-    verdicts = [each.verdict for each in results['claims'].badges()]
-    assert verdicts and bs.claims.NOT_MEASURED not in verdicts
+    badges = results['claims'].badges()
+    unmeasured = ['--sections=' in each.evidence for each in badges]
+    assert unmeasured == sorted(unmeasured) and len(set(unmeasured)) == 2
+    assert all(re.search(r' et al\. 20\d\d\)$', each.text) for each in badges)
+    assert all(re.search(r'\. Source: .* et al\. 20\d\d, .*\.$', each.whole) for each in badges)

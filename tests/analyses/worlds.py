@@ -48,9 +48,8 @@ def drawn(rng, means, *, scatter=0.05, examples=40) -> HeadTable:
     means = np.asarray(means, np.float64)
     shared, own = rng.normal(size=(examples, 1, 1)), rng.normal(size=(examples, *means.shape))
     # As skewed as shares of attention are, with variance 1.
-    shared, own = (np.exp(0.5 * each) for each in (shared, own))
     shared, own = (
-        (each - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1) * np.exp(0.25))
+        (np.exp(0.5 * each) - np.exp(0.125)) / np.sqrt((np.exp(0.25) - 1) * np.exp(0.25))
         for each in (shared, own)
     )
     return table(means + scatter * (0.8 * shared + 0.6 * own))
@@ -93,22 +92,16 @@ def effects_of(
     )
 
 
-def last_layers(rng, margin):
-    """The last layer is clearly changed most, and the one before by the margin more than counts."""
+def last_layers(rng, margin, seeds=1):
+    """The last layer is clearly changed most, and the one before by the margin more than counts.
+
+    Seeds differ by more than examples do; the margin is that of their mean.
+    """
     lead = claims.PRACTICAL_SIMILARITY + margin
-    return claims.last_layers_change_most(of_layers(rng, [0.9, 0.8, 0.8 - lead, 0.5]))
-
-
-def last_layers_of_seeds(rng, margin):
-    """Seeds differ by more than examples do; the margin is that of their mean."""
-    lead = claims.PRACTICAL_SIMILARITY + margin
-
-    def seed():
-        return of_layers(rng, [0.9, 0.8, 0.8 - lead + 0.05 * rng.normal(), 0.4], scatter=0.01)
-
-    found = claims.last_layers_change_most([seed() for _ in range(5)])
-    assert found.population == claims.ANY_FINETUNING
-    return found
+    own = 0.05 * rng.normal(size=seeds) * (seeds > 1)
+    return claims.last_layers_change_most(
+        [of_layers(rng, [0.9, 0.8, 0.8 - lead + each, 0.4]) for each in own]
+    )
 
 
 def cls_then_sep(rng, margin):
@@ -153,8 +146,6 @@ def few_heterogeneous(rng, margin, seeds=1):
         maps = {name: rng.random((200, 2, 3)) < share for name, share in shares.items()}
         return {name: table(each.astype(np.float64)) for name, each in maps.items()}
 
-    if seeds == 1:
-        return claims.few_are_heterogeneous(classes())
     runs = [classes() for _ in range(seeds)]
     return claims.few_are_heterogeneous({name: [run[name] for run in runs] for name in runs[0]})
 
@@ -266,10 +257,8 @@ def same_heads(rng, margin):
         found = -losses + 0.6 * shared + 0.8 * error * rng.normal(size=len(losses))
         return effects_of(found, found - 1.96 * error, found + 1.96 * error)
 
-    rest = [0.0] * 8
-    return claims.same_heads_are_needed(
-        {'STS-B': task([0.5, 0.4, 0.0, *rest]), 'RTE': task([0.5, 0.2 + margin, 0.2, *rest])}
-    )
+    losses = {'STS-B': [0.5, 0.4, 0.0], 'RTE': [0.5, 0.2 + margin, 0.2]}
+    return claims.same_heads_are_needed({each: task(losses[each] + 8 * [0.0]) for each in losses})
 
 
 def sep_half(rng, margin):
@@ -357,8 +346,7 @@ def gain_of(rng, mean, texts=60):
 
 def relation_heads(rng, margin):
     """Two of six relations have a head and three have none; the margin is that of the sixth."""
-    means = {'a': 0.6, 'b': 0.6, 'c': claims.PRACTICAL_LEAD + margin, 'd': -0.3, 'e': -0.3}
-    means['f'] = -0.3
+    means = {'a': 0.6, 'b': 0.6, 'c': claims.PRACTICAL_LEAD + margin, **dict.fromkeys('def', -0.3)}
     return claims.relations_have_heads({name: gain_of(rng, mean) for name, mean in means.items()})
 
 
@@ -410,7 +398,7 @@ _WORDS = {'claim': claims.PROBE_BEYOND_WORDS, 'threshold': claims.LEAD_OVER_WORD
 _RANDOM = {'claim': claims.ATTENTION_BEYOND_RANDOM, 'threshold': claims.LEAD_OVER_RANDOM}
 WORLDS = {
     'last layers': World(last_layers, 0.1),
-    'last layers, seeds': World(last_layers_of_seeds, 0.2),
+    'last layers, seeds': World(partial(last_layers, seeds=5), 0.2),
     '[CLS], then [SEP]': World(cls_then_sep, 0.06),
     'vertical': World(vertical, 0.1),
     'features': World(features, 0.08),

@@ -331,7 +331,7 @@ def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     first.locator('summary h3').click()
     assert first.locator('.sure').get_attribute('data-said') == 'p = 0.01. 9 examples. here'
     tab.locator('#part2 summary h3').click()
-    assert tab.locator('#part2 h4').inner_text() == 'holds: 1'
+    assert tab.locator('#part2 .claim summary').inner_text() == 'holds: A <claim>.'
     assert not tab.get_by_text('A whole claim.').is_visible()
     tab.get_by_text('A <claim>.').click()
     assert tab.get_by_text('A whole claim.').is_visible()

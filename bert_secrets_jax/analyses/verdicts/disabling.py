@@ -3,6 +3,7 @@
 Shapes: M masks, K tasks.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -22,49 +23,51 @@ from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
 PRACTICAL_GAIN = 0.005
 
-_HALF_A_POINT = (
-    "Half a point of the score: the paper's gains of single heads are 0.1 to 1.2 points."
-)
-_ANY_GAIN = f'Any gain counts, and to the contrary less than this. {_HALF_A_POINT}'
-_ONE_AT_A_TIME = (
-    'What happens without several of them, or with other ways of disabling. Of Pearson '
-    'correlations with heavy-tailed errors, the test is wrong in one case of ten or more.'
-)
+_HALF_A_POINT = 'Half a point: single heads gain 0.1 to 1.2 points in Kovaleva et al. 2019.'
 HEAD_HELPS = Claim(
     'There are heads whose disabling raises the score.',
-    'section 4.6, Figure 8: all tasks',
-    bound=_ANY_GAIN,
-    limits=_ONE_AT_A_TIME,
+    'Kovaleva et al. 2019, section 4.6, Figure 8: all tasks',
+    bound=f'Any gain counts, and to the contrary half a point. {_HALF_A_POINT}',
+    limits='Several losses at once, or other ways of disabling. With heavy-tailed errors, the test '
+    'of correlations errs in one case of ten or more.',
     short='Disabling some single head raises the score',
+    section='ablate',
+    unit='points',
 )
-LAYER_HELPS = Claim(
-    'Disabling a whole layer may raise the score.',
-    'section 4.6, Figure 9: RTE, layer 1, +3.2 points',
-    bound=_ANY_GAIN,
-    limits=_ONE_AT_A_TIME,
+LAYER_HELPS = dataclasses.replace(
+    HEAD_HELPS,
+    text='Disabling a whole layer may raise the score.',
+    source='Kovaleva et al. 2019, section 4.6, Figure 9: RTE, layer 1, +3.2 points',
     short='Disabling some whole layer raises the score',
 )
 RANDOM_HEAD_HELPS = Claim(
     'Disabling a random head raises the score on average.',
-    'section 4.6, Figure 8: MRPC and RTE',
-    bound='Any gain counts, as in the paper.',
+    'Kovaleva et al. 2019, section 4.6, Figure 8: MRPC and RTE',
+    bound='Any gain counts, as in Figure 8.',
     limits='Which head: heads that are needed and heads that hurt may be among them.',
     short='Disabling a random head raises the score',
+    section='ablate',
+    unit='points',
 )
 FRAME_HEADS = Claim(
     'The two heads that attend most along frame links are not needed: disabling either one costs '
     f'less than {100 * PRACTICAL_GAIN:g} points.',
-    'the discussion',
+    'Kovaleva et al. 2019, discussion',
     bound=_HALF_A_POINT,
     limits='That frames are not needed: another head may take over when one is lost.',
     short='The heads that follow frames are not needed',
+    section='frames,ablate',
+    unit='points',
+    threshold=-100 * PRACTICAL_GAIN,
 )
 SAME_HEADS = Claim(
     'STS-B and RTE need the same two heads most.',
-    'the discussion, Figure 8: L2-H12 and L4-H1 of BERT-base',
+    'Kovaleva et al. 2019, discussion and Figure 8: L2-H12 and L4-H1 of BERT-base',
     bound='Any difference to other heads counts, as in Figure 8.',
     limits='That they do the same for both tasks, such as comparing the two texts word by word.',
     short='STS-B and RTE need the same two heads',
+    section='ablate',
+    unit='points',
 )
 
 
@@ -89,20 +92,19 @@ def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     part = 'layer' if claim == LAYER_HELPS else 'head'
     numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
     words = (
-        f'{{helpful}} of {{masks:{part}|{part}s}} {{helpful:|raises|raise}} the score significantly'
+        f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score significantly.'
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
-        words += ', and no interval goes beyond {reach:+z.2f} points'
+        words += ' No interval goes beyond {reach:+z.2f} points.'
     return _on_mask(
         claim,
         (float(np.nanmin(gains)), verdict.capped(too_high.max())),
         effects,
         best,
         widest=int(np.argmax(high)),
-        words=f'{words}. ',
+        words=words + ' ',
         numbers=numbers,
-        threshold=0.0,
     )
 
 
@@ -125,8 +127,7 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     shown = shown | ~shown.any()
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
     p_values = verdict.capped(idle.max()), verdict.capped(needed.min())
-    how = {'widest': head, 'threshold': -100 * PRACTICAL_GAIN}
-    return _on_mask(FRAME_HEADS, p_values, effects, head, **how)
+    return _on_mask(FRAME_HEADS, p_values, effects, head, widest=head)
 
 
 def _on_mask(
@@ -136,7 +137,6 @@ def _on_mask(
     index: int,
     *,
     widest: int,
-    threshold: float,
     words: str = '',
     numbers: Mapping[str, object] = MappingProxyType({}),
 ) -> Verdict:
@@ -148,27 +148,18 @@ def _on_mask(
     if np.isnan(estimate):
         words += 'Without {name} the score is undefined.'
     else:
-        between = '' if np.isinf(interval[1]) else '{low:+z.2f} to {high:+z.2f}, '
-        words += (
-            f'Disabling {{name}} changes the score by {{estimate:+z.2f}} points ({between}p = '
-            '{p_value:.2g}, corrected {corrected:.2g}).'
-        )
+        changes = verdict.with_interval(claim, interval)
+        words += f'Disabling {{name}} changes the score by {changes}.'
     left_open, values = _left_open(effects, widest)
-    shown = {
-        'name': effects.names[index],
-        'p_value': effects.p_value[index],
-        'corrected': effects.corrected[index],
-    }
+    name = effects.names[index]
     return verdict.verdict_of(
         claim,
         p_values,
-        words + left_open,
         interval,
-        what=f'score without {effects.names[index]} minus the score of the intact model',
-        unit='points',
-        threshold=threshold,
+        words + left_open,
+        what=f'score without {name} minus the score of the intact model',
         otherwise=verdict.TOO_FEW if effects.unseen >= PRACTICAL_GAIN else verdict.UNDECIDED,
-        numbers=shown | dict(numbers) | values,
+        numbers={'name': name, **numbers, **values},
         sample=effects.sample,
         sample_of=effects.sample_of,
         population=effects.population,
@@ -177,10 +168,8 @@ def _on_mask(
 
 def on_average(runs: Sequence[MeanEffect]) -> Contrasts:
     """Return the effect of losing a random head in points, over fine-tunings on the same texts."""
-    return verdict.over_runs(
-        [(100 * run.difference, 100 * run.error + verdict.ROUNDING) for run in runs],
-        float(runs[0].examples),
-    )
+    pairs = [(100 * run.difference, 100 * run.error + verdict.ROUNDING) for run in runs]
+    return verdict.contrasts(pairs, float(runs[0].examples))
 
 
 def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: int) -> Verdict:
@@ -196,21 +185,19 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
         words = 'The score is undefined without any of the {heads} heads.'
     else:
         interval = found.interval(0)
-        words = verdict.decisive(interval, spec='+z.2f')
+        words = verdict.decisive(RANDOM_HEAD_HELPS, interval)
         if changed >= verdict.FEWEST:
             p_values = verdict.all_above(found)
-        else:
+        elif found.examples >= verdict.FEWEST:
             words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
-    return verdict.verdict_of(
+    return verdict.verdict_on(
         RANDOM_HEAD_HELPS,
-        p_values,
+        found,
+        'mean change of the score without a head',
         words,
-        interval,
-        what='score without a head minus the score of the intact model, mean over heads',
-        unit='points',
-        threshold=0.0,
+        p_values=p_values,
+        interval=interval,
         numbers={'heads': heads, 'changed': changed, 'needed': verdict.FEWEST},
-        **verdict.sampled(found),
     )
 
 
@@ -262,6 +249,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
     estimate, half = lead[task, one, other], verdict.REACH * bound[task, one, other]
+    interval = 100 * estimate, 100 * (estimate - half), 100 * (estimate + half)
     numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     tops = np.argsort(-losses, kind='stable')[:, :2]
     for place, (name, (first, second)) in enumerate(zip(tasks, tops, strict=True), start=1):
@@ -270,13 +258,11 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     return verdict.verdict_of(
         SAME_HEADS,
         (verdict.capped(p_if_false), verdict.capped(2 * len(names) * p_if_true)),
+        interval,
         '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
-        '{shared} of them are shared. On {task}, {one} costs {estimate:+z.2f} points '
-        '({low:+z.2f} to {high:+z.2f}) more than {other}.',
-        (100 * estimate, 100 * (estimate - half), 100 * (estimate + half)),
+        '{shared} of them {shared:|is|are} shared. On {task}, losing {one} instead of {other} '
+        f'costs {verdict.with_interval(SAME_HEADS, interval)}.',
         what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
-        unit='points',
-        threshold=0.0,
         population=THESE_MODELS,
         sample=sample,
         sample_of=each[0].sample_of,
@@ -315,12 +301,7 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
     spread = max(verdict.REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
     rare = effects.unseen * (effects.sample + verdict.REACH**2)
     root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
-    return (
-        ' So few examples leave {unseen:.2f} points open; for {practical:g}, it takes about '
-        '{enough:example|examples}.',
-        {
-            'unseen': 100 * effects.unseen,
-            'practical': 100 * PRACTICAL_GAIN,
-            'enough': math.ceil(root**2),
-        },
+    words = (
+        ' {sample} {sample_of} are too few to tell {practical:g} points; about {enough:,} would do.'
     )
+    return words, {'practical': 100 * PRACTICAL_GAIN, 'enough': math.ceil(root**2)}

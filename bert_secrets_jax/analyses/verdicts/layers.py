@@ -22,22 +22,26 @@ PRACTICAL_SIMILARITY = 0.02
 PRACTICAL_TREND = 0.02
 
 LAST_LAYERS = Claim(
-    'Fine-tuning changes the attention of the last two layers most: their maps are less similar '
-    f'than those of every other layer, by more than {PRACTICAL_SIMILARITY:g}.',
-    'section 4.3, Figure 5: all tasks but QQP',
-    bound='The smallest difference that bears out the paper in its Figure 5 is 0.09 (QNLI); the '
-    'threshold is less than a quarter of that, and four times the error of digitising it.',
+    'Fine-tuning changes the maps of the last two layers most: their similarity is lower than in '
+    f'every other layer, by more than {PRACTICAL_SIMILARITY:g}.',
+    'Kovaleva et al. 2019, section 4.3, Figure 5: all tasks but QQP',
+    bound='Less than a quarter of the smallest difference in Figure 5, 0.09 (QNLI).',
     limits='Which layers matter to the task.',
     short='Fine-tuning changes the last two layers most',
+    section='attention_change',
+    unit='cosine similarity',
+    threshold=PRACTICAL_SIMILARITY,
 )
 CLS_THEN_SEP = Claim(
-    'From the first half of the layers to the second, attention moves from [CLS] to [SEP], which '
-    f'then leads: by more than {PRACTICAL_TREND:g} each.',
-    'section 4.4, Figure 6: all tasks',
-    bound='The smallest of these changes in the paper, the gain of [SEP] on QNLI, is 0.05; the '
-    'threshold is less than half of that.',
+    'From early to late layers, [CLS] loses attention and [SEP] gains it and leads, each by more '
+    f'than {PRACTICAL_TREND:g}.',
+    'Kovaleva et al. 2019, section 4.4, Figure 6: all tasks',
+    bound='Less than half of the smallest change in Figure 6, 0.05 (the gain of [SEP] on QNLI).',
     limits='That it is the same attention that moves.',
     short='Early layers attend to [CLS], late ones to [SEP]',
+    section='special_tokens',
+    unit='share of attention',
+    threshold=PRACTICAL_TREND,
 )
 
 
@@ -45,32 +49,20 @@ def last_layers_change_most(similarity: Runs) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
     The estimate is the similarity (`statistics.cosine`) of another layer minus that of one of the
-    last two, above the threshold PRACTICAL_SIMILARITY for every such pair if the claim holds.
+    last two, above the threshold for every such pair if the claim holds.
     """
     runs = verdict.as_runs(similarity)
     count, layers = runs[0].count, len(runs[0].mean)
     if layers < 3:
-        return verdict.nothing_to_test(
-            LAST_LAYERS,
-            'The model has {layers:layer|layers} and no others to compare the last two with.',
-            count,
-            layers=layers,
-        )
-    unit = np.eye(layers)
-    last, other = unit[-2:], unit[:-2]
+        why = 'The model has {layers:layer|layers} and no others to compare the last two with.'
+        return verdict.nothing_to_test(LAST_LAYERS, why, count, layers=layers)
+    last, other = np.eye(layers)[-2:], np.eye(layers)[:-2]
     weights = (other[None] - last[:, None]).reshape(-1, layers)
     pairs = [verdict.combined(weights, *verdict.by_layer(run)) for run in runs]
-    found = verdict.over_runs(
-        [(value - PRACTICAL_SIMILARITY, error) for value, error in pairs], count
-    )
-    which, against = layers - 2 + found.least // (layers - 2), found.least % (layers - 2)
-    return verdict.verdict_on(
-        LAST_LAYERS,
-        found,
-        what=f'similarity of layer {against + 1} minus that of layer {which + 1}',
-        unit='cosine similarity',
-        threshold=PRACTICAL_SIMILARITY,
-    )
+    found = verdict.contrasts(pairs, count, above=PRACTICAL_SIMILARITY)
+    which, against = layers - 1 + found.least // (layers - 2), 1 + found.least % (layers - 2)
+    what = f'similarity of layer {against} minus that of layer {which}'
+    return verdict.verdict_on(LAST_LAYERS, found, what)
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
@@ -86,9 +78,8 @@ def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:
 def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     """Test CLS_THEN_SEP from the first half of the layers to the second.
 
-    With an odd number of layers the middle one is in neither half. The estimate is the loss of
-    [CLS], the gain of [SEP], or what [SEP] has more than [CLS] in the second half. All three are
-    above the threshold PRACTICAL_TREND if the claim holds.
+    With an odd number of layers the middle one is in neither half. The estimate is one of three
+    parts, all above the threshold if the claim holds.
     """
     runs = list(zip(verdict.as_runs(cls), verdict.as_runs(sep), strict=True))
     count, layers = runs[0][0].count, len(runs[0][0].mean)
@@ -102,12 +93,10 @@ def attention_moves_from_cls_to_sep(cls: Runs, sep: Runs) -> Verdict:
     weights = np.block([[early - late, none], [none, late - early], [-late, late]])
     tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
     parts = [verdict.combined(weights, *table) for table in tables]
-    found = verdict.over_runs([(value - PRACTICAL_TREND, bound) for value, bound in parts], count)
-    names = 'loss of [CLS]', 'gain of [SEP]', 'lead of [SEP] over [CLS] in the later layers'
-    return verdict.verdict_on(
-        CLS_THEN_SEP,
-        found,
-        what=names[found.least],
-        unit='share of attention',
-        threshold=PRACTICAL_TREND,
+    found = verdict.contrasts(parts, count, above=PRACTICAL_TREND)
+    names = (
+        'attention that [CLS] loses from early to late layers',
+        'attention that [SEP] gains from early to late layers',
+        'attention to [SEP] minus that to [CLS] in late layers',
     )
+    return verdict.verdict_on(CLS_THEN_SEP, found, names[found.least])

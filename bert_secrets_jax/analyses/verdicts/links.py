@@ -1,6 +1,7 @@
 """Claims about links: from frame elements to their target, verb and subject, noun and pronoun."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,34 +16,36 @@ from bert_secrets_jax.names import head_name
 # A share of attention: a quarter of what the paper's two frame heads have, 0.20.
 PRACTICAL_SHARE = 0.05
 
-_QUARTER = "A quarter of the attention that the paper's two frame heads give, 0.20."
+_QUARTER = 'A quarter of what the two frame heads of Kovaleva et al. 2019 give, 0.20.'
 FRAMES = Claim(
     'Some heads attend from frame elements to their target, more than '
     f'{PRACTICAL_SHARE:g} beyond chance, position and word class.',
-    'section 4.2, Figure 3: two of 144 heads',
+    'Kovaleva et al. 2019, section 4.2, Figure 3: two of 144 heads',
     bound=_QUARTER,
     limits='That these heads know frames: which words occur together is not held fixed.',
     short='Some heads look from frame elements to their target',
+    section='frames',
+    unit='share of attention',
+    threshold=PRACTICAL_SHARE,
 )
 VERB_SUBJECT = Claim(
-    'Heads that attend most between verb and subject look at a position, not at the relation: '
-    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
-    'section 4.5',
+    'Heads that attend most between verb and subject only follow position: elsewhere they give as '
+    f'much at like positions, within {PRACTICAL_SHARE:g}.',
+    'Kovaleva et al. 2019, section 4.5',
     bound=_QUARTER,
     limits='Heads that attend less along these links.',
     short='The top heads between verb and subject only follow position',
+    section='relations',
+    unit='share of attention',
+    threshold=PRACTICAL_SHARE,
+    side='less',
 )
-NOUN_PRONOUN = Claim(
-    'Heads that attend most between noun and pronoun look at a position, not at the relation: '
-    f'they give as much at like positions elsewhere, within {PRACTICAL_SHARE:g}.',
-    'section 4.5',
-    bound=_QUARTER,
+NOUN_PRONOUN = dataclasses.replace(
+    VERB_SUBJECT,
+    text=VERB_SUBJECT.text.replace('verb and subject', 'noun and pronoun'),
     limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
     short='The top heads between noun and pronoun only follow position',
 )
-
-
-_OF_LINKS = {'unit': 'share of attention', 'threshold': PRACTICAL_SHARE, 'population': THIS_MODEL}
 
 
 def heads_follow_links(test: LinkTest) -> Verdict:
@@ -72,20 +75,10 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     order = np.where(real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
     best = np.unravel_index(order.argmax(), order.shape)
     nearest = int(np.argmin(known[(slice(None), *best)]))
-    kind = list(nulls)[nearest]
+    places = PLACES[list(nulls)[nearest]]
+    what = f'attention of {head_name(*best)} along the links minus that {places}'
     interval = parts[nearest].interval(best, offset=PRACTICAL_SHARE)
-    template = verdict.decisive(interval)
-    if not np.isfinite(beyond[best]):
-        template = 'The links have no places to be compared with.'
-    return verdict.verdict_of(
-        FRAMES,
-        p_values,
-        template,
-        interval,
-        what=f'attention of {head_name(*best)} along the links minus that {PLACES[kind]}',
-        sample=test.table.count,
-        **_OF_LINKS,
-    )
+    return _on_head(FRAMES, p_values, interval, what, test.table.count)
 
 
 def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
@@ -116,33 +109,30 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
     p_values = verdict.capped(np.max(p_holds)), verdict.capped(np.fmin.reduce(p_fails) * heads)
-    least = _least_in_favour(intervals)
-    interval = intervals[least]
-    template = verdict.decisive(interval, 'less')
-    if np.isnan(interval[0]):
-        template = 'The links have no places to be compared with.'
+    # The greatest excess over the threshold, in widths of its interval if these are known.
+    estimate, low, high = np.transpose(intervals)
+    excess = (estimate - PRACTICAL_SHARE) / (high - low)
+    excess = estimate if np.isnan(excess).all() else excess
+    least = int(np.argmax(np.nan_to_num(excess, nan=-np.inf)))
+    what = f'attention of {names[least]} along the links minus that elsewhere'
+    sample = min(test.table.count for test in tests.values())
+    return _on_head(claim, p_values, intervals[least], what, sample)
+
+
+def _on_head(
+    claim: Claim,
+    p_values: tuple[float, float],
+    interval: tuple[float, float, float],
+    what: str,
+    sample: float,
+) -> Verdict:
+    nowhere = 'The links have no places to be compared with.' * bool(np.isnan(interval[0]))
     return verdict.verdict_of(
-        claim,
-        p_values,
-        template,
-        interval,
-        what=f'attention of {names[least]} along the links minus that elsewhere',
-        **_OF_LINKS,
-        sample=min(test.table.count for test in tests.values()),
+        claim, p_values, interval, nowhere, what=what, sample=sample, population=THIS_MODEL
     )
 
 
 def _beyond(excess: HeadTable) -> Contrasts:
     """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
-    return verdict.contrasts(
-        [excess.mean - PRACTICAL_SHARE], [verdict.error_of(excess)], excess.count
-    )
-
-
-def _least_in_favour(intervals: Sequence[tuple[float, float, float]]) -> int:
-    """Return the index of the greatest excess over the threshold, in widths of its interval."""
-    estimate, low, high = np.transpose(intervals)
-    for values in ((estimate - PRACTICAL_SHARE) / (high - low), estimate):
-        if not np.isnan(values).all():
-            return int(np.nanargmax(values))
-    return 0
+    each = [(excess.mean - PRACTICAL_SHARE, verdict.error_of(excess))]
+    return verdict.contrasts(each, excess.count)

@@ -4,6 +4,7 @@ How much attention to [SEP] moves is also from Kobayashi et al. (2020). Layers o
 at the same depth. Errors are bounds, as those in `layers.py`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,54 +12,60 @@ import numpy as np
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Runs, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
+from bert_secrets_jax.names import counted
 
 MOSTLY_SEP = 0.5
 NEARLY_ALL_SEP = 0.9
 BROADLY = 0.8
-_CLARK = 'Clark et al. 2019'
 
 SEP_HALF = Claim(
     'In layers 6 to 10 of 12, heads give on average more than half of their attention to [SEP].',
-    f'{_CLARK}, section 3.2, Figure 2',
-    bound='The paper says "over half". What it shows are means of layers between 0.48 and 0.57; '
-    'the test is of the mean over all of these layers.',
+    'Clark et al. 2019, section 3.2, Figure 2',
+    bound='They say "over half". Their Figure 2 shows means of layers between 0.48 and 0.57.',
     limits='Whether this attention does anything.',
     short='Middle layers give [SEP] more than half of their attention',
+    section='look_at',
+    unit='share of attention',
+    threshold=MOSTLY_SEP,
 )
-SEP_TO_SEP = Claim(
-    'In the same layers, [SEP] gives on average more than 90 % of its attention to [SEP].',
-    f'{_CLARK}, section 3.2, Figure 2',
-    bound='The paper says "over 90 %".',
+SEP_TO_SEP = dataclasses.replace(
+    SEP_HALF,
+    text='In layers 6 to 10 of 12, [SEP] gives [SEP] on average over 90 % of its attention.',
+    bound='They say "over 90 %".',
     limits='Whether a [SEP] looks at itself or at the other one.',
     short='In middle layers, [SEP] gives [SEP] nine tenths of its attention',
+    threshold=NEARLY_ALL_SEP,
 )
 BROAD_CLS = Claim(
-    'In the last layer, [CLS] attends broadly: the entropy of its attention is on average at least '
-    f'{100 * BROADLY:g} % of that of even attention.',
-    f'{_CLARK}, section 3.3, Figure 4',
-    bound='The paper says "broad" and has 3.89 nats, where even attention to 128 tokens has 4.85: '
-    '80 %.',
+    'In the last layer, [CLS] attends broadly: its attention has on average at least '
+    f'{100 * BROADLY:g} % of the entropy of even attention.',
+    'Clark et al. 2019, section 3.3, Figure 4',
+    bound='They say "broad" and report 3.89 nats: 80 % of even attention to 128 tokens.',
     limits='That [CLS] takes something from all of these tokens.',
     short='In the last layer, [CLS] spreads its attention',
+    section='look_at',
+    unit='nats',
 )
 SEP_NO_OP = Claim(
     'From layer 5 of 12 on, the gradient of the loss is smaller at attention to [SEP] than at '
     'attention to other tokens.',
-    f'{_CLARK}, section 3.2, Figure 3',
-    bound='The paper says that the gradients "become very small": any difference counts here.',
+    'Clark et al. 2019, section 3.2, Figure 3',
+    bound='They say that the gradients "become very small": any difference counts here.',
     limits='What a larger change of attention would do.',
     short='Attention to [SEP] hardly changes the loss',
+    section='look_at',
 )
-
-
 SEP_MOVES_LITTLE = Claim(
     'Heads that give [SEP] more than half of their attention get less than half of what they move '
     'from it, on average.',
     'Clark et al. 2019, section 3.2; Kobayashi et al. 2020, section 4',
-    bound='Clark et al. say "over half" of attention; the same half is asked of what is moved, the '
-    'norms of weighted vectors as shares of their sum for each token.',
+    bound='Clark et al. say "over half" of attention; we ask the same half of what is moved.',
     limits='That attention to [SEP] does nothing: less than half may be much.',
     short='Heads take little from [SEP], however much they attend to it',
+    section='contributions',
+    unit='share of norms',
+    threshold=MOSTLY_SEP,
+    side='less',
 )
 
 
@@ -73,19 +80,13 @@ def layers_between(first: int, last: int, layers: int) -> slice:
 
 
 def heads_look_at_sep(sep: Runs) -> Verdict:
-    """Test SEP_HALF: the mean attention to all [SEP] in layers 6 to 10 of 12 is above MOSTLY_SEP.
-
-    The tables are of `statistics.to_all_sep`: one, or one for each fine-tuned model.
-    """
-    return _above(SEP_HALF, sep, MOSTLY_SEP, 'attention to all [SEP] together')
+    """Test SEP_HALF on tables of `statistics.to_all_sep`: one, or one for each fine-tuned model."""
+    return _in_middle_layers(SEP_HALF, sep, 'mean attention to all [SEP]')
 
 
 def sep_looks_at_sep(sep: Runs) -> Verdict:
-    """Test SEP_TO_SEP: the mean attention of [SEP] to [SEP] there is above NEARLY_ALL_SEP.
-
-    The tables are of `statistics.sep_to_sep`: one, or one for each fine-tuned model.
-    """
-    return _above(SEP_TO_SEP, sep, NEARLY_ALL_SEP, 'attention of [SEP] to all [SEP] together')
+    """Test SEP_TO_SEP on tables of `statistics.sep_to_sep`, as `heads_look_at_sep` does."""
+    return _in_middle_layers(SEP_TO_SEP, sep, 'mean attention of [SEP] to all [SEP]')
 
 
 def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
@@ -102,19 +103,15 @@ def cls_looks_broadly(entropy: Runs, uniform: Runs) -> Verdict:
         )
         for of_cls, even in pairs
     ]
-    found = verdict.over_runs(per_run, pairs[0][0].count)
     of_cls, even = (
         np.mean([each.mean[-1].mean() for each in of]) for of in zip(*pairs, strict=True)
     )
     return verdict.verdict_on(
         BROAD_CLS,
-        found,
+        verdict.contrasts(per_run, pairs[0][0].count),
+        'entropy less the claimed share of that of even attention',
         'In the last layer, the attention of [CLS] has {share:.2f} of the entropy of even '
-        'attention; {claimed:g} or more is claimed.',
-        what='entropy less the claimed share of that of even attention',
-        unit='nats',
-        threshold=0.0,
-        otherwise=verdict.undecided(found),
+        'attention. The claim needs {claimed:g} or more.',
         numbers={'share': of_cls / even, 'claimed': BROADLY},
     )
 
@@ -131,21 +128,15 @@ def sep_is_a_no_op(gradients: Mapping[str, HeadTable], *, loss: str) -> Verdict:
     (at_sep, sep_error), (elsewhere, error) = (
         [each[where] for each in _relative(table, others)] for table in (sep, others)
     )
-    found = verdict.over_runs(
+    found = verdict.contrasts(
         [(elsewhere - at_sep, sep_error + error)], min(sep.count, others.count)
     )
-    layer = where.start + found.least
-    interval = found.interval(found.least)
+    layer = where.start + found.least + 1
     return verdict.verdict_on(
         SEP_NO_OP,
         found,
-        f'In layer {{layer}}, the {{what}} is {{estimate:z.3f}}{verdict.between(interval)} of that '
-        'at other tokens; more than {threshold:g} is claimed.',
-        what='gradient at other tokens less that at [SEP]',
+        f'relative drop of the gradient from other tokens to [SEP] in layer {layer}',
         unit=f'share of the gradient of {loss} at other tokens',
-        threshold=0.0,
-        otherwise=verdict.undecided(found),
-        numbers={'layer': layer + 1},
     )
 
 
@@ -158,28 +149,12 @@ def sep_moves_little(weights: HeadTable, norms: HeadTable) -> Verdict:
     """
     heads = weights.mean > MOSTLY_SEP
     if not heads.any():
-        return verdict.nothing_to_test(
-            SEP_MOVES_LITTLE,
-            'None of {heads} heads gives [SEP] more than half of its attention.',
-            weights.count,
-            heads=heads.size,
-        )
+        why = 'None of {heads} heads gives [SEP] more than half of its attention.'
+        return verdict.nothing_to_test(SEP_MOVES_LITTLE, why, weights.count, heads=heads.size)
     mean, error = norms.mean[heads].mean(dtype='float64'), verdict.error_of(norms)[heads].mean()
-    found = verdict.over_runs([(MOSTLY_SEP - mean, error)], norms.count)
-    _, low, high = found.interval(0)
-    interval = (mean, MOSTLY_SEP - high, MOSTLY_SEP - low)
-    return verdict.verdict_on(
-        SEP_MOVES_LITTLE,
-        found,
-        f'The {{what}} is {{estimate:z.3f}}{verdict.between(interval)} in the {{sinks:head|heads}} '
-        'that give it more than half; less than {threshold:g} is claimed.',
-        interval,
-        what='share of norms that comes from [SEP]',
-        unit='share of norms',
-        threshold=MOSTLY_SEP,
-        otherwise=verdict.undecided(found),
-        numbers={'sinks': heads.sum()},
-    )
+    found = verdict.contrasts([(MOSTLY_SEP - mean, error)], norms.count)
+    what = f'share of norms from [SEP] in the {counted(heads.sum(), "head")} that give it most'
+    return verdict.verdict_on(SEP_MOVES_LITTLE, found, what)
 
 
 def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
@@ -191,21 +166,10 @@ def _relative(table: HeadTable, to: HeadTable) -> tuple[np.ndarray, np.ndarray]:
     return mean / scale, error / scale
 
 
-def _above(claim: Claim, tables: Runs, threshold: float, what: str) -> Verdict:
-    """Test that a mean over layers 6 to 10 of 12 is above a threshold."""
+def _in_middle_layers(claim: Claim, tables: Runs, what: str) -> Verdict:
     runs = verdict.as_runs(tables)
     where = layers_between(6, 10, len(runs[0].mean))
     parts = [[each[where].mean() for each in verdict.by_layer(run)] for run in runs]
-    found = verdict.over_runs([(mean - threshold, error) for mean, error in parts], runs[0].count)
-    interval = found.interval(0, offset=threshold)
-    return verdict.verdict_on(
-        claim,
-        found,
-        f'In {{layers}}, the mean {{what}} is {{estimate:z.3f}}{verdict.between(interval)}; more '
-        'than {threshold:g} is claimed.',
-        what=what,
-        unit='share of attention',
-        threshold=threshold,
-        otherwise=verdict.undecided(found),
-        numbers={'layers': verdict.layers_named(where.start + 1, where.stop)},
-    )
+    found = verdict.contrasts(parts, runs[0].count, above=claim.threshold)
+    layers = verdict.layers_named(where.start + 1, where.stop)
+    return verdict.verdict_on(claim, found, f'{what} in {layers}')

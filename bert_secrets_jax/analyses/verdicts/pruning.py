@@ -24,19 +24,22 @@ HEADS_CAN_GO = Claim(
     f'{100 * SHARE_THAT_CAN_GO:.0f} % of the heads, least gradient of the mask first, can go '
     f'without the score falling by more than {100 * NOTICEABLE:.0f} point.',
     'Michel et al. 2019, section 4.2',
-    bound='The share is the published one for MNLI; on other tasks more heads can go. The point is '
-    'ours: the paper speaks of no noticeable effect.',
+    bound='Their share for MNLI, the least of their tasks. The point is ours.',
     limits='How many heads could go in a better order, or if the model were trained again.',
     short='Two in five heads can go',
+    section='prune',
+    unit='points',
+    threshold=-100 * NOTICEABLE,
 )
 ORDER_TELLS = Claim(
     'Removed in the order of the gradient of the mask, heads are missed less than in random '
     'orders.',
     'Michel et al. 2019, section 4.1',
-    bound='On average over all steps, from a tenth to nine tenths of the heads in the default; '
-    'fewer than one in twenty random orders do as well.',
+    bound='Fewer than one in twenty random orders do as well, on average over all steps.',
     limits='Whether another score tells more.',
     short='Removing heads by gradient beats removing them at random',
+    section='prune',
+    unit='points',
 )
 OUTLIERS_NEEDED = Claim(
     'Without outlier dimensions of LayerNorm, the masked LM loses more than '
@@ -45,6 +48,9 @@ OUTLIERS_NEEDED = Claim(
     bound='Ours, a perplexity greater by a tenth: the abstract has no number.',
     limits='Which of several outliers is needed, and what a task loses.',
     short='The masked LM needs its outlier dimensions',
+    section='outliers',
+    unit='nats per hidden wordpiece',
+    threshold=LOSS_OF_OUTLIERS,
 )
 
 
@@ -57,18 +63,12 @@ def heads_can_go(
     """
     found = verdict.contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
     interval = tuple(100 * np.array(found.interval(0, offset=-NOTICEABLE)))
-    return verdict.verdict_of(
+    return verdict.verdict_on(
         HEADS_CAN_GO,
-        verdict.all_above(found),
-        'With {kept} of {heads} heads left, the score changes by {estimate:+z.2f} points'
-        f'{verdict.between(interval, "+z.2f")}; a loss of {{noticeable:.0f}} is allowed.',
-        interval,
-        what='change of the score',
-        unit='points',
-        threshold=-100 * NOTICEABLE,
-        population=population(runs),
-        sample=examples,
-        numbers={'kept': kept, 'heads': heads, 'noticeable': 100 * NOTICEABLE},
+        found,
+        f'change of the score with {kept} of {heads} heads left',
+        interval=interval,
+        **_sampled(runs, examples),
     )
 
 
@@ -88,32 +88,28 @@ def order_tells(
     the rank among them tests; and for the contrary, fewer than one in twenty may do as badly.
 
     Args:
-      lead: The score in this order less that in the random ones, on average over steps, and the
-        ends of its 95 % interval.
+      lead: The score in this order less the mean of random ones, and its 95 % interval.
       ordered, random: The change of the score in this order, and in each random one [R], likewise.
     """
     draws = len(random)
     if draws < FEWEST_DRAWS:
-        return verdict.not_measured(
-            ORDER_TELLS, f'pruning in at least {FEWEST_DRAWS} random orders'
-        )
+        needs = f'pruning in at least {FEWEST_DRAWS} random orders'
+        return verdict.not_measured(ORDER_TELLS, needs)
     found = verdict.contrast_of(lead, runs=runs, examples=examples, random=random)
     p_if_false, p_if_true = verdict.all_above(found)
     rank = rank_p(ordered, random)
     interval = tuple(100 * np.array(found.interval(0)))
-    return verdict.verdict_of(
+    return verdict.verdict_on(
         ORDER_TELLS,
+        found,
+        'score in this order minus that in random ones',
+        f'The score is {verdict.with_interval(ORDER_TELLS, interval)} above that in random orders. '
+        'As good as this order: {as_well} of {draws} random ones.',
         # An unknown p-value (NaN) stays unknown.
-        (np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
-        f'The score is {{estimate:+z.2f}} points{verdict.between(interval, "+z.2f")} above that '
-        'in random orders, of which {as_well} of {draws} do as well.',
-        interval,
-        what='score in this order minus that in random ones',
-        unit='points',
-        threshold=0.0,
-        population=population(runs),
-        sample=examples,
-        numbers={'draws': draws, 'as_well': int((random >= ordered).sum())},
+        p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
+        interval=interval,
+        numbers={'draws': draws, 'as_well': (random >= ordered).sum()},
+        **_sampled(runs, examples),
     )
 
 
@@ -140,24 +136,20 @@ def outliers_are_needed(
     """
     found = verdict.contrast_of(beyond, offset=-LOSS_OF_OUTLIERS, examples=texts, random=random)
     p_if_false, p_if_true = verdict.all_above(found)
-    p_value = rank_p(together, random)
     interval = found.interval(0, offset=LOSS_OF_OUTLIERS)
-    return verdict.verdict_of(
+    return verdict.verdict_on(
         OUTLIERS_NEEDED,
-        (np.maximum(p_if_false, p_value), p_if_true),
-        f'Without the {{outliers:outlier|outliers}}, the loss changes by {{estimate:+z.3f}} nats'
-        f'{verdict.between(interval, "+z.3f")} more than without random dimensions; more than '
-        '{threshold:g} is claimed, and {as_much} of {draws} draws do as much.',
-        interval,
-        what='loss without the outliers minus that without random dimensions',
-        unit='nats per hidden wordpiece',
-        threshold=LOSS_OF_OUTLIERS,
-        population=found.population,
-        sample=texts,
-        otherwise=verdict.undecided(found),
-        numbers={
-            'outliers': outliers,
-            'draws': len(random),
-            'as_much': int((random >= together).sum()),
-        },
+        found,
+        'loss without the outliers minus that without random dimensions',
+        'Without the {outliers:outlier|outliers}, the loss is '
+        f'{verdict.with_interval(OUTLIERS_NEEDED, interval)} nats above that without random '
+        'dimensions. The claim needs more than {threshold:g}. As harmful: {as_much} of {draws} '
+        'random sets.',
+        p_values=(np.maximum(p_if_false, rank_p(together, random)), p_if_true),
+        numbers={'outliers': outliers, 'draws': len(random), 'as_much': (random >= together).sum()},
     )
+
+
+def _sampled(runs: int, examples: int) -> dict[str, object]:
+    """Return the sample of a curve, whose interval over seeds needs only two of them."""
+    return {'sample': examples, 'sample_of': 'examples', 'population': population(runs)}

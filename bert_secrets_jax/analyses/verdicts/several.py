@@ -58,7 +58,7 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
         subject = getattr(result, 'subject', None)
         if isinstance(result, Finetuning | Ablation) and subject and subject.task is not None:
             models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
-    needed = 'fine-tuning on two tasks of the paper or more', 'ablation of heads on STS-B and RTE'
+    needed = 'fine-tuning on two tasks of the paper', 'disabling heads on STS-B and RTE'
     return {
         model: (
             _gains(measured) or verdicts.not_measured(verdicts.FINETUNING_GAINS, needed[0]),

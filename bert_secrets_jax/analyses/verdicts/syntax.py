@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float32
 
-from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES, THIS_MODEL
+from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.probes.evaluation import scores
@@ -17,14 +17,15 @@ from bert_secrets_jax.probes.evaluation import scores
 PRACTICAL_LEAD = 0.10
 
 RELATION_HEADS = Claim(
-    'For at least half of the relations that the paper lists, a head finds the other word '
+    'For at least half of the relations listed there, a head finds the other word '
     f'{100 * PRACTICAL_LEAD:g} points more often than the best fixed offset.',
     'Clark et al. 2019, section 4.2, Table 1',
-    bound='In Table 1 that is so for seven of the twelve relations that have one of the same '
-    'meaning in Universal Dependencies.',
-    limits='That no other head does better than the one that was chosen on other texts, and that '
-    'position and word class do not explain it.',
+    bound='In Table 1 that is so for seven of the twelve relations that our treebank has, too.',
+    limits='That no other head does better, and that position and word class do not explain it.',
     short='Half of the relations have a head that finds them',
+    section='syntax_heads',
+    unit='share of links',
+    threshold=PRACTICAL_LEAD,
 )
 NO_HEAD_FOR_ALL = Claim(
     'At all relations together, the best head finds the other word less than '
@@ -33,6 +34,10 @@ NO_HEAD_FOR_ALL = Claim(
     bound='In Table 1 the difference is 8.2 points.',
     limits='That no other head does better than the one that was chosen on other texts.',
     short='No single head finds all relations',
+    section='syntax_heads',
+    unit='share of links',
+    threshold=PRACTICAL_LEAD,
+    side='less',
 )
 
 
@@ -44,25 +49,24 @@ PROBE_BEYOND_WORDS = Claim(
     'A probe of attention and word vectors is more than '
     f'{LEAD_OVER_WORDS:g} points of UAS better than one of distances and word vectors.',
     'Clark et al. 2019, section 5, Table 3',
-    bound='The lead there is 19 points (77 against 58); the threshold is about half of that.',
+    bound='The lead in Table 3 is 19 points (77 against 58); the threshold is about half of that.',
     limits='Trees: heads are chosen for each word alone.',
     short='Attention knows more syntax than distances do',
+    section='probe',
+    unit='points',
+    threshold=LEAD_OVER_WORDS,
 )
 ATTENTION_BEYOND_RANDOM = Claim(
     f'A probe of attention alone is more than {LEAD_OVER_RANDOM:g} points of UAS better than one '
     'of word vectors and the attention of random weights.',
     'Clark et al. 2019, section 5, Table 3',
-    bound='The lead there is 31 points (61 against 30); the threshold is about half of that.',
+    bound='The lead in Table 3 is 31 points (61 against 30); the threshold is about half of that.',
     limits='Other random weights: a single draw of them is measured.',
     short='Attention knows more syntax than word vectors do',
+    section='probe',
+    unit='points',
+    threshold=LEAD_OVER_RANDOM,
 )
-_THRESHOLDS = {PROBE_BEYOND_WORDS: LEAD_OVER_WORDS, ATTENTION_BEYOND_RANDOM: LEAD_OVER_RANDOM}
-_OF_LINKS = {
-    'unit': 'share of links',
-    'threshold': PRACTICAL_LEAD,
-    'sample_of': 'texts',
-    'population': THIS_MODEL,
-}
 
 
 def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdict:
@@ -76,45 +80,36 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     known = {name: gain for name, gain in gains.items() if gain[2] >= verdict.FEWEST}
     sample = float(max((texts for _, _, texts in gains.values()), default=0))
     if len(known) < 2:
-        return verdict.nothing_to_test(
-            RELATION_HEADS,
-            'Of the relations that the paper lists, {known} have enough links in these texts.',
-            sample,
-            known=len(known),
-        )
-    found = _leads(*known.values())
+        why = '{known} of the relations listed there have enough links in these texts.'
+        return verdict.nothing_to_test(RELATION_HEADS, why, sample, known=len(known))
+    found = _leads(np.array(list(known.values())), RELATION_HEADS)
     half = -(-len(known) // 2)
     # The one on which it hangs: if it is above, half of them are.
     hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
     interval, reached = found.interval(hinge, offset=PRACTICAL_LEAD), (found.difference >= 0).sum()
-    return verdict.verdict_of(
+    name = list(known)[hinge]
+    return verdict.verdict_on(
         RELATION_HEADS,
-        (verdict.at_least(found.above, half), verdict.at_least(found.below, len(known) - half + 1)),
-        '{reached} of {known} relations have such a head; half of them, if that of {decisive} is '
-        f'one: {{estimate:z.3f}}{verdict.between(interval)} above the offset.',
-        interval,
-        what='what the head of the decisive relation finds more than the offset',
+        found,
+        'what the head of the decisive relation finds more than the offset',
+        '{reached} of {known} relations have such a head; the claim needs {half}. In the decisive '
+        f'one, {{decisive}}, the lead is {verdict.with_interval(RELATION_HEADS, interval)}.',
+        p_values=(
+            verdict.at_least(found.above, half),
+            verdict.at_least(found.below, len(known) - half + 1),
+        ),
+        interval=interval,
+        numbers={'reached': reached, 'known': len(known), 'half': half, 'decisive': name},
         sample=sample,
-        numbers={'reached': reached, 'known': len(known), 'decisive': list(known)[hinge]},
-        **_OF_LINKS,
+        sample_of='texts',
     )
 
 
 def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
     """Test NO_HEAD_FOR_ALL on the links of all relations together."""
-    found = _leads((gain, error, texts))
-    interval = found.interval(0, offset=PRACTICAL_LEAD)
-    return verdict.verdict_of(
-        NO_HEAD_FOR_ALL,
-        (found.below[0], found.above[0]),
-        f'Of all links, the best head finds {{estimate:z.3f}}{verdict.between(interval)} more than '
-        'the best offset; less than {threshold:g} is claimed.',
-        interval,
-        what='what the best head finds more than the offset, of all relations',
-        sample=texts,
-        **_OF_LINKS,
-        otherwise=verdict.undecided(found),
-    )
+    found = _leads(np.array([(gain, error, texts)]), NO_HEAD_FOR_ALL)
+    what = 'share of all links that the best head finds minus that of the best offset'
+    return verdict.verdict_on(NO_HEAD_FOR_ALL, found, what, sample_of='texts')
 
 
 def uas_contrasts(
@@ -135,8 +130,10 @@ def uas_contrasts(
     """
     value, error = scores(right if other is None else right - other, words)
     # A probe that is never wrong has no error, and is right by no more than rounding.
-    found, bounds = 100 * value - threshold, 100 * (error + verdict.ROUNDING)
-    return verdict.contrasts(list(found[:, None]), list(bounds[:, None]), float(len(words)))
+    bounds = 100 * (error + verdict.ROUNDING)
+    return verdict.contrasts(
+        zip(100 * value, bounds, strict=True), float(len(words)), above=threshold
+    )
 
 
 def probe_leads(
@@ -150,23 +147,24 @@ def probe_leads(
     The estimate is the difference of the two scores, above the threshold if the claim holds. The
     arguments are those of `uas_contrasts`.
     """
-    threshold = _THRESHOLDS[claim]
-    found = uas_contrasts(words, right, other, threshold=threshold)
+    found = uas_contrasts(words, right, other, threshold=claim.threshold)
     several = found.runs >= verdict.FEWEST_RUNS
     return verdict.verdict_on(
         claim,
         found,
-        verdict.decisive(found.interval(0), spec='+z.1f'),
-        what='UAS of the first probe minus that of the second',
-        unit='points',
-        threshold=threshold,
+        'UAS of the first probe minus that of the second',
         population=ANY_PROBE if several else THESE_PROBES,
     )
 
 
-def _leads(*gains: tuple[float, float, int]) -> Contrasts:
-    """Return what heads find more than PRACTICAL_LEAD above the offset (Student's t over texts)."""
-    gain, error, texts = np.array(gains, np.float64).T
+def _leads(gains: np.ndarray, claim: Claim) -> Contrasts:
+    """Return the parts of a claim on gains, errors and texts [P, 3] (Student's t over texts)."""
+    gain, error, texts = gains.astype(np.float64).T
+    above = gain - claim.threshold
     return Contrasts(
-        gain - PRACTICAL_LEAD, error, np.maximum(texts - 1, 1), examples=texts.min(), runs=1
+        above if claim.side == 'more' else -above,
+        error,
+        np.maximum(texts - 1, 1),
+        examples=texts.min(),
+        runs=1,
     )

@@ -10,53 +10,58 @@ from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Runs, V
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
 
-# "Negligible" beside something: less than this part of it.
+# "Negligible" compared with something: less than this part of it.
 NEGLIGIBLE = 0.25
 # "Mostly" vertical, and "more than half" of the attention.
 HALF = 0.5
 # "Predominantly, if not exclusively": this share of the heads at least.
 NEARLY_ALL = 0.9
+# The greatest share in the paper, that of QQP, and what two classifiers may disagree on.
+MOST = 0.61 + 0.05
 
 VERTICAL = Claim(
     f'At least {100 * NEARLY_ALL:g} % of the heads whose maps are mostly vertical give [CLS] and '
     '[SEP] more than half of their attention.',
-    'section 4.4',
-    bound='The paper says "predominantly, if not exclusively" and has no number: more than half of '
-    'the attention, and nine heads in ten, are ours.',
+    'Kovaleva et al. 2019, section 4.4',
+    bound='They say "predominantly, if not exclusively". Half and nine in ten are our numbers.',
     limits='What the classifier takes for vertical by mistake.',
     short='Heads with vertical maps look at [CLS] and [SEP]',
+    section='patterns',
+    unit='share of attention',
+    threshold=HALF,
 )
 FEATURES = Claim(
-    'Attention to linguistic features is negligible beside that to [CLS] and [SEP]: each receives '
-    f'less than {NEGLIGIBLE:g} of it, as a mean over heads.',
-    'section 4.4',
-    bound='The paper says "negligible" and has no number: a quarter is ours. Above it, a feature '
-    'could be seen in a figure of the scale of Figure 6.',
+    'On average over heads, no linguistic feature receives as much as '
+    f'{NEGLIGIBLE:g} of the attention to [CLS] and [SEP].',
+    'Kovaleva et al. 2019, section 4.4',
+    bound='They say "negligible". A quarter is ours: one could see more in their Figure 6.',
     limits='That no head attends to a feature: it is the mean over all heads.',
     short='Attention to linguistic features is negligible',
+    section='features',
+    unit='ratio',
+    threshold=NEGLIGIBLE,
+    side='less',
 )
 LAST_CLS = Claim(
     'In the last layer, [CLS] attends to [SEP] more than to any other type of token.',
-    'section 4.5, Figure 7: all tasks but STS-B, RTE and QNLI',
+    'Kovaleva et al. 2019, section 4.5, Figure 7: all tasks but STS-B, RTE and QNLI',
     bound='Any difference counts, as in Figure 7.',
     limits='What [CLS] takes from there, and types that were not annotated.',
     short='In the last layer, [CLS] attends most to [SEP]',
+    section='cls_tokens',
+    unit='share of attention',
 )
-
-
-# The greatest share in the paper, that of QQP, and what two classifiers may disagree on.
-MOST_IN_THE_PAPER = 0.61
-PRACTICAL_PATTERNS = 0.05
-MOST = MOST_IN_THE_PAPER + PRACTICAL_PATTERNS
-
 FEW_HETEROGENEOUS = Claim(
     'Block and heterogeneous maps, which may hold more than pre-training put there, are less than '
     f'{100 * MOST:g} % of all.',
-    'section 4.1, Figure 2: 32 % on MRPC to 61 % on QQP',
-    bound='61 % is the greatest share in the paper, of QQP; 5 % of the maps are allowed for what '
-    "two classifiers disagree on, the paper's with an F1 of 0.86.",
+    'Kovaleva et al. 2019, section 4.1, Figure 2: 32 % on MRPC to 61 % on QQP',
+    bound='Their greatest share, 61 %, and 5 % for maps that two classifiers disagree on.',
     limits='What the classifier mistakes in models of another kind than all labelled ones.',
     short='Few maps are block or heterogeneous',
+    section='patterns',
+    unit='share of maps',
+    threshold=MOST,
+    side='less',
 )
 
 
@@ -66,8 +71,7 @@ def vertical_patterns_are_special(
     """Test VERTICAL on the heads of which more than half of the maps are vertical.
 
     The estimate is the attention to special tokens of the head that decides: in order of their t,
-    the last of the NEARLY_ALL that are to be above the threshold HALF. Its interval is of this head
-    alone.
+    the last of the NEARLY_ALL that are to be above HALF. Its interval is of this head alone.
 
     Args:
       vertical: The share of each head's maps that are vertical [L, N], or one for each model.
@@ -87,7 +91,7 @@ def vertical_patterns_are_special(
     heads, count = np.mean(shares, axis=0, dtype=np.float64) > HALF, runs[0].count
     if not heads.any():
         return verdict.nothing_to_test(VERTICAL, 'No head has mostly vertical maps.', count)
-    found = verdict.over_runs(
+    found = verdict.contrasts(
         [(run.mean[heads] - HALF, verdict.error_of(run)[heads]) for run in runs], count
     )
     needed = math.ceil(NEARLY_ALL * len(found.difference))
@@ -99,23 +103,17 @@ def vertical_patterns_are_special(
     deciding = int(order[needed - 1])
     interval = found.interval(deciding, offset=HALF)
     head = head_name(*np.argwhere(heads)[deciding])
-    return verdict.verdict_of(
+    above = (found.difference > 0).sum()
+    return verdict.verdict_on(
         VERTICAL,
-        p_values,
-        '{above} of {vertical_heads} mostly vertical heads give these two more than half, where '
-        '{needed} {needed:|is|are} claimed; {head} decides with '
-        f'{{estimate:.3f}}{verdict.between(interval)}.',
-        interval,
-        what=f'attention of {head} to [CLS] and all [SEP]',
-        unit='share of attention',
-        threshold=HALF,
-        numbers={
-            'vertical_heads': heads.sum(),
-            'above': (found.difference > 0).sum(),
-            'needed': needed,
-            'head': head,
-        },
-        **verdict.sampled(found),
+        found,
+        f'attention of {head} to [CLS] and all [SEP]',
+        '{above} of {vertical_heads} mostly vertical heads give [CLS] and [SEP] more than half; '
+        'the claim needs {needed}. The head that decides, {head}, gives '
+        f'{verdict.with_interval(VERTICAL, interval)}.',
+        p_values=p_values,
+        interval=interval,
+        numbers={'vertical_heads': heads.sum(), 'above': above, 'needed': needed, 'head': head},
     )
 
 
@@ -133,27 +131,21 @@ def features_are_negligible(cls: Runs, sep: Runs, features: Mapping[str, Runs]) 
     parts = np.array([[verdict.whole_model(table) for table in runs] for runs in features.values()])
     parts = np.moveaxis(parts, 0, -1)  # [R, 2, P]: mean and bound of each feature
     count = min(runs[0].count for runs in features.values())
-    found = verdict.over_runs(
+    found = verdict.contrasts(
         [
             (NEGLIGIBLE * special - means, NEGLIGIBLE * error + errors)
             for (special, error), (means, errors) in zip(wholes, parts, strict=True)
         ],
         count,
     )
-    least = found.least
-    part = verdict.over_runs([(means[least], errors[least]) for means, errors in parts], count)
-    special = verdict.over_runs(wholes, count)
-    interval = _ratio(part, special)
-    feature = list(features)[least]
+    part = verdict.contrasts([run[:, found.least] for run in parts], count)
+    interval = _ratio(part, verdict.contrasts(wholes, count))
     return verdict.verdict_on(
         FEATURES,
         found,
-        f'The {{what}} is {{estimate:.2f}}{verdict.between(interval, "z.2f")}; less than '
-        f'{{threshold:g}} is claimed.{rare}',
-        interval,
-        what=f'attention to {feature} divided by that to [CLS] and [SEP]',
-        unit='ratio',
-        threshold=NEGLIGIBLE,
+        f'attention to {list(features)[found.least]} divided by that to [CLS] and [SEP]',
+        verdict.decisive(FEATURES, interval) + rare,
+        interval=interval,
         numbers=numbers,
     )
 
@@ -170,28 +162,18 @@ def few_are_heterogeneous(
     """
     tables = [verdict.as_runs(each) for each in classes.values()]
     per_run = [(MOST - share, error) for share, error in _sums(*tables)]
-    found = verdict.over_runs(per_run, tables[0][0].count)
-    estimate, low, high = found.interval(0, offset=-MOST)
-    as_found = -estimate, -high, -low
-    interval = as_found if corrected is None else corrected
-    p_values = verdict.all_above(found)
-    if corrected is not None and not np.isnan(p_values).any():
+    found = verdict.contrasts(per_run, tables[0][0].count)
+    what, p_values = f'share of maps that are {" or ".join(classes)}', verdict.all_above(found)
+    if corrected is None:
+        return verdict.verdict_on(FEW_HETEROGENEOUS, found, what)
+    if not np.isnan(p_values).any():
         share, low, high = corrected
         p_values = (
             verdict.capped(float(verdict.not_below(MOST, share, high))),
             verdict.capped(float(verdict.not_below(-MOST, -share, -low))),
         )
-    parts = ' and '.join(classes)
-    what = f'share of maps that are {parts}'
-    return verdict.verdict_of(
-        FEW_HETEROGENEOUS,
-        p_values,
-        verdict.decisive(interval, 'less'),
-        interval,
-        what=what if corrected is None else f'corrected {what}',
-        unit='share of maps',
-        threshold=MOST,
-        **verdict.sampled(found),
+    return verdict.verdict_on(
+        FEW_HETEROGENEOUS, found, f'corrected {what}', p_values=p_values, interval=corrected
     )
 
 
@@ -210,20 +192,19 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
         name: [verdict.error_of(run)[-1].mean() for run in runs] for name, runs in from_cls.items()
     }
     others = [name for name in from_cls if name != '[SEP]']
-    count = min(runs[0].count for runs in from_cls.values())
     found = verdict.contrasts(
-        list(np.transpose([np.subtract(means['[SEP]'], means[name]) for name in others])),
-        list(np.transpose([np.add(errors['[SEP]'], errors[name]) for name in others])),
-        count,
+        zip(
+            np.transpose([np.subtract(means['[SEP]'], means[name]) for name in others]),
+            np.transpose([np.add(errors['[SEP]'], errors[name]) for name in others]),
+            strict=True,
+        ),
+        min(runs[0].count for runs in from_cls.values()),
     )
-    interval = found.interval(found.least)
     return verdict.verdict_on(
         LAST_CLS,
         found,
-        verdict.decisive(interval) + rare,
-        what=f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
-        unit='share of attention',
-        threshold=0.0,
+        f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
+        verdict.decisive(LAST_CLS, found.interval(found.least)) + rare,
         numbers=numbers,
     )
 
@@ -241,13 +222,13 @@ def _frequent(
     kept = {name: runs for name, runs in tables.items() if runs[0].count >= verdict.FEWEST}
     if len(kept) < at_least_kept:
         return tables, '', {}
-    pieces, numbers = [], {}
-    for index, name in enumerate((name for name in tables if name not in kept), start=1):
-        values = {'rare': name, 'rare_count': verdict.whole(tables[name][0].count)}
-        piece, values = verdict.numbered('{rare} ({rare_count})', index, values)
-        pieces.append(piece)
-        numbers |= values
-    return kept, f' Left out as too rare: {", ".join(pieces)}.' if pieces else '', numbers
+    rare = [
+        f'{name} ({round(float(runs[0].count))})'
+        for name, runs in tables.items()
+        if name not in kept
+    ]
+    sentence = ' Left out as too rare: {rare}.' * bool(rare)
+    return kept, sentence, {'rare': ', '.join(rare)} if rare else {}
 
 
 def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:

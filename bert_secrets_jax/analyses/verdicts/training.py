@@ -1,7 +1,6 @@
 """Claims about what fine-tuning reaches."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -15,19 +14,22 @@ from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 
 PRETRAINING = Claim(
     'Fine-tuning from pre-trained weights scores higher than fine-tuning from random ones.',
-    'section 4.3, Table 1: all tasks',
+    'Kovaleva et al. 2019, section 4.3, Table 1: all tasks',
     bound='Any difference counts, as in Table 1.',
     limits='Other ways of training from random weights, such as longer ones.',
     short='Pre-trained weights score higher than random ones',
+    section='finetune',
+    unit='points',
 )
 FINETUNING_GAINS = Claim(
-    'Fine-tuning gains 35.9 points of accuracy on average: on these tasks as much as in the paper, '
-    'to within the standard error of its average.',
-    'section 4.3, Table 1: average of seven tasks',
-    bound="The standard error of the paper's average over its seven tasks: other tasks like these "
-    'would move it by as much.',
+    'Fine-tuning gains as much accuracy as in Table 1, 35.9 points on average, within the standard '
+    'error of that average.',
+    'Kovaleva et al. 2019, section 4.3, Table 1: average of seven tasks',
+    bound='Other tasks like their seven would move their average by its standard error.',
     limits='Anything about tasks that were not measured.',
     short='Fine-tuning gains as much as in the paper',
+    section='finetune',
+    unit='points',
 )
 
 
@@ -70,41 +72,34 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
     groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = np.array([len(scores) for scores in groups])
     difference = 100 * (groups[0].mean() - groups[1].mean())
-    words = 'Pre-trained weights score {estimate:+z.1f} points'
-    numbers = {'pretrained_runs': counts[0], 'random_runs': counts[1]}
-    if min(counts) < verdict.FEWEST_RUNS:
-        p_values, interval = (math.nan, math.nan), (difference, np.nan, np.nan)
-        words += (
-            ' above random ones; a test needs {needed} runs of each, not {pretrained_runs} and '
-            '{random_runs}.'
-        )
-        numbers['needed'] = verdict.FEWEST_RUNS
-    else:
+    p_values, interval = (math.nan, math.nan), (difference, math.nan, math.nan)
+    population, tested = THESE_MODELS, min(counts) >= verdict.FEWEST_RUNS
+    if tested:
         # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
         variances = 100**2 * (variances + verdict.ROUNDING**2)
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
         p, half = scipy.stats.t.sf(difference / error, freedom), verdict.margin(freedom) * error
-        p_values = float(p), float(1 - p)
+        p_values, population = (float(p), float(1 - p)), ANY_FINETUNING
         interval = difference, difference - half, difference + half
-        words += (
-            ' ({low:+z.1f} to {high:+z.1f}, p = {p_value:.2g}) above random ones, in '
-            '{pretrained_runs:run|runs} against {random_runs}.'
-        )
-        numbers['p_value'] = 2 * min(p_values)
+    words = f'Pre-trained weights score {verdict.with_interval(PRETRAINING, interval)} above random'
+    runs = ' ones, in {pretrained_runs:run|runs} against {random_runs}.'
+    needed = ' A test needs {needed} runs of each.' * (not tested)
     return verdict.verdict_of(
         PRETRAINING,
         p_values,
-        words,
         interval,
+        words + runs + needed,
         what='mean score from pre-trained weights minus that from random weights',
-        unit='points',
-        threshold=0.0,
-        population=THESE_MODELS if min(counts) < verdict.FEWEST_RUNS else ANY_FINETUNING,
-        sample=int(counts.sum()),
+        population=population,
+        sample=counts.sum(),
         sample_of='runs',
-        numbers=numbers,
+        numbers={
+            'pretrained_runs': counts[0],
+            'random_runs': counts[1],
+            'needed': verdict.FEWEST_RUNS,
+        },
     )
 
 
@@ -123,22 +118,23 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
     ours = np.mean([each.difference[0] for each in found])
     theirs = 100 * np.mean([gain.published for gain in gains.values()])
-    difference, threshold = ours - theirs, 100 * _error_of_the_paper()
+    # Over their tasks.
+    published = [published_gain(task) for task in paper.TASKS]
+    difference, threshold = ours - theirs, float(100 * scipy.stats.sem(published))
     reach = np.array([threshold + difference, threshold - difference]) / error
     too_low, too_high = scipy.stats.t.sf(reach, freedom)
     low, high = scipy.stats.t.sf(-reach, freedom)
     half = verdict.margin(freedom) * error
-    interval = float(difference), float(difference - half), float(difference + half)
+    interval = difference, difference - half, difference + half
     return verdict.verdict_of(
         FINETUNING_GAINS,
         # Both must be refuted for it to hold; either one refutes it, and two are tried.
         (max(too_low, too_high), verdict.capped(2 * min(low, high))),
-        'Fine-tuning gains {ours:+z.1f} points on average over {sample:task|tasks}, '
-        '{estimate:+z.1f} ({low:+z.1f} to {high:+z.1f}) more than in the paper; {threshold:.1f} '
-        'either way is allowed.',
         interval,
+        'Fine-tuning gains {ours:+z.2f} points on average over {sample:task|tasks}. Compared with '
+        f'the paper that is {verdict.with_interval(FINETUNING_GAINS, interval)}; the claim allows '
+        '{threshold:.2f} either way.',
         what="average gain minus the paper's",
-        unit='points',
         threshold=threshold,
         population=ANY_FINETUNING if runs >= verdict.FEWEST_RUNS else THESE_MODELS,
         sample=tasks,
@@ -154,11 +150,5 @@ def _points(gain: Gain) -> Contrasts:
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
     # Both scores are of the same examples: their errors add up at worst.
     bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + verdict.ROUNDING).sum(axis=0)
-    gains = 100 * (scores[1] - scores[0])[:, None]
-    return verdict.contrasts(list(gains), list(100 * bound[:, None]), float(gain.examples))
-
-
-@functools.cache
-def _error_of_the_paper() -> float:
-    """Return the standard error of the paper's average gain over its tasks."""
-    return float(scipy.stats.sem([published_gain(task) for task in paper.TASKS]))
+    gains = 100 * (scores[1] - scores[0])
+    return verdict.contrasts(zip(gains, 100 * bound, strict=True), float(gain.examples))

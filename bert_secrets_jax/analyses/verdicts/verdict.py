@@ -8,9 +8,8 @@ Shapes: R runs, P parts of a claim, L layers, N heads.
 
 import dataclasses
 import math
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -43,14 +42,18 @@ Runs = HeadTable | Sequence[HeadTable]
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, in a sentence that a test can decide.
+    """A statement of a paper, in a sentence that a test can decide.
 
     Attributes:
       text: The sentence.
-      source: The section and the figure of the paper with the statement, and the tasks it is about.
+      source: The authors and the year, the section and the figure with the statement, its tasks.
       bound: Where the threshold of the test comes from.
       limits: A statement of what a verdict on the claim does not show; empty for none.
       short: The claim in at most twelve words.
+      section: The sections of a report that measure it, as `--sections` takes them.
+      unit: The unit of the number that decides.
+      threshold: The number that it is compared with.
+      side: Where the claim holds: at 'more' or at 'less' than the threshold.
     """
 
     text: str
@@ -58,6 +61,15 @@ class Claim:
     bound: str = ''
     limits: str = ''
     short: str = ''
+    section: str = ''
+    unit: str = ''
+    threshold: float = 0.0
+    side: str = 'more'
+
+    @property
+    def paper(self) -> str:
+        """The authors and the year."""
+        return self.source.partition(',')[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,16 +185,19 @@ class Contrasts:
 
 
 def contrasts(
-    differences: Sequence[np.ndarray], bounds: Sequence[np.ndarray], examples: Count
+    per_run: Iterable[tuple[Any, Any]], examples: Count, *, above: float = 0.0
 ) -> Contrasts:
-    """Combine the parts of a claim [R, P] and bounds of their errors over runs.
+    """Combine what parts of a claim [P] are above a threshold, and bounds of errors, over runs.
 
     With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
     between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
     freedom are Satterthwaite's.
     """
-    each, runs = np.asarray(differences, np.float64), len(differences)
-    mean, of_examples = each.mean(axis=0), np.asarray(bounds, np.float64).mean(axis=0)
+    each, bounds = (np.array(part, np.float64) for part in zip(*per_run, strict=True))
+    if each.ndim == 1:
+        each, bounds = each[:, None], bounds[:, None]
+    each, runs = each - above, len(each)
+    mean, of_examples = each.mean(axis=0), bounds.mean(axis=0)
     few = np.full(mean.shape, max(float(examples) - 1.0, 1.0))
     if runs < FEWEST_RUNS:
         return Contrasts(mean, of_examples, few, float(examples), runs)
@@ -215,25 +230,19 @@ def contrast_of(
     # Satterthwaite's degrees of freedom.
     others = 1 if random is None else len(random) - 1
     freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
-    return Contrasts(
-        difference=np.array([estimate + offset]),
-        error=np.array([np.sqrt(squared)]),
-        freedom=np.array([freedom]),
-        examples=float(examples),
-        runs=runs,
-    )
+    parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
+    return Contrasts(*parts, examples=float(examples), runs=runs)
 
 
-def all_above(found: Contrasts, *, chosen_among: int | None = None) -> tuple[float, float]:
+def all_above(found: Contrasts) -> tuple[float, float]:
     """Return the two p-values of the claim that all parts are above 0.
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), or for that of those they were `chosen_among`.
+    corrected for their number (Bonferroni).
     """
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    count = chosen_among or len(found.below)
-    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * count)
+    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * len(found.below))
 
 
 def at_least(p_values: np.ndarray, count: int) -> float:
@@ -246,35 +255,27 @@ def at_least(p_values: np.ndarray, count: int) -> float:
     return capped((len(ordered) - count + 1) * ordered[count - 1])
 
 
-def decide(p_if_false: float, p_if_true: float, *, otherwise: str = UNDECIDED) -> str:
-    """Return the verdict of two p-values; `otherwise` where neither is refuted, or both are NaN."""
-    if p_if_false <= LEVEL:
-        return HOLDS
-    return DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
-
-
-def undecided(found: Contrasts) -> str:
-    """Return the verdict where nothing is refuted: another one if the examples are too few."""
-    return TOO_FEW if found.examples < FEWEST else UNDECIDED
-
-
-def not_measured(claim: Claim, needs: str) -> Verdict:
-    """Return the verdict on a claim whose test lacks the data that it needs, as a noun phrase."""
-    numbers = {'needs': needs}
-    return Verdict(claim=claim, verdict=NOT_MEASURED, template='Needs {needs}.', numbers=numbers)
+def not_measured(claim: Claim, needs: str = '') -> Verdict:
+    """Return the verdict on a claim without its measurement, which needs a noun phrase, if any."""
+    return Verdict(
+        claim=claim,
+        verdict=NOT_MEASURED,
+        template='Measured with --sections={section}.' + ' It needs {needs}.' * bool(needs),
+        numbers={'section': claim.section, 'needs': needs},
+    )
 
 
 def nothing_to_test(claim: Claim, why: str, examples: Count, **numbers: int) -> Verdict:
     """Return the verdict on a claim that is about nothing in this model; the template says why."""
-    known = {'sample': whole(examples), 'numbers': numbers}
+    known = {'sample': round(float(examples)), 'numbers': numbers}
     return Verdict(claim=claim, verdict=UNDECIDED, template=why, **known)
 
 
 def verdict_of(
     claim: Claim,
     p_values: tuple[float, float],
-    template: str,
     interval: tuple[float, float, float],
+    template: str = '',
     *,
     sample: Count,
     numbers: Mapping[str, Any] = MappingProxyType({}),
@@ -284,20 +285,23 @@ def verdict_of(
     """Return a verdict of Python's own numbers.
 
     P-values are those if the claim is false, and if it is true. An interval begins with the
-    estimate. `otherwise` is the verdict where neither p-value decides.
+    estimate. Without a template, it names the estimate and the threshold. `otherwise` is the
+    verdict where neither p-value decides.
     """
     p_if_false, p_if_true = map(float, p_values)
     estimate, low, high = map(float, interval)
+    fields = {'unit': claim.unit, 'threshold': claim.threshold} | fields
+    decided = DOES_NOT_HOLD if p_if_true <= LEVEL else otherwise
     return Verdict(
         claim=claim,
-        verdict=decide(p_if_false, p_if_true, otherwise=otherwise),
-        template=template,
+        verdict=HOLDS if p_if_false <= LEVEL else decided,
+        template=template or decisive(claim, interval),
         estimate=estimate,
         low=low,
         high=high,
         p_if_false=p_if_false,
         p_if_true=p_if_true,
-        sample=whole(sample),
+        sample=round(float(sample)),
         numbers={
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in numbers.items()
@@ -309,54 +313,54 @@ def verdict_of(
 def verdict_on(
     claim: Claim,
     found: Contrasts,
+    what: str,
     template: str = '',
-    interval: tuple[float, float, float] | None = None,
     *,
-    threshold: float,
+    p_values: tuple[float, float] | None = None,
+    interval: tuple[float, float, float] | None = None,
+    numbers: Mapping[str, Any] = MappingProxyType({}),
     **fields: Any,
 ) -> Verdict:
     """Return the verdict on a claim that holds where all parts are above 0.
 
     Args:
-      template: The sentence with names of fields; without one, it is that of `decisive`.
+      what: The noun phrase that names the estimate.
+      template: As in `verdict_of`.
+      p_values: None takes those of `all_above`.
       interval: None takes the part that is least in favour of the claim, plus the threshold.
-      threshold: The number that was subtracted from the estimate.
     """
-    interval = interval or found.interval(found.least, offset=threshold)
-    return verdict_of(
-        claim,
-        all_above(found),
-        template or decisive(interval),
-        interval,
-        threshold=threshold,
-        **sampled(found) | fields,
-    )
+    if interval is None:
+        interval = found.interval(found.least, offset=claim.threshold)
+        if claim.side == 'less':
+            estimate, low, high = found.interval(found.least, offset=-claim.threshold)
+            interval = -estimate, -high, -low
+    known: dict[str, Any] = {'sample': found.examples, 'population': found.population}
+    if found.runs >= FEWEST_RUNS:
+        known |= {'sample': found.runs, 'sample_of': 'runs'}
+    if found.examples < FEWEST:
+        template = template or decisive(claim, interval)
+        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
+        numbers = {**numbers, 'examples': round(found.examples), 'least': FEWEST}
+        known['otherwise'] = TOO_FEW
+    p_values = p_values or all_above(found)
+    known |= {'what': what, 'numbers': numbers} | fields
+    return verdict_of(claim, p_values, interval, template, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
     """Return the verdict on several runs, with what each of them says alone, by its name."""
     if len(alone) == 1:
-        (name,) = alone
+        template, numbers = f'{verdict.template} Model: {{run}}.', {'run': next(iter(alone))}
         return dataclasses.replace(
-            verdict,
-            template=f'{{run}}: {verdict.template}',
-            numbers=dict(verdict.numbers) | {'run': name},
+            verdict, template=template, numbers=dict(verdict.numbers) | numbers
         )
     phrases = {UNDECIDED: 'is undecided', NOT_MEASURED: 'is not measured', TOO_FEW: f'is {TOO_FEW}'}
-    pieces, numbers = [], {'alone': len(alone)}
-    found = Counter(each.verdict for each in alone.values())
-    for index, (outcome, count) in enumerate(found.items(), start=1):
-        piece, shown = numbered(
-            '{outcome} in {runs_with}',
-            index,
-            {'outcome': phrases.get(outcome, outcome), 'runs_with': count},
-        )
-        pieces.append(piece)
-        numbers |= shown
+    counts = Counter(phrases.get(each.verdict, each.verdict) for each in alone.values())
+    outcomes = ' and '.join(f'{outcome} in {count}' for outcome, count in counts.items())
     return dataclasses.replace(
         verdict,
-        template=f'{verdict.template} Alone, it {" and ".join(pieces)} of {{alone}} runs.',
-        numbers=dict(verdict.numbers) | numbers,
+        template=f'{verdict.template} Alone, it {{outcomes}} of {{alone}} runs.',
+        numbers=dict(verdict.numbers) | {'outcomes': outcomes, 'alone': len(alone)},
     )
 
 
@@ -390,16 +394,6 @@ def combined(
     return weights @ mean, np.abs(weights) @ error
 
 
-def over_runs(per_run: Sequence[Sequence], examples: Count) -> Contrasts:
-    """Return `contrasts` of the difference and its bound in each run."""
-    differences, bounds = zip(*per_run, strict=True)
-    return contrasts(
-        [np.atleast_1d(each) for each in differences],
-        [np.atleast_1d(each) for each in bounds],
-        examples,
-    )
-
-
 def margin(freedom: float) -> float:
     """Return how many standard errors a 95 % interval reaches."""
     return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
@@ -426,46 +420,22 @@ def capped(p_value: float) -> float:
 # Sentences
 
 
-def decisive(interval: tuple[float, float, float], side: str = 'more', spec: str = 'z.3f') -> str:
-    """Return the template of a verdict's sentence: the number that decides, and what is claimed.
-
-    The claim holds on one side of the threshold, 'more' or 'less'; numbers have the format `spec`.
-    """
+def decisive(claim: Claim, interval: tuple[float, float, float]) -> str:
+    """Return the template of the number that decides, and of what the claim needs."""
     return (
-        f'The {{what}} is {{estimate:{spec}}}{between(interval, spec)}; {side} than '
-        '{threshold:g} is claimed.'
+        f'The {{what}} is {with_interval(claim, interval)}. '
+        f'The claim needs {claim.side} than {{threshold:g}}.'
     )
 
 
-def sampled(found: Contrasts) -> dict[str, Any]:
-    """Return the fields of a verdict on these contrasts: its sample and population."""
-    fields: dict[str, Any] = {'sample': whole(found.examples), 'population': found.population}
-    if found.runs >= FEWEST_RUNS:
-        fields |= {'sample': found.runs, 'sample_of': 'runs'}
-    return fields
-
-
-def between(interval: tuple[float, float, float], spec: str = 'z.3f') -> str:
-    """Return the part of a template that shows an interval."""
+def with_interval(claim: Claim, interval: tuple[float, float, float]) -> str:
+    """Return the part of a template that shows the estimate and its interval."""
+    spec, unit = ('+z.2f', ' points') if claim.unit == 'points' else ('z.3f', '')
     _, low, high = interval
-    if np.isnan(low):
-        return ''
-    return (
-        f' ({{low:{spec}}} or more)' if np.isinf(high) else f' ({{low:{spec}}} to {{high:{spec}}})'
-    )
-
-
-def numbered(
-    template: str, index: int, values: Mapping[str, object]
-) -> tuple[str, dict[str, object]]:
-    """Return one of several alike parts of a template, with a number after the fields' names."""
-    template = re.sub(r'\{(\w+)', rf'{{\g<1>_{index}', template)
-    return template, {f'{name}_{index}': value for name, value in values.items()}
-
-
-def whole(count: Count) -> int:
-    """Return a count of examples as a whole number."""
-    return round(float(count))
+    ends = f' ({{low:{spec}}} to {{high:{spec}}})'
+    if np.isinf(high):
+        ends = f' ({{low:{spec}}} or more)'
+    return f'{{estimate:{spec}}}{unit}' + ends * bool(np.isfinite(low))
 
 
 def layers_named(first: int, last: int) -> str:
