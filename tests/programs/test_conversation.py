@@ -68,17 +68,6 @@ def test_sections_are_checked_before_anything_is_trained(fails, section, setting
     assert message in fails(*settings.items(), sections=[section])
 
 
-@pytest.mark.parametrize(
-    ('chosen', 'wrong'),
-    [
-        (['ablate', 'fames'], "There is no section 'fames'. Did you mean frames"),
-        ([], 'No section is named. Sections are special_tokens,'),
-    ],
-)
-def test_unknown_sections_are_one_line(fails, chosen, wrong):
-    assert fails(sections=chosen).startswith(f'error: {wrong}')
-
-
 def test_sections_say_what_they_need(fails, tmp_path):
     (tmp_path / 'mine.csv').write_text('text\nthe cat ran\n')
     own = (('data.source', 'file'), ('data.file', str(tmp_path / 'mine.csv')))
@@ -113,14 +102,6 @@ def test_a_malformed_file_is_named(fails, glue_dir, tmp_path):
         file.write('1\t2\t3\tonly one text\n')
     line = fails(('data.glue_dir', str(bad)))
     assert 'dev.tsv: 1 of 21 rows are bad: line 22: 4 fields, expected 5' in line
-
-
-def test_a_damaged_checkpoint_is_named(fails, checkpoint, tmp_path):
-    damaged = shutil.copytree(checkpoint, tmp_path / 'damaged')
-    data = (damaged / 'model.safetensors').read_bytes()
-    (damaged / 'model.safetensors').write_bytes(data[:1000])
-    line = fails(('model.name', str(damaged)))
-    assert 'model.safetensors is not a complete safetensors file' in line
 
 
 def test_folders_of_something_else_are_refused(fails, tmp_path):

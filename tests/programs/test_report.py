@@ -3,13 +3,14 @@
 import dataclasses
 import logging
 import re
+import types
 
 import numpy as np
 import pandas
 import pytest
 
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import report
+from bert_secrets_jax.programs import inputs, report
 from bert_secrets_jax.programs.costs import Cost, Pace
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
@@ -316,9 +317,13 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
         return Marked('x', Subject('m', texts), marks)
 
     own = result('mine', 1, ['self', 'self', ''])
-    other = result('the embedded sample', 0, ['', 'target', 'target'])
+    other = result('the example frames', 0, ['', 'target', 'target'])
     assert report.headlines({'own': own, 'other': other}, 'mine') == [
         'What the 3 heads mostly do: 1 self.'
     ]
-    about = [report._about(each, own.subject) for each in (own, other)]
-    assert about == ['mine', 'embedded frames']
+    study = types.SimpleNamespace(subject=own.subject, config=base.get_config())
+    said = [report._texts(each, study) for each in (own, other)]
+    assert said == [('mine', True), ('example frames', False)]
+    study.config.data.update({'source': 'file', 'file': 'my/mine.csv', 'label': 'x'})
+    assert report._texts(own, study) == ('your texts: mine', True)
+    assert inputs.texts_in_words(study.config.data, 0) == 'Your texts: mine.csv.'
