@@ -37,7 +37,7 @@ from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import GROUP_OF, GROUPS, PROGRAMS
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
-from bert_secrets_jax.runs.result import HeadMarks, Result
+from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept, digest
 
@@ -272,7 +272,8 @@ def _put(answers: Answers, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
-    texts, main = _texts(result, answers.study)
+    study = answers.study
+    texts, main = _texts(result, study.subject, own=is_own(study.config.data))
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
     bindings = {each: section.call for each, section in SECTIONS.items()}
     answers.lines[name] = lines_of(answers.study, name, result, others, bindings)
@@ -329,11 +330,11 @@ def _chapter(section: str) -> str:
     return ({each.name: each.group for each in declarations()} | GROUP_OF).get(section, '')
 
 
-def _texts(result: Result, study: Study) -> tuple[str, bool]:
+def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
     """Return the texts that a result is about, and whether the first line has said so."""
-    texts = getattr(result, 'subject', study.subject).texts.removeprefix('the ')
-    main = texts == study.subject.texts
-    return (f'your texts: {texts}' if main and is_own(study.config.data) else texts), main
+    texts = getattr(result, 'subject', subject).texts.removeprefix('the ')
+    main = texts == subject.texts
+    return (f'your texts: {texts}' if main and own else texts), main
 
 
 def headlines(results: Mapping[str, Result], texts: str) -> list[str]:

@@ -144,7 +144,7 @@ def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
     return stored
 
 
-def _telling(note: tuple[str, list[str]]) -> tuple[int, bool]:
+def _telling(note: Sequence) -> tuple[int, bool]:
     """Return the place of a note: first what few heads have, then words, then numbers."""
     _, texts = note
     said = list(filter(None, texts))

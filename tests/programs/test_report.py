@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import re
-import types
 
 import numpy as np
 import pandas
@@ -321,9 +320,8 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
     assert report.headlines({'own': own, 'other': other}, 'mine') == [
         'What the 3 heads mostly do: 1 self.'
     ]
-    study = types.SimpleNamespace(subject=own.subject, config=base.get_config())
-    said = [report._texts(each, study) for each in (own, other)]
-    assert said == [('mine', True), ('example frames', False)]
-    study.config.data.update({'source': 'file', 'file': 'my/mine.csv', 'label': 'x'})
-    assert report._texts(own, study) == ('your texts: mine', True)
-    assert inputs.texts_in_words(study.config.data, 0) == 'Your texts: mine.csv.'
+    said = [report._texts(each, own.subject, own=True) for each in (own, other)]
+    assert said == [('your texts: mine', True), ('example frames', False)]
+    data = base.get_config().data
+    data.update({'source': 'file', 'file': 'my/mine.csv'})
+    assert inputs.is_own(data) and inputs.texts_in_words(data, 0) == 'Your texts: mine.csv.'

@@ -317,13 +317,13 @@ def test_names_of_heads_lead_to_them_unless_they_are_the_papers(sentence, ours):
 
 def test_a_headline_has_14_words_and_what_it_leaves_out_follows():
     model = 'organisation/a-very-long-name-of-a-model-in-one-word'
-    layers = ', '.join(f'layer {layer}' for layer in range(1, 49))
+    layers = [f'layer {layer}' for layer in range(1, 49)]
     for sentence, title, rest in (
         ('A is 5 (0.5); as was b.', 'A is 5 (0.5)', 'As was b.'),
         ('One is so. Two are not.', 'One is so', 'Two are not.'),
         (f'It is so (0.5, as in{" b" * 12}).', 'It is so', f'0.5, as in{" b" * 12}.'),
         (f'Of {model} (a{" b" * 14}; c) it is so.', f'Of {model} it is so', None),
-        (f'Of {model}, {layers} are so.', f'Of {model}, {layers[:118]} …', None),
+        (f'Of {", ".join([model, *layers])}.', f'Of {", ".join([model, *layers[:12]])} …', None),
     ):
         found = finding(sentence)
         assert found.headline == title and found.rest == (rest or sentence)
