@@ -9,7 +9,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.special_tokens import STATISTICS
+from bert_secrets_jax.analyses.special_tokens import ENTROPY, STATISTICS
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
@@ -25,7 +25,7 @@ from bert_secrets_jax.analyses.tables import (
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, change, named
+from bert_secrets_jax.measure.catalogue import SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids
@@ -33,6 +33,8 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
+# The finding of how attention changes.
+ON_AVERAGE = 'change of attention, mean over heads'
 _CHANGE = 'change (1 - cosine similarity)'
 # The statistic that measures each reading of Figure 5.
 READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
@@ -69,12 +71,10 @@ class AttentionChange(Result):
         }
 
     def verdicts(self):
-        return verdicts.on_runs(
-            verdicts.named_runs(self.readings.get('paper', {})),
-            lambda runs: verdicts.last_layers_change_most(
-                verdicts.each_of(runs, READINGS['paper'])
-            ),
-        )
+        def last_layers(runs: Sequence[Tables]) -> verdicts.Verdict:
+            return verdicts.last_layers_change_most(verdicts.each_of(runs, READINGS['paper']))
+
+        return verdicts.on_runs(verdicts.named_runs(self.readings.get('paper', {})), last_layers)
 
     def frames(self):
         frames = {'layers': self._layers()}
@@ -98,6 +98,7 @@ class AttentionChange(Result):
         found = []
         for reading, grid in self.grids.items():
             found.append(self._finding(reading, grid))
+            found += self._on_average() if len(found) == 1 else []
             rank = paper.rank_correlation(grid, published)
             if rank is not None:
                 name = f'agreement with the paper, reading {reading}'
@@ -105,9 +106,9 @@ class AttentionChange(Result):
         return found
 
     def notes(self):
-        if paper.attention_change(self.subject.task) is None:
-            return []
-        return ['The published figure was made by the reading "notebook".']
+        published = paper.attention_change(self.subject.task) is not None
+        notes = ['In the paper, mostly the last two layers change.']
+        return notes + ['The published figure was made by the reading "notebook".'] * published
 
     def head_notes(self):
         reading, runs = next(iter(self.readings.items()))
@@ -121,21 +122,41 @@ class AttentionChange(Result):
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
         most = ' most' * (len(layers) > 1)
         template = f'{{reading}}ine-tuning changes {{where}}{most} '
-        template += '(its maps are {estimate:.2f} alike)'
+        template += '(cosine similarity of its maps: {estimate:.2f})'
         if most:
-            template += ', then layer {second} ({next:.2f}); in the paper, mostly the last two'
+            template += ', then layer {second} ({next:.2f})'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
-        return mean_finding(
-            f'similarity of the layer{" that changes most" * (len(layers) > 1)}, reading {reading}',
-            list(self.readings[reading].values()),
-            [READINGS[reading]],
-            order[0],
-            where=f'layer {order[0] + 1}',
-            unit=UNIT,
-            source=SOURCE,
-            template=f'{template}.',
-            numbers=numbers,
-        )
+        name = f'similarity of the layer{" that changes" * bool(most)}{most}, reading {reading}'
+        about = {'unit': UNIT, 'source': SOURCE, 'where': f'layer {order[0] + 1}'}
+        about |= {'template': f'{template}.', 'numbers': numbers}
+        runs = list(self.readings[reading].values())
+        return mean_finding(name, runs, [READINGS[reading]], order[0], **about)
+
+    def _on_average(self) -> list[Finding]:
+        """Return what gets clearly more or less attention, and whether attention is broader."""
+        runs, known = list(self.runs.values()), {each.name: each for each in self.statistics}
+        moved = {name: mean_over_runs(runs, [change(name)]) for name in known}
+        clear = {name: each.mean for name, each in moved.items() if each.low * each.high > 0}
+        shares = [name for name in clear if known[name].unit == SHARE]
+        if not shares:
+            return []
+        most = max(shares, key=lambda name: abs(clear[name]))
+        template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
+        if ENTROPY in clear:
+            template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
+        after = {name: mean_over_runs(runs, [name]).mean for name in (most, *clear)}
+        broader, wide = clear.get(ENTROPY, 0.0), after.get(ENTROPY, 0.0)
+        numbers = {
+            'title': known[most].title,
+            'moves': 'rises' if clear[most] > 0 else 'falls',
+            'before': after[most] - clear[most],
+            'after': after[most],
+            'broader': 'broader' if broader > 0 else 'narrower',
+            'wide': wide,
+            'narrow': wide - broader,
+        }
+        about = {'unit': SHARE, 'source': SOURCE, 'template': f'{template}.', 'numbers': numbers}
+        return [mean_finding(ON_AVERAGE, runs, [change(most)], **about)]
 
     def _changes(self):
         runs = list(self.runs.values())
@@ -146,13 +167,9 @@ class AttentionChange(Result):
             table = tables[name]
             if table.count:
                 head = top_head(np.abs(table.mean))
-                every, its = mean_over_runs(runs, [name]), mean_over_runs(runs, [name], head)
-                rows.append(
-                    (
-                        each.title, each.unit, every.mean, every.low, every.high,
-                        np.abs(table.mean).mean(), head_name(*head), its.mean, its.low, its.high,
-                    )
-                )  # fmt: skip
+                every, its = (mean_over_runs(runs, [name], of).interval for of in (..., head))
+                size = np.abs(table.mean).mean()
+                rows.append((each.title, each.unit, *every, size, head_name(*head), *its))
         return framed(
             (
                 'statistic', 'unit', 'mean_change', 'mean_change_low', 'mean_change_high',
@@ -199,14 +216,12 @@ def attention_change(
     """Compare the maps of a model with those of the same model fine-tuned.
 
     Args:
-      pretrained: The model before fine-tuning.
       tuned: The same model fine-tuned, or several of them.
-      texts: The texts that the models read.
       readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, with padding
         compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured: names of the
         catalogue, 'package.module:name' for your own, or `Described` objects.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
 
     Raises:
       TypeError: A model or the texts are something else.

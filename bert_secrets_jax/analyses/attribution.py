@@ -30,6 +30,7 @@ from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SOURCES, TIME
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.metrics import predictions
+from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -200,6 +201,8 @@ class Attribution(Result):
             'Methods that follow attention know no class: they say how much of a token is read.',
             'Without some tokens, a text may be unlike any that the model has seen.',
         ]
+        known = [each for each in self.test.methods if each in GLOSSES]
+        notes.append(' '.join(f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known))
         if len(self.test.tokens) < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
         return notes

@@ -1,21 +1,15 @@
 """The types of token that [CLS] attends to in the last layer (section 4.5, Figure 7)."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.features import BeforeAndAfter
 from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import (
-    Tables,
-    mean_finding,
-    mean_over_runs,
-    models_frames,
-    over_seeds,
-)
+from bert_secrets_jax.analyses.tables import Tables, mean_finding, mean_over_runs, models_frames
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -29,7 +23,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -38,22 +32,10 @@ _TYPES = ('[CLS]', '[SEP]', *FEATURES)
 _HIGHEST = 0.5
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class ClsTokens(Result):
-    """The attention of [CLS] to each type of token.
-
-    Attributes:
-      before: The tables of the model before fine-tuning, by the name of the statistic ('from [CLS]
-        to noun').
-      runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
-        ('change of from [CLS] to noun'). Empty if no fine-tuned model was measured.
-    """
+class ClsTokens(BeforeAndAfter):
+    """The attention of [CLS] to each type of token ('from [CLS] to noun')."""
 
     title: ClassVar[str] = '[CLS] in the last layer'
-
-    subject: Subject
-    before: Tables
-    runs: Mapping[str, Tables]
 
     @property
     def names(self) -> list[str]:
@@ -62,16 +44,9 @@ class ClsTokens(Result):
 
     @property
     def after(self) -> Tables:
-        """The tables of the fine-tuned models, mean over seeds; empty if there is no such model."""
-        if not self.runs:
-            return {}
+        """The tables of the fine-tuned models, as `over_seeds` returns them."""
         theirs = [notebook(from_cls(name)) for name in FEATURES_OF_NOTEBOOK]
-        return over_seeds(list(self.runs.values()), [*map(from_cls, self.names), *theirs])
-
-    @property
-    def _models(self) -> list[Tables]:
-        """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.runs.values()) or [self.before]
+        return self.over_seeds([*map(from_cls, self.names), *theirs])
 
     def in_last_layer(self, tables: Tables) -> np.ndarray:
         """Return the attention of the last layer's heads to each type of token [N, types]."""
@@ -112,7 +87,7 @@ class ClsTokens(Result):
         found = [
             mean_finding(
                 'type of token that [CLS] attends to most',
-                self._models,
+                self.models,
                 [from_cls(self.names[most])],
                 -1,
                 where=plural(self.names[most]),
@@ -137,7 +112,7 @@ class ClsTokens(Result):
             'pretrained': self.in_last_layer(self.before).mean(axis=0),
         }
         if self.runs:
-            means = [mean_over_runs(self._models, [from_cls(name)], -1) for name in self.names]
+            means = [mean_over_runs(self.models, [from_cls(name)], -1) for name in self.names]
             ends = zip(*(each.interval for each in means), strict=True)
             columns |= dict(
                 zip(('finetuned', 'finetuned_low', 'finetuned_high'), ends, strict=True)
@@ -175,11 +150,7 @@ def cls_tokens(
 ) -> ClsTokens:
     """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
 
-    Args:
-      pretrained: The model before fine-tuning.
-      texts: The texts that the models read.
-      tuned: The same model fine-tuned, or several of them; None measures only the first.
-      settings, subject: As in `special_tokens`.
+    The arguments are those of `features`.
     """
     wanted = cls_statistics()
     before = settings.tables(pretrained, texts, wanted)

@@ -1,8 +1,9 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,21 +41,33 @@ UNIT = 'share of attention'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Features(Result):
-    """The attention to linguistic features.
+class BeforeAndAfter(Result):
+    """Statistics of a model as it is, and fine-tuned.
 
     Attributes:
-      before: The tables of the model before fine-tuning, by the name of the statistic: [CLS],
-        [SEP], and the features in the readings of the paper and of the notebook.
+      before: The tables of the model before fine-tuning, by the name of the statistic.
       runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
         example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
 
-    title: ClassVar[str] = 'Attention to linguistic features'
-
     subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
+
+    @property
+    def models(self) -> list[Tables]:
+        """The tables of the fine-tuned models; of the model before if there are none."""
+        return list(self.runs.values()) or [self.before]
+
+    def over_seeds(self, names: Iterable[str]) -> Tables:
+        """Return tables of the fine-tuned models, mean over seeds; empty without any model."""
+        return over_seeds(list(self.runs.values()), names) if self.runs else {}
+
+
+class Features(BeforeAndAfter):
+    """The attention to [CLS], [SEP] and features, in the readings of paper and notebook."""
+
+    title: ClassVar[str] = 'Attention to linguistic features'
 
     @property
     def names(self) -> list[str]:
@@ -63,18 +76,15 @@ class Features(Result):
 
     @property
     def after(self) -> Tables:
-        """The tables of the fine-tuned models, mean over seeds; empty if there is no such model."""
-        return self._over_seeds((*SPECIAL, *self.names))
+        """The tables of the fine-tuned models, as `over_seeds` returns them."""
+        return self.over_seeds((*SPECIAL, *self.names))
 
     @property
     def changed(self) -> Tables:
         """The changes of [CLS], [SEP] and the features, mean over seeds; or empty."""
         names = (*SPECIAL, *self.names)
-        tables = self._over_seeds(map(change, names))
+        tables = self.over_seeds(map(change, names))
         return {name: tables[change(name)] for name in names if tables}
-
-    def _over_seeds(self, names) -> Tables:
-        return over_seeds(list(self.runs.values()), names) if self.runs else {}
 
     def verdicts(self):
         runs = verdicts.named_runs(self.runs, self.before)
@@ -105,9 +115,10 @@ class Features(Result):
         if self.runs:
             drawings['special_tokens_finetuned'] = _draw_special
         if self.names:
-            drawings['features'] = _draw_before
+            drawings['features'] = functools.partial(_draw_grids, which='before')
         if self.names and self.runs:
-            drawings |= {'features_finetuned': _draw_after, 'features_change': _draw_change}
+            drawings['features_finetuned'] = functools.partial(_draw_grids, which='after')
+            drawings['features_change'] = functools.partial(_draw_grids, which='changed')
         return drawn(self, **drawings)
 
     def findings(self):
@@ -150,31 +161,22 @@ class Features(Result):
     def notes(self):
         return ['A maximum over more tokens is larger.']
 
-    @property
-    def _models(self) -> list[Tables]:
-        """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.runs.values()) or [self.before]
-
     def _mean(self, name: str, which: str, **fields) -> Finding:
         """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
-        return mean_finding(name, self._models, [which], unit=UNIT, source=SOURCE, **fields)
+        return mean_finding(name, self.models, [which], unit=UNIT, source=SOURCE, **fields)
 
     def _most_changed(self) -> Finding:
         size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
-        return mean_finding(
-            'the feature that fine-tuning changes most',
-            self._models,
-            [change(moved)],
-            head,
-            where=head_name(*head),
-            unit=UNIT,
-            source=SOURCE,
-            template='Fine-tuning changes attention to {feature} most: by {size:.2g} per head, and '
-            'by {estimate:+.2g} in {where}.',
-            numbers={'feature': plural(moved), 'size': float(size[moved].mean())},
+        about = {'unit': UNIT, 'source': SOURCE, 'where': head_name(*head)}
+        about['template'] = (
+            'Fine-tuning changes attention to {feature} most: by {size:.2g} per head, and by '
+            '{estimate:+.2g} in {where}.'
         )
+        about['numbers'] = {'feature': plural(moved), 'size': float(size[moved].mean())}
+        name = 'the feature that fine-tuning changes most'
+        return mean_finding(name, self.models, [change(moved)], head, **about)
 
     def _summary(self):
         rows = []
@@ -230,10 +232,8 @@ def features(
     """Measure attention to nouns, verbs, negation and so on, and how fine-tuning changes it.
 
     Args:
-      pretrained: The model before fine-tuning.
-      texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the first.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
     """
     wanted = feature_statistics()
     before = settings.tables(pretrained, texts, wanted)
@@ -244,13 +244,12 @@ def features(
 def _draw_special(result: Features):
     published = paper.special_token_attention(result.subject.task) or {}
     after = result.after
-    ranks = {name: paper.rank_correlation(after[name].mean, published[name]) for name in published}
-    agreement = ''.join(
-        f' {name}: rank correlation with the paper {rank.heads:.2f} over heads, '
-        f'{rank.layers:.2f} over layers.'
-        for name, rank in ranks.items()
-        if rank is not None
-    )
+    agreement = ''
+    for name in published:
+        rank = paper.rank_correlation(after[name].mean, published[name])
+        if rank is not None:
+            ranks = f'{rank.heads:.2f} (layers: {rank.layers:.2f})'
+            agreement += f' {name}: rank correlation with the paper {ranks}.'
     return plots.layer_profiles(
         {name: after[name].mean for name in SPECIAL},
         label=UNIT,
@@ -263,24 +262,19 @@ def _draw_special(result: Features):
     )
 
 
-def _draw_before(result: Features):
-    return _grids(result, result.before, label=UNIT).captioned(
-        'Attention to linguistic features in the model as it is.', plots.Source('heads', 'mean')
+_CAPTIONS = {
+    'before': 'Attention to linguistic features in the model as it is.',
+    'after': 'Attention to linguistic features in the fine-tuned model.',
+    'changed': 'The change of attention to linguistic features by fine-tuning.',
+}
+
+
+def _draw_grids(result: Features, which: str):
+    tables, is_change = getattr(result, which), which == 'changed'
+    grids = {name: tables[name].mean for name in result.names}
+    figure = plots.head_grids(
+        grids, label='change (share)' if is_change else UNIT, differences=is_change
     )
-
-
-def _draw_after(result: Features):
-    return _grids(result, result.after, label=UNIT).captioned(
-        'Attention to linguistic features in the fine-tuned model.',
-        plots.Source('heads_finetuned', 'mean'),
-    )
-
-
-def _grids(result: Features, tables: Tables, **options: Any):
-    return plots.head_grids({name: tables[name].mean for name in result.names}, **options)
-
-
-def _draw_change(result: Features):
-    return _grids(result, result.changed, label='change (share)', differences=True).captioned(
-        'The change by fine-tuning.', plots.Source('heads_finetuned', 'mean', 'change of {}')
-    )
+    frame = 'heads' if which == 'before' else 'heads_finetuned'
+    source = plots.Source(frame, 'mean', 'change of {}' if is_change else '{}')
+    return figure.captioned(_CAPTIONS[which], source)

@@ -121,27 +121,22 @@ class Finetuning(Result):
                 np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
             ends = mean_interval(metric, runs.last, self.dev_examples)
-            findings += [
-                measured(
-                    f'score from {name} weights',
-                    [last, *ends],
-                    template='Fine-tuned on {train:example|examples} from {start} weights: '
-                    '{scores} ({dev:example|examples} of {texts}).',
-                    numbers={
-                        'train': self.train_examples,
-                        'start': {'pretrained': 'pre-trained'}.get(name, name),
-                        'scores': ', '.join(
-                            f'{TITLES[name]} {spread(runs.last, [name])}' for name in self.metrics
-                        ),
-                        'dev': self.dev_examples,
-                        'texts': self.subject.texts,
-                    },
-                    **fields,
-                ),
-                measured(
-                    f'best epoch from {name} weights, chosen on the same examples', best, **fields
-                ),
-            ]
+            scores = [f'{TITLES[each]} {spread(runs.last, [each])}' for each in self.metrics]
+            numbers = {
+                'train': self.train_examples,
+                'start': {'pretrained': 'pre-trained'}.get(name, name),
+                'scores': ', '.join(scores),
+                'dev': self.dev_examples,
+                'texts': self.subject.texts,
+            }
+            template = (
+                'Fine-tuned on {train:example|examples} from {start} weights: {scores} ({texts}, '
+                '{dev:example|examples}).'
+            )
+            said = {'template': template, 'numbers': numbers, **fields}
+            findings.append(measured(f'score from {name} weights', [last, *ends], **said))
+            name = f'best epoch from {name} weights, chosen on the same examples'
+            findings.append(measured(name, best, **fields))
         return findings
 
     def _warnings(self) -> list[Finding]:
@@ -171,8 +166,8 @@ class Finetuning(Result):
         return framed(
             ('model', *columns, 'interval'),
             rows,
-            f'{self.titles} x 100 (mean ± standard deviation over seeds; '
-            f'{self.subject.as_in("Table 1")}). Intervals (95 %) are over dev examples.',
+            f'{self.titles} x 100, mean ± standard deviation over seeds '
+            f'({self.subject.as_in("Table 1")}). Intervals (95 %) are over dev examples.',
         )
 
 
@@ -184,7 +179,7 @@ def finetuning(
     Args:
       *tuned: The results of `bs.finetune` from pre-trained weights, random weights, or both. Of two
         with the same start, the later one is reported; numbers of examples are those of the first.
-      subject: The names of the model, the dev texts and the task, for sentences and captions.
+      subject: As in `special_tokens`.
       train_texts: The name of the training texts.
 
     Raises:

@@ -6,13 +6,13 @@ The same analysis measures links of any other kind in annotations of your own.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import links, marks, verdicts
-from bert_secrets_jax.analyses.tables import Tables, heads_frame
+from bert_secrets_jax.analyses import links, verdicts
+from bert_secrets_jax.analyses.relations import Linked
+from bert_secrets_jax.analyses.tables import heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded
@@ -31,7 +31,7 @@ from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Figures, Result, Subject, framed
+from bert_secrets_jax.runs.result import Figures, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
@@ -56,23 +56,14 @@ class LinkedMap:
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Frames(Result):
+class Frames(Linked):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      tests: The attention along the links compared with other places, by direction ('frame element
-        to target').
-      tables: The tables of the same attention by direction in the readings of the paper and of the
-        notebook ('frame element to target (notebook)').
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """
 
-    FORMAT: ClassVar[int] = 2
-
-    subject: Subject
-    tests: links.Tests
-    tables: Tables
     maps: tuple[LinkedMap, ...]
     filters: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
@@ -112,24 +103,14 @@ class Frames(Result):
         if FRAMES_DIRECTION not in self.tests:
             return findings
         fields = {'unit': links.UNIT, 'sample': 473, 'sample_of': 'sentences'}
+        fields['source'] = f'{SOURCE}, Figure 3'
         return findings + [
-            measured(
-                f"published: BERT-base's {name} along frame links",
-                score,
-                source=f'{SOURCE}, Figure 3',
-                **fields,
-            )
+            measured(f"published: BERT-base's {name} along frame links", score, **fields)
             for name, score in paper.frame_heads().items()
         ]
 
     def notes(self):
         return ['The published scores are those of the notebook, compared with nothing.']
-
-    def head_notes(self):
-        return links.notes_of_tests(self.tests)
-
-    def head_marks(self):
-        return marks.mark_links(self.tests)
 
 
 def frames(
@@ -155,7 +136,7 @@ def frames(
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts. Its annotations are not used.
-      subject: The names of the model, the sample (as texts) and the task.
+      subject: As in `special_tokens`; the texts are the sample.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of
@@ -163,7 +144,7 @@ def frames(
     """
     called, filters = 'the sample', {}
     if sample is None:
-        called, sample = 'the embedded sample', framenet_sample()
+        called, sample = 'the example frames', framenet_sample()
     if isinstance(sample, FrameSample):
         filters, sample = dict(sample.counts), (sample.examples, sample.annotations)
     examples, annotations = sample

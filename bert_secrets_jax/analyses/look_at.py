@@ -11,6 +11,7 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
 from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
+from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.tables import (
     LEVEL,
     Description,
@@ -37,7 +38,7 @@ from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
-ENTROPY, OF_CLS = 'entropy (nats)', 'entropy of [CLS] (nats)'
+OF_CLS = 'entropy of [CLS] (nats)'
 STATISTICS = (
     'self',
     'previous token',
@@ -62,20 +63,6 @@ _PANELS = {
 }
 _PUBLISHED = 'Clark et al.: BERT-base'
 _POINTS = 'Points: heads; lines: means.'
-
-
-@dataclasses.dataclass(frozen=True)
-class Count:
-    """The number of heads that give a kind of token more than half of their attention.
-
-    Attributes:
-      heads: The names of the heads whose mean over examples is above half.
-      low, high: The ends of the 95 % interval of their number, for all heads together (Bonferroni).
-    """
-
-    heads: tuple[str, ...]
-    low: int
-    high: int
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -141,13 +128,8 @@ class LookAt(Result):
         return found
 
     def notes(self):
-        said = [
-            'Attention to a kind of token is summed over its tokens. Published numbers are of '
-            'BERT-base.'
-        ]
-        if self.no_gradients:
-            said.append(f'There are no gradients. {self.no_gradients}')
-        return said
+        said = ['Attention to a kind of token is the sum over its tokens.']
+        return said + [f'There are no gradients. {self.no_gradients}'] * bool(self.no_gradients)
 
     def head_notes(self):
         noted = (*COUNTED, ENTROPY, OF_CLS)
@@ -158,9 +140,9 @@ class LookAt(Result):
             return []
         entropy, even = (self.tables[name].mean for name in (ENTROPY, UNIFORM))
         share = entropy / np.maximum(even, 1e-9)
-        sentences = np.char.mod('The entropy of its attention is %.2f nats, ', entropy)
-        sentences = np.char.add(
-            sentences, np.char.mod('%.0f%% of even attention.', 100 * share.astype(np.float64))
+        percent = 100 * share.astype(np.float64)
+        sentences = np.char.mod(
+            'The entropy of its attention is %.0f%% of even attention.', percent
         )
         broad = np.where(share >= BROADLY, 'broad', '')
         about = {'rank': marks.SHARE, 'phrase': 'with broad attention'}
@@ -172,32 +154,22 @@ class LookAt(Result):
         by_layer = table.mean.mean(axis=1)
         name = 'attention to [SEP]' if statistic == 'all [SEP]' else statistic
         fields = {'unit': SHARE, 'source': f'{SOURCE}.2'}
-        return [
-            mean_finding(
-                name,
-                [self.tables],
-                [statistic],
-                where,
-                where=layers_named(where.start + 1, where.stop),
-                template='{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives '
-                f'more than {published} in {{their_layers}}.',
-                numbers={'their_layers': layers_named(6, 10), 'give': give},
-                **fields,
-            ),
-            measured(
-                f'{name}, most of layers',
-                by_layer.max(),
-                where=f'layer {by_layer.argmax() + 1}',
-                sample=int(table.count),
-                **fields,
-            ),
-        ]
+        template = (
+            '{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives more than '
+            f'{published} in {{their_layers}}.'
+        )
+        said = {'template': template, 'where': layers_named(where.start + 1, where.stop)}
+        said['numbers'] = {'their_layers': layers_named(6, 10), 'give': give}
+        mean = mean_finding(name, [self.tables], [statistic], where, **said, **fields)
+        fields |= {'where': f'layer {by_layer.argmax() + 1}', 'sample': int(table.count)}
+        return [mean, measured(f'{name}, most of layers', by_layer.max(), **fields)]
 
     def _count(self, name: str) -> Finding:
-        found, table = count_over_half(self.tables[name]), self.tables[name]
+        table = self.tables[name]
+        heads, *ends = heads_over_half(table)
         return measured(
             f'heads on the {name}',
-            (len(found.heads), found.low, found.high),
+            (len(heads), *ends),
             unit=f'of {table.mean.size} heads',
             sample=int(table.count),
             source=f'{SOURCE}.1',
@@ -212,20 +184,14 @@ class LookAt(Result):
 
     def _entropy(self) -> Finding:
         share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
-        return mean_finding(
-            'entropy of [CLS]',
-            [self.tables],
-            [OF_CLS],
-            -1,
-            unit='nats',
-            source=f'{SOURCE}.3',
-            template='In the last layer, the attention of [CLS] has {share:.0%} of the entropy of '
-            'even attention ({estimate:.2f} nats; BERT-base: {published:.2f}).',
-            numbers={
-                'share': float(share),
-                'published': paper.what_bert_looks_at().entropy_of_last_cls,
-            },
+        published = paper.what_bert_looks_at().entropy_of_last_cls
+        about = {'unit': 'nats', 'source': f'{SOURCE}.3'}
+        about['numbers'] = {'share': float(share), 'published': published}
+        about['template'] = (
+            'In the last layer, the attention of [CLS] has {share:.0%} of the entropy of even '
+            'attention ({estimate:.2f} nats; BERT-base: {published:.2f}).'
         )
+        return mean_finding('entropy of [CLS]', [self.tables], [OF_CLS], -1, **about)
 
     def _no_op(self, gradients: Gradients) -> list[Finding]:
         where = layers_between(5, 12, self.layers)
@@ -238,15 +204,12 @@ class LookAt(Result):
             'source': f'{SOURCE}.2',
             'where': f'layers from {where.start + 1} on',
         }
+        said = {'numbers': {'loss': gradients.title, 'ratio': sep.mean / others.mean}}
+        said['template'] = (
+            'In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other tokens.'
+        )
         return [
-            measured(
-                'gradient at [SEP]',
-                sep.interval,
-                template='In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at '
-                'other tokens.',
-                numbers={'loss': gradients.title, 'ratio': sep.mean / others.mean},
-                **fields,
-            ),
+            measured('gradient at [SEP]', sep.interval, **said, **fields),
             measured('gradient at other tokens', others.interval, **fields),
         ]
 
@@ -261,10 +224,10 @@ class LookAt(Result):
         )
 
     def _counts(self):
-        counts = {name: count_over_half(self.tables[name]) for name in COUNTED}
+        counts = {name: heads_over_half(self.tables[name]) for name in COUNTED}
         rows = [
-            (name, len(found.heads), found.low, found.high, ', '.join(found.heads) or 'none')
-            for name, found in counts.items()
+            (name, len(heads), *ends, ', '.join(heads) or 'none')
+            for name, (heads, *ends) in counts.items()
             if self.tables[name].count
         ]
         return framed(
@@ -277,12 +240,10 @@ class LookAt(Result):
         gradients = self.gradients
         assert gradients is not None
         rows = [
-            (
-                layer + 1, name, table.mean[layer].mean(), table.standard_error[layer].mean(),
-                table.count, gradients.unit,
-            )
-            for name, table in gradients.tables.items()
-            if table.count
+            (layer + 1, name, each.mean[layer].mean(), each.standard_error[layer].mean(),
+             each.count, gradients.unit)
+            for name, each in gradients.tables.items()
+            if each.count
             for layer in range(self.layers)
         ]  # fmt: skip
         return framed(
@@ -293,8 +254,11 @@ class LookAt(Result):
         )
 
 
-def count_over_half(table: HeadTable) -> Count:
-    """Count the heads with a mean share of attention above half, with an interval over examples."""
+def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:
+    """Return the heads with a mean share of attention above half, by their names.
+
+    Then the ends of the 95 % interval of their number, for all heads together (Bonferroni).
+    """
     above = table.mean > MOSTLY_SEP
     low, high = 0, above.size
     if table.count > 1:
@@ -302,8 +266,7 @@ def count_over_half(table: HeadTable) -> Count:
         reach = scipy.stats.t.isf(LEVEL / 2 / above.size, table.count - 1) * table.standard_error
         low = int((table.mean - reach > MOSTLY_SEP).sum())
         high = int((table.mean + reach > MOSTLY_SEP).sum())
-    names = (head_name(*map(int, head)) for head in np.argwhere(above))
-    return Count(tuple(names), low, high)
+    return [head_name(*head) for head in np.argwhere(above)], low, high
 
 
 def look_at(
@@ -321,13 +284,12 @@ def look_at(
     Their texts are segments of running text, which `data.segments.read_segments` reads.
 
     Args:
-      pretrained, texts: The model, and the texts that it reads.
       tuned: The model fine-tuned: gradients are of its loss, or of the first of several, if the
         model as it is has none on these texts.
       gradients: Whether to measure how much a loss depends on attention, in about three times the
         time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
@@ -351,7 +313,6 @@ def look_at(
 
 
 def _published(layers: int) -> dict[str, np.ndarray]:
-    """Return the published means of layers, where the model has as many."""
     means = paper.what_bert_looks_at().layers
     return {name: values for name, values in means.items() if len(values) == layers}
 
@@ -359,12 +320,8 @@ def _published(layers: int) -> dict[str, np.ndarray]:
 def _read_from_figures(layers: int) -> str:
     """Return a sentence on the errors of what is published, if it is of as many layers."""
     published = paper.what_bert_looks_at()
-    if not _published(layers):
-        return ''
-    return (
-        ' Published: BERT-base on Wikipedia, read from the figures to about '
-        f'{published.error:g} (entropies: {published.entropy_error:g}).'
-    )
+    errors = f'{published.error:g} (entropies: {published.entropy_error:g})'
+    return f' Published: BERT-base, read from figures to {errors}.' if _published(layers) else ''
 
 
 def _draw_attention(result: LookAt):
@@ -407,8 +364,7 @@ def _draw_gradients(result: LookAt):
     assert gradients is not None
     known = {name: table.mean for name, table in gradients.tables.items() if table.count}
     # The caption names the loss, which may be too long for a title.
-    panels = {'gradient of the loss': known}
-    return plots.head_points(panels, label=gradients.unit).captioned(
+    return plots.head_points({'gradient of the loss': known}, label=gradients.unit).captioned(
         f'Gradient of {gradients.title}, by type of token ({SOURCE}, Figure 3). {_POINTS}',
         plots.Source('heads', 'mean', 'gradient at {}'),
     )

@@ -56,8 +56,8 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     grids = np.stack([tables[name].mean for name in names])
     index = np.nan_to_num(grids).argmax(axis=0)
     most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
-    sentences = np.char.mod('Gives %.2f of its attention to ', share)
-    sentences = np.char.add(np.char.add(sentences, most), '.')
+    said = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
+    sentences = np.char.add(said, '.')
     marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
     about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
     about['bound'] = f'{MOSTLY:.0%} of attention to one token'
@@ -94,15 +94,11 @@ def mark_classes(
         (names, _, _), (after, sentences, _) = patterns
         (_, model), (before, grid) = shares, shares.values()
         said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
-        corner = made(
-            'pattern changed by fine-tuning',
-            'corner',
-            np.where(names != after, 'pattern changed', ''),
-            np.where(names != after, said, ''),
-            np.abs(grid - before).sum(axis=-1) / 2,
-            phrase='with another most frequent pattern',
-            none='Fine-tuning changes the most frequent pattern of no head.',
-        )
+        mark, said = (np.where(names != after, text, '') for text in ('pattern changed', said))
+        about = {'phrase': 'with another most frequent pattern'}
+        about['none'] = 'Fine-tuning changes the most frequent pattern of no head.'
+        moved = np.abs(grid - before).sum(axis=-1) / 2
+        corner = made('pattern changed by fine-tuning', 'corner', mark, said, moved, **about)
         found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
     return found
 

@@ -42,6 +42,8 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
 CHANGED, UNLIKE = 'pattern: changed', 'pattern: unlike'
+# The finding of how many heads change.
+CHANGED_HEADS = 'heads whose most frequent pattern changes'
 # The classes that may hold what is specific to a task: block and heterogeneous.
 UPPER = (3, 4)
 ALL_SPECIAL = '[CLS] and all [SEP]'
@@ -155,13 +157,10 @@ class Patterns(Result):
             caption = 'Maps unlike every labelled one, whose classes are guesses.'
             frames['unlike'] = framed(['model', 'unlike_percent'], rows, caption)
         names = (*NAMES, CHANGED)
-        return frames | models_frames(
-            {name: self.before[name] for name in NAMES},
-            {seed: {name: run[name] for name in names} for seed, run in self.runs.items()},
-            'share of maps',
-            'The model as it is.',
-            'The fine-tuned models, and how many maps change class.',
-        )
+        runs = {seed: {each: run[each] for each in names} for seed, run in self.runs.items()}
+        tuned = 'The fine-tuned models, and how many maps change class.'
+        before = {name: self.before[name] for name in NAMES}
+        return frames | models_frames(before, runs, 'share of maps', 'The model as it is.', tuned)
 
     def figures(self):
         drawings = {'patterns': _draw_shares, 'patterns_heads': _draw_heads}
@@ -175,33 +174,25 @@ class Patterns(Result):
         findings = []
         for model, grid in self.shares.items():
             most, settled = int(grid.mean(axis=(0, 1)).argmax()), grid.max(axis=-1) >= 0.9
-            findings += [
-                self._share(
-                    f'most frequent pattern, {model}',
-                    self._models[model],
-                    [NAMES[most]],
-                    where=TITLES[most],
-                    template='{estimate:.0%} of the maps of the {model} model are {where}.',
-                    numbers={'model': model},
-                ),
-                how_many(f'heads with one class in 9 of 10 maps, {model}', settled, **self._of),
-            ]
+            template = '{estimate:.0%} of the maps of the {model} model are {where}.'
+            said = {'template': template, 'numbers': {'model': model}, 'where': TITLES[most]}
+            name, runs = f'most frequent pattern, {model}', self._models[model]
+            findings.append(self._share(name, runs, [NAMES[most]], **said))
+            name = f'heads with one class in 9 of 10 maps, {model}'
+            findings.append(how_many(name, settled, **self._of))
         if self.runs:
             findings += self._after_tuning()
         return [*findings, *self._vertical_findings(), *self._corrections(), self._trust()]
 
     @property
     def _of(self) -> dict[str, Any]:
-        """The sample and the source of most findings."""
         return {'sample': int(self.before[NAMES[0]].count), 'source': SOURCE}
 
     @property
     def _of_maps(self) -> dict[str, Any]:
-        """The same, with the unit of shares."""
         return {'unit': 'share of maps', **self._of}
 
     def _share(self, name: str, runs: Sequence[Tables], names: Sequence[str], **fields) -> Finding:
-        """Return the finding of a share of all maps."""
         return mean_finding(name, runs, names, unit='share of maps', source=SOURCE, **fields)
 
     def _vertical_findings(self) -> list[Finding]:
@@ -211,13 +202,11 @@ class Patterns(Result):
         special = self.before[ALL_SPECIAL].mean
         found = [how_many('heads with mostly vertical maps, pre-trained', vertical, **self._of)]
         of_heads = self._of | {'unit': 'share of attention'}
-        return found + [
-            measured(
-                f'attention of {which} heads to special tokens', special[heads].mean(), **of_heads
-            )
-            for which, heads in {'vertical': vertical, 'other': ~vertical}.items()
-            if heads.any()
-        ]
+        for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
+            if heads.any():
+                name = f'attention of {which} heads to special tokens'
+                found.append(measured(name, special[heads].mean(), **of_heads))
+        return found
 
     def head_notes(self):
         texts = []
@@ -235,23 +224,23 @@ class Patterns(Result):
         runs, changed = list(self.runs.values()), self.changed
         assert changed is not None
         top, layers = top_head(changed), changed.mean(axis=1)
-        found = [
-            self._share(
-                'block and heterogeneous after fine-tuning',
-                runs,
-                [NAMES[index] for index in UPPER],
-                template='After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous '
-                '(paper: {least:.0%} on MRPC to {most:.0%} on QQP).',
-                numbers={'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')},
-            )
-        ]
+        name = 'block and heterogeneous after fine-tuning'
+        template = (
+            'After fine-tuning, {estimate:.0%} of the maps are block or heterogeneous (paper: '
+            '{least:.0%} on MRPC to {most:.0%} on QQP).'
+        )
+        numbers = {'least': _upper_in_paper('MRPC'), 'most': _upper_in_paper('QQP')}
+        upper = [NAMES[index] for index in UPPER]
+        found = [self._share(name, runs, upper, template=template, numbers=numbers)]
         if 'fine-tuned' in self.corrected:
             ends = self.corrected['fine-tuned'].together(UPPER)
-            name = 'block and heterogeneous after fine-tuning, corrected'
-            found.append(measured(name, ends, **self._of_maps))
+            found.append(measured(f'{name}, corrected', ends, **self._of_maps))
+        before, after = (grid.argmax(axis=-1) for grid in self.shares.values())
+        template = 'After fine-tuning, {estimate} {unit} {estimate:|has|have} another main pattern.'
         of_layers = self._of_maps | {'where': f'layer {layers.argmax() + 1}'}
         return [
             *found,
+            how_many(CHANGED_HEADS, before != after, template=template, **self._of),
             self._share('maps that change class', runs, [CHANGED]),
             extreme('maps that change class, most of heads', top, changed[top], **self._of_maps),
             measured('maps that change class, most of layers', layers.max(), **of_layers),
@@ -280,22 +269,22 @@ class Patterns(Result):
         ]
 
     def _trust(self) -> Finding:
-        fields: dict[str, Any] = {
-            'name': 'F1 of the classifier',
-            'unit': 'F1, mean over classes',
-            'source': 'cross-validation, leaving models out',
-        }
-        if not self.confusions.size:
-            template = 'How well the classifier does is not known.'
-            return Finding(estimate=np.nan, template=template, **fields)
+        f1, template = np.nan, 'How well the classifier does is not known.'
+        if self.confusions.size:
+            f1 = float(np.nanmean(f1_of(self.confusions.sum(axis=0))))
+            template = (
+                'On models that it was not fitted to, the classifier of maps has {score} '
+                '{estimate:.2f} (the paper: {published}).'
+            )
         return Finding(
-            estimate=float(np.nanmean(f1_of(self.confusions.sum(axis=0)))),
+            name='F1 of the classifier',
+            estimate=f1,
+            unit='F1, mean over classes',
+            source='cross-validation, leaving models out',
             sample=int(self.confusions.sum()),
             sample_of='labelled maps',
-            template='On models that it was not fitted to, the classifier of maps has {score} '
-            '{estimate:.2f} (the paper: {published}).',
+            template=template,
             numbers={'score': 'F1', 'published': 0.86},
-            **fields,
         )
 
     def _summary(self):
@@ -319,8 +308,7 @@ class Patterns(Result):
         return framed(
             ['class', *columns],
             zip(TITLES, *rounded, strict=True),
-            'Share of all maps and half of its 95 % interval, as found, and corrected for what the '
-            'classifier mistakes.',
+            'Share of all maps with half of its 95 % interval; then corrected for mistakes.',
         )
 
 
@@ -346,11 +334,9 @@ def patterns(
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
 
     Args:
-      pretrained: The model before fine-tuning.
-      texts: The texts that the models read.
       tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)

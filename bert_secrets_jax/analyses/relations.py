@@ -25,8 +25,8 @@ SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Relations(Result):
-    """The attention along relations between words.
+class Linked(Result):
+    """The attention along links between words.
 
     Attributes:
       tests: The attention along the links compared with other places, by direction ('verb to
@@ -35,12 +35,23 @@ class Relations(Result):
         there is one, of the notebook ('verb to subject (notebook)').
     """
 
-    title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'
     FORMAT: ClassVar[int] = 2
 
     subject: Subject
     tests: links.Tests
     tables: Tables
+
+    def head_notes(self):
+        return links.notes_of_tests(self.tests)
+
+    def head_marks(self):
+        return marks.mark_links(self.tests)
+
+
+class Relations(Linked):
+    """The attention along relations between words."""
+
+    title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'
 
     def verdicts(self):
         found = []
@@ -81,12 +92,6 @@ class Relations(Result):
             'coreference.'
         ]
 
-    def head_notes(self):
-        return links.notes_of_tests(self.tests)
-
-    def head_marks(self):
-        return marks.mark_links(self.tests)
-
 
 def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]:
     """Return the statistics of attention along links, in both directions and readings."""
@@ -116,12 +121,11 @@ def relations(
     and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
 
     Args:
-      pretrained, texts: The model, and the texts that it reads.
       relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of
         `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of

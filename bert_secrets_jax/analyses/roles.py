@@ -124,21 +124,14 @@ class Roles(Result):
             'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
             **{f'stays_{ORDERS.get(name, name)}': each for name, each in self.stays.items()},
         }
-        which = {
-            role: [head_name(*place) for place in np.argwhere(those)]
-            for role, those in roles.items()
-        }
+        caption = 'Each head: its roles, greatest attention, best relation, and stay in pruning.'
+        rows = []
+        for role in ROLES:
+            names = [head_name(*place) for place in np.argwhere(roles[role])]
+            rows.append((role, len(names), ', '.join(names) or '–'))
         return {
-            'heads': grids_frame(
-                columns,
-                'Each head: its roles, where its greatest attention is, its best relation, and how '
-                'long it stays in pruning.',
-            ),
-            'roles': framed(
-                ('role', 'heads', 'names'),
-                [(role, len(which[role]), ', '.join(which[role]) or '–') for role in ROLES],
-                'The heads that have each role.',
-            ),
+            'heads': grids_frame(columns, caption),
+            'roles': framed(('role', 'heads', 'names'), rows, 'The heads that have each role.'),
         }
 
     def figures(self):
@@ -149,12 +142,9 @@ class Roles(Result):
 
     def notes(self):
         notes = [
-            f'{POSITIONAL.capitalize()}: nine of ten tokens attend most to the previous one, or to '
-            'the next one.',
-            f'{SYNTACTIC.capitalize()}: it finds a relation ten points above the best offset, in '
-            'both parts of the treebank.',
-            'To rare tokens: half of the tokens attend most to the rarest one, significantly more '
-            'than by chance.',
+            'Positional: nine of ten tokens attend most to the one before, or to the one after.',
+            'Syntactic: it finds a relation ten points above the best offset, on two sets.',
+            'To rare tokens: half of the tokens attend to the rarest one, more than by chance.',
         ]
         if self.chance[0] > LEAST_RARE:
             notes.append(
@@ -162,16 +152,13 @@ class Roles(Result):
                 'the ordinary tokens are the rarest of their text.'
             )
         if self.stays and self.pruned_finetuned:
-            notes.append(
-                'Roles are those of the pre-trained model; the heads that stay are those of its '
-                'fine-tunings.'
-            )
+            notes.append('Roles are of the pre-trained model, pruning is of its fine-tunings.')
         if not self.relations:
             notes.append('No treebank was measured: which heads are syntactic is not known.')
         return notes
 
     def head_notes(self):
-        return {'role': self._named_roles('none', relations=True)}
+        return {'role': self._named_roles('', relations=True)}
 
     def _named_roles(self, none: str, *, relations: bool = False) -> np.ndarray:
         """Return the roles of each head in words [L, N], if asked with its best relation."""
@@ -296,12 +283,11 @@ def roles(
     """Find out what role each head has, and whether those with a role are left when heads go.
 
     Args:
-      pretrained, texts: The model, and the texts that it reads.
       results: Results of the same model from `syntax_heads` (which heads are syntactic), `patterns`
         (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
         no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
-      settings, subject: As in `special_tokens`.
+      pretrained, texts, settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
@@ -444,8 +430,8 @@ def _draw(result: Roles):
         limits=(0.0, 1.0),
         marked={'previous or next token': roles[POSITIONAL], 'rarest token': roles[RARE]},
     ).captioned(
-        'How often a token attends most to a neighbour, and to the rarest token; and how much '
-        '(confidence). Circles: heads that have the role.',
+        'How often a token attends most to a neighbour or the rarest token, and how much. Circles: '
+        'heads that have the role.',
         {
             'rarest token': plots.Source('heads', _MEASURED[RAREST]),
             'confidence': plots.Source('heads', _MEASURED[CONFIDENCE]),

@@ -31,6 +31,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
+ENTROPY = 'entropy (nats)'
 STATISTICS = (
     '[CLS]',
     '[SEP]',
@@ -38,7 +39,7 @@ STATISTICS = (
     'self',
     'previous token',
     'next token',
-    'entropy (nats)',
+    ENTROPY,
 )
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
@@ -119,11 +120,9 @@ class SpecialTokens(Result):
 
     def _extreme(self, statistic: Description, *, answer: bool) -> Finding:
         """Return the head with the greatest or smallest mean; of the answer, in a sentence."""
-        table, most = self.tables[statistic.name], 'greatest'
-        head = top_head(table.mean)
-        if statistic.least_first:
-            head, most = top_head(-table.mean), 'smallest'
-        several = table.mean.size > 1
+        table, several = self.tables[statistic.name], self.tables[statistic.name].mean.size > 1
+        sign, most = (-1, 'smallest') if statistic.least_first else (1, 'greatest')
+        head = top_head(sign * table.mean)
         return extreme(
             f'{statistic.title}, {most}' if several else statistic.title,
             head,
@@ -186,11 +185,10 @@ def special_tokens(
 
 
 def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):
-    titles = {each.name: each for each in result.statistics}
-    units = list(dict.fromkeys(titles[name].unit for name in names))
-    return plots.head_grids(
-        {name: result.tables[name].mean for name in names}, label=', '.join(units)
-    ).captioned(caption, plots.Source('heads', 'mean'))
+    units = dict.fromkeys(each.unit for each in result.statistics if each.name in names)
+    grids = {name: result.tables[name].mean for name in names}
+    figure = plots.head_grids(grids, label=', '.join(units))
+    return figure.captioned(caption, plots.Source('heads', 'mean'))
 
 
 def _draw_layers(result: SpecialTokens, names: Sequence[str]):

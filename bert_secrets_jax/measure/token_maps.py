@@ -15,6 +15,18 @@ from bert_secrets_jax.measure.words import word_maps
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained
 
+# What methods of scoring tokens do, in five words.
+GLOSSES = {
+    'rollout': 'attention multiplied through the layers',
+    'flow': 'widest paths of attention upwards',
+    'value zeroing': 'loss of one token’s value',
+    'ALTI': 'closeness of moved vectors',
+    'GlobEnc': 'length of moved vectors',
+    'DecompX': 'follows each token through the layers',
+    'gradient x input': 'slope times embedding',
+    'gradient norm': 'steepness at each token',
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenMaps:

@@ -203,12 +203,12 @@ class Names(Result):
 
     @property
     def title(self) -> str:
-        return 'The names in the lines of Python'
+        return 'To go on in Python'
 
     def notes(self) -> list[str]:
         return [
-            'Run this first. A line that has the name of another section, such as that of the '
-            "claims, needs that section's line, too."
+            'Run this line first, then the line of Python of a section. Some lines use the names '
+            'of other sections: run the lines of these before.'
         ]
 
     @property

@@ -24,10 +24,7 @@ from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 
 # The files of a run that has computed nothing.
-_NOTES = re.compile(
-    r'(config|versions|inputs)\.json|log\.txt|(pace|offers|has_a_loss|knows_the_words_of_the_\w+|'
-    r'predicts_wordpieces|uses_layers_once|ends_with_LayerNorm)-.*'
-)
+_NOTES = re.compile(r'(config|versions|inputs)\.json|log\.txt|(pace|offers|fact__\w+)-.*')
 
 
 def run_in(
@@ -78,7 +75,6 @@ def _say_classes(config: ConfigDict, studies: Sequence[Study]) -> None:
 
 @contextlib.contextmanager
 def _logged(path: pathlib.Path) -> Iterator[None]:
-    """Add the lines of the log to a file."""
     if path.exists():
         # A pipe would be waited for without end.
         open_regular(path).close()

@@ -174,11 +174,24 @@ def text_name(data: ConfigDict, split: str) -> str:
             task = get_task(data.task)
             return f'{task.title} {split}' + ('' if task.in_paper else ' (not in the paper)')
         case 'corpus':
-            return f'embedded corpus, {split}'
+            return 'example comments, train' if split == 'train' else 'example comments'
         case 'segments' if data.file is None:
-            return 'embedded prose'
+            return 'example prose'
         case _:
             return pathlib.PurePath(_file(data, split)).name
+
+
+def texts_in_words(data: ConfigDict, count: int) -> str:
+    """Return a sentence that says what the texts are; `count` of them come with the package."""
+    if data.source == 'corpus' and data.name is None:
+        unseen = '' if data.split == 'train' else ', not seen in training'
+        return f'Texts: {count} example comments of this package{unseen}.'
+    return f'{"Your texts" if is_own(data) else "Texts"}: {text_name(data, data.split)}.'
+
+
+def is_own(data: ConfigDict) -> bool:
+    """Return whether the texts are in a file of one's own."""
+    return data.source != 'glue' and data.file is not None
 
 
 def question_of(data: ConfigDict) -> str:

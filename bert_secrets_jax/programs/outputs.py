@@ -58,17 +58,11 @@ def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         logging.warning('%s is missing or was changed: written again.', file)
     if changed:
         return write_part(folder, part, used)
-    return part.with_pictures(
-        [
-            Picture(
-                name,
-                (folder / 'figures' / f'{name}.svg').read_text('utf-8'),
-                caption,
-                written.get('numbers', {}).get(name),
-            )
-            for name, caption in written['pictures']
-        ]
-    )
+    numbers, pictures = written.get('numbers', {}), []
+    for name, caption in written['pictures']:
+        svg = (folder / 'figures' / f'{name}.svg').read_text('utf-8')
+        pictures.append(Picture(name, svg, caption, numbers.get(name)))
+    return part.with_pictures(pictures)
 
 
 def remove_parts(folder: pathlib.Path, names: Iterable[str]) -> None:

@@ -13,13 +13,15 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
+from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.effects import NEEDED
+from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
-from bert_secrets_jax.programs.inputs import question_of
+from bert_secrets_jax.programs.inputs import is_own, question_of, texts_in_words
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
 from bert_secrets_jax.programs.sections import (
     FILES,
@@ -32,7 +34,7 @@ from bert_secrets_jax.programs.sections import (
 )
 from bert_secrets_jax.programs.settings import in_clone
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.programs.titles import GROUPS, PROGRAMS, group_of
+from bert_secrets_jax.programs.titles import GROUP_OF, GROUPS, PROGRAMS
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
@@ -84,7 +86,6 @@ class Studied:
         return [*sorted(parts, key=lambda part: order.index(part.chapter)), *self._names()]
 
     def _names(self) -> list[Part]:
-        """Return the part with what the lines of Python need, if there are any."""
         lines = [self.lines[name] for name in SECTIONS if name in self.parts and name in self.lines]
         names = Names({name: made for each in lines for name, made in each.names.items()})
         made_by = (('Python', names.python),)
@@ -137,9 +138,8 @@ def write_report(studies: Sequence[Study], chosen: Sequence[str] | None = None) 
         side_by_side = functools.partial(processes.on_first, write_together)
         _attempt('side by side', side_by_side, path.parent, failures)
     if failures:
-        raise SystemExit(
-            '\n'.join(f'error: {error} ({", ".join(names)})' for error, names in failures.items())
-        )
+        lines = [f'error: {error} ({", ".join(names)})' for error, names in failures.items()]
+        raise SystemExit('\n'.join(lines))
     return every
 
 
@@ -192,9 +192,8 @@ def _answer(
 
         message = _attempt(title, attempt, study.folder, failures)
         if message:
-            answers.parts[name] = Part(
-                name, message=message, group=answers.group, chapter=_chapter(name)
-            )
+            place = {'group': answers.group, 'chapter': _chapter(name)}
+            answers.parts[name] = Part(name, message=message, **place)
             # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])
     # Something computed for these, such as a fine-tuning, may be all that another section needs.
@@ -209,11 +208,8 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
     study = answers.study
     known = {'weights': study.input('weights'), **machine()}
     pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(study)))
-    others = [
-        name
-        for name in applicable(study, ('always', 'all', 'name'))
-        if not (name in answers.parts or name in pending or name in LAST)
-    ]
+    others = applicable(study, ('always', 'all', 'name'))
+    others = [each for each in others if each not in (*answers.parts, *pending, *LAST)]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
         found, titles = [], PROGRAMS | {each.name: each.title for each in declarations()}
@@ -230,16 +226,13 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
         parts = {name: SECTIONS[name].costs(study) for name in pending if computed}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
-            seconds = pace().seconds(wanted.values())
-            logging.info(
-                '%sTo compute: %s. About %s on this machine.',
-                _lead(answers.group), ', '.join(computed), in_words(seconds),
-            )  # fmt: skip
+            seconds = in_words(pace().seconds(wanted.values()))
+            told = _lead(answers.group), ', '.join(computed), seconds
+            logging.info('%sTo compute: %s. About %s on this machine.', *told)
         depends_on = {'others': others, 'config': study.config.to_dict(), **known}
         depends_on |= {'started by': 'experiments'} if in_clone() else {}
-        answers.offers = study.run.keep(
-            'offers', Offers, depends_on, lambda: offered(wanted)
-        ).offers
+        kept = study.run.keep('offers', Offers, depends_on, lambda: offered(wanted))
+        answers.offers = kept.offers
         return functools.partial(pace().left, list(parts.values())) if wanted else None
     except MENDABLE as error:
         # The section that meets it will say so.
@@ -279,6 +272,8 @@ def _put(answers: Studied, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     answers.used[name] = set(answers.study.run.used)
     used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
+    study = answers.study
+    texts, main = _texts(result, study.subject, own=is_own(study.config.data))
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
     bindings = {each: section.call for each, section in SECTIONS.items()}
     answers.lines[name] = lines_of(answers.study, name, result, others, bindings)
@@ -287,7 +282,8 @@ def _put(answers: Studied, name: str, result: Result) -> None:
         result,
         group=answers.group,
         chapter=_chapter(name),
-        about=_about(result, answers.study.subject),
+        about=texts,
+        main=main,
         folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
@@ -303,88 +299,85 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
         versions = read_json(study.folder / 'versions.json').items()
         details[f'{lead}Settings of this run'] = flatten_dict(study.config.to_dict(), sep='.')
         details[f'{lead}Versions'] = {k: each for k, each in versions if each != 'not installed'}
-    texts = ', '.join(study.subject.texts for study in studies)
+    lead = _lead_of(every)
     parts = [part for answers in every for part in answers.in_order()]
     if all(part.result is None for part in parts):
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
-    made_of = digest(
-        [
-            [[part.name, part.group, part.message, part.made_by] for part in parts],
-            [read_manifest(study.folder) for study in studies],
-            [dataclasses.asdict(offer) for answers in every for offer in answers.offers],
-            details,
-            list(to_come),
-            texts,
-        ]
-    )
+    offers = [offer for answers in every for offer in answers.offers]
+    made = [[part.name, part.group, part.message, part.made_by] for part in parts]
+    written = [read_manifest(study.folder) for study in studies]
+    offered = [dataclasses.asdict(offer) for offer in offers]
+    made_of = digest([made, written, offered, details, list(to_come), lead])
     if is_made_of(path, made_of):
         return
     tasks = [part for part in [_side_by_side(every)] if part is not None]
     write_page(
         path,
         title=f'What the heads of {studies[0].model_name} attend to',
-        lead=f'{_score(every)}Texts: {texts}. Layers and heads count from 1.',
-        told={
-            each.group: headlines(each.results_of(SECTIONS), each.study.corpus) for each in every
-        },
+        lead=lead,
+        told={one.group: headlines(one.results_of(SECTIONS), one.study.corpus) for one in every},
         parts=[*tasks, *parts],
         details=details,
         to_come=to_come,
-        offers=[offer for answers in every for offer in answers.offers],
+        offers=offers,
         made_of=made_of,
     )
 
 
 def _chapter(section: str) -> str:
-    """Return the heading under which a section stands."""
-    declared = {each.name: each.group for each in declarations()}
-    return group_of(section) or declared.get(section, '')
+    return ({each.name: each.group for each in declarations()} | GROUP_OF).get(section, '')
 
 
-def _about(result: Result, subject: Subject) -> str:
-    """Return the texts that a result is about."""
+def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
+    """Return the texts that a result is about, and whether the first line has said so."""
     texts = getattr(result, 'subject', subject).texts.removeprefix('the ')
-    return {'embedded sample': 'embedded frames'}.get(texts, texts)
+    main = texts == subject.texts
+    return (f'your texts: {texts}' if main and own else texts), main
 
 
 def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     """Return what results say of these texts: which heads matter, what they do, what changed."""
-    own = {
-        name: result
-        for name, result in results.items()
-        if getattr(getattr(result, 'subject', None), 'texts', texts).startswith(texts)
-    }
 
-    def first(*names: str) -> str:
+    def mine(result: Result) -> bool:
+        return getattr(getattr(result, 'subject', None), 'texts', texts).startswith(texts)
+
+    own = {name: result for name, result in results.items() if mine(result)}
+
+    def first(*names: str, also: str = '') -> list[str]:
         found = next((own[name].findings() for name in names if name in own), [])
         found = [each for each in found if not each.warning]
-        # Whole layers may matter where no single head does.
-        others = [each for each in found[1:] if each.name == NEEDED.format('layers')]
-        return ' '.join(
-            each.sentence for each in found[:1] + [one for one in others if one.estimate]
-        )
+        others = [each for each in found[1:] if each.name == also and each.estimate]
+        return [each.sentence for each in [*found[:1], *others]]
 
     def marks(results: Mapping[str, Result]) -> list[HeadMarks]:
         return [each for result in results.values() for each in result.head_marks()]
 
+    patterns = own['patterns'].findings() if 'patterns' in own else []
     said = (
-        first('ablate_seeds', 'ablate', 'masked_lm', 'importance'),
-        what_heads_do(marks(results), marks(own)),
-        first('attention_change'),
+        # Whole layers may matter where no single head does.
+        first('ablate_seeds', 'ablate', 'masked_lm', 'importance', also=NEEDED.format('layers')),
+        [what_heads_do(marks(results), marks(own))],
+        first('attention_change', also=ON_AVERAGE)
+        + [each.sentence for each in patterns if each.name == CHANGED_HEADS],
         first('claims'),
     )
-    return list(filter(None, said))
+    return list(filter(None, map(' '.join, said)))
 
 
-def _score(every: Sequence[Studied]) -> str:
-    """Return what the model was asked and how well it does, if there is one task."""
-    if len(every) > 1 or 'finetune' not in every[0].results:
-        return ''
-    question = question_of(every[0].study.config.data)
-    score = every[0].results['finetune'].score
-    return f'{question} {score} ' if question else f'{score} '
+def _lead_of(every: Sequence[Studied]) -> str:
+    """Return the first lines: the question and how well the model does, if it is one; the texts."""
+    study, said = every[0].study, []
+    if len(every) > 1:
+        said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
+    else:
+        data = study.config.data
+        if 'finetune' in every[0].results:
+            said += [question_of(data), every[0].results['finetune'].score]
+        said.append(texts_in_words(data, len(study.texts) if data.source == 'corpus' else 0))
+    said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
+    return ' '.join(filter(None, said))
 
 
 def _side_by_side(every: Sequence[Studied]) -> Part | None:

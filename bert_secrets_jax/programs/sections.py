@@ -4,6 +4,7 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -131,12 +132,10 @@ def _prune(study: Study, results: Mapping[str, Result]) -> Pruning:
 def _gates(study: Study, _) -> Gates:
     gated = study.gated()
     metrics = study.metrics(gated.intact.shape[-1])
-    found = study.run.keep(
-        'gates',
-        Gates,
-        study.on_gated() | {'metrics': metrics, 'seed': study.config.seed},
-        lambda: assess_gates(gated, metrics, seed=study.config.seed, subject=study.subject),
-    )
+    seed = {'seed': study.config.seed}
+    depends_on = study.on_gated() | {'metrics': metrics} | seed
+    assess = functools.partial(assess_gates, gated, metrics, subject=study.subject, **seed)
+    found = study.run.keep('gates', Gates, depends_on, assess)
     return dataclasses.replace(found, subject=study.subject)
 
 
@@ -145,7 +144,6 @@ def _claims(study: Study, results: Mapping[str, Result]) -> Result:
 
 
 def _called(bind: Binding, **section: Any) -> Section:
-    """Return a section that is answered by one call."""
     return Section(calls.kept(bind), bind, **section)
 
 
@@ -155,7 +153,6 @@ def _swept(bind: Binding, check: Callable[[Study], object], **section: Any) -> S
 
 
 def _declared(declaration: Declaration) -> Section:
-    """Return the section that an analysis declares."""
 
     def bind(a: Arguments) -> Call:
         values = {name: a[setting] for name, setting in declaration.settings.items()}

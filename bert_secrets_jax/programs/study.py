@@ -193,7 +193,9 @@ class Study:
         try:
             depends_on = {'weights': self.input('weights'), 'model': self.config.model.to_dict()}
             depends_on |= {other: self.input(other) for other in others}
-            return self.run.keep(name, Fact, depends_on, lambda: Fact(bool(find()))).holds
+            return self.run.keep(
+                f'fact: {name}', Fact, depends_on, lambda: Fact(bool(find()))
+            ).holds
         except (ValueError, OSError, TypeError) as error:
             logging.debug('%s is not known: %s', name, error)
             return unknown
@@ -299,14 +301,14 @@ class Study:
     def frames_subject(self) -> Subject:
         """The names of the model, the sample of frames (as texts) and the task."""
         sample = self.config.frames.sample
-        names = {'': 'the embedded sample', 'framenet': 'FrameNet'}
+        names = {'': 'the example frames', 'framenet': 'FrameNet'}
         return dataclasses.replace(self.subject, texts=names.get(sample, sample.rpartition('/')[2]))
 
     @property
     def treebank_subject(self) -> Subject:
         """The names of the model and the treebank, for sentences and captions."""
         path = self.config.treebank.dev
-        texts = pathlib.PurePath(path).stem if path else 'the embedded treebank'
+        texts = pathlib.PurePath(path).stem if path else 'the example treebank'
         return Subject(self.model_name, texts)
 
     @functools.cached_property

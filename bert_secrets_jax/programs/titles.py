@@ -17,11 +17,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def group_of(program: str) -> str:
-    """Return the group of a program; empty for one that is in none."""
-    return next((group for group, programs in GROUPS.items() if program in programs), '')
-
-
+# The group of each program.
+GROUP_OF = {name: group for group, programs in GROUPS.items() for name in programs}
 PROGRAMS: Mapping[str, str] = {name: each['answers'] for name, each in _EVERY.items()}
 PRICES = {name: each['price'] for name, each in _EVERY.items() if 'price' in each}
 OWN_SETTINGS = {n: tuple(each.get('settings', [f'{n}.'])) for n, each in _EVERY.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_secrets_jax.measure.token_maps import TokenMaps
+from bert_secrets_jax.measure.token_maps import GLOSSES, TokenMaps
 from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.templates import render
 
@@ -108,11 +108,15 @@ class Explorer:
             'models': list(map(visible, self.maps)),
             'kinds': list(map(visible, kinds)),
             'scored': [(model, visible(method)) for model, method in scored],
+            'glosses': [GLOSSES.get(method, '') for _, method in scored],
             'sentences': sentences,
-            'notes': [
-                [visible(name), [_text(value) for value in np.ravel(values)]]
-                for name, values in self.notes.items()
-            ],
+            'notes': sorted(
+                (
+                    [visible(name), [_text(value) for value in np.ravel(values)]]
+                    for name, values in self.notes.items()
+                ),
+                key=_telling,
+            ),
         }
         return render('explorer.html', values=values)
 
@@ -138,6 +142,13 @@ def _stored(of_models: Sequence[np.ndarray]) -> dict[str, list]:
         stored['maps'].append(base64.b64encode(in_bytes.tobytes()).decode())
         stored['greatest'].append(greatest.ravel().round(6).tolist())
     return stored
+
+
+def _telling(note: Sequence) -> tuple[int, bool]:
+    """Return the place of a note: first what few heads have, then words, then numbers."""
+    _, texts = note
+    said = list(filter(None, texts))
+    return len(said), any(text[0] in '+-.0123456789' for text in said)
 
 
 def _words(maps: TokenMaps) -> list[int]:

@@ -40,6 +40,8 @@ _POLICY = (
 )
 # The last chapter, with the settings, the commands and what was not computed.
 MADE = 'How this page was made'
+# The attributes of a part that its section shows.
+_SHOWN = ('title', 'heading', 'chapter', 'about', 'main', 'folder', 'made_by')
 # A text alternative is heard as a whole.
 _SAID = 2
 _PUBLISHED = re.compile(r'\bpublished\b|^paper: ')
@@ -75,6 +77,7 @@ class Part:
       group: The beginning of the titles, such as the name of a task; empty for none.
       chapter: The heading under which the page has it; empty for none.
       about: The texts that it is about; empty for none.
+      main: Whether these are the texts that the first lines of the page name.
       folder: Where its files are, beside the page: '', or such as 'mrpc/'.
       made_by: Ways to make it again: pairs such as ('Shell', 'bert-secrets frames --model=...').
     """
@@ -85,6 +88,7 @@ class Part:
     group: str = ''
     chapter: str = ''
     about: str = ''
+    main: bool = False
     pictures: tuple[Picture, ...] = ()
     folder: str = ''
     made_by: tuple[tuple[str, str], ...] = ()
@@ -119,11 +123,12 @@ class Part:
     @property
     def heading(self) -> str:
         """The heading of the part: its first finding, if it has one."""
-        found = [each for each in self._said() if not each.warning]
-        title = found[0].headline if found else ''
+        title = next((each.headline for each in self.said if not each.warning), '')
         return (f'{self.group}: {title}' if self.group else title) if title else self.title
 
-    def _said(self) -> list[Finding]:
+    @property
+    def said(self) -> list[Finding]:
+        """The findings of its result."""
         return [] if self.result is None else self.result.findings()
 
 
@@ -168,13 +173,7 @@ def write_page(
     those that are not computed. By `made_of`, the digest of everything on the page, `is_made_of`
     knows it again.
     """
-    warnings = [
-        (part.group, finding.sentence)
-        for part in parts
-        if part.result is not None
-        for finding in part.result.findings()
-        if finding.warning
-    ]
+    warnings = [(part.group, each.sentence) for part in parts for each in part.said if each.warning]
     groups: dict[str, list[Result]] = {}
     for part in parts:
         if part.result is not None:
@@ -234,9 +233,7 @@ def _heads(group: str, results: Sequence[Result]) -> tuple[str, int, int] | None
     """Return where heads of a model lead to: beginning of addresses, layers, heads in each."""
     for result in results:
         shapes = [marks.marks.shape for marks in result.head_marks()]
-        shapes += [
-            each.attentions.shape[:2] for maps in result.token_maps().values() for each in maps
-        ]
+        shapes += [maps[0].attentions.shape[:2] for maps in result.token_maps().values() if maps]
         if shapes:
             return (_slug(group), *shapes[0])
     return None
@@ -253,14 +250,9 @@ def _section(
 ) -> dict[str, Any]:
     """Return what the page shows of a part, from all results of its group and where heads lead."""
     section = {
-        'title': part.title,
-        'heading': part.heading,
+        **{name: getattr(part, name) for name in _SHOWN},
         'open': part.result is None or not part.chapter or bool(part.result.token_maps()),
-        'chapter': part.chapter,
-        'about': part.about,
         'message': part.message if part.result is None else '',
-        'folder': part.folder,
-        'made_by': part.made_by,
         'prefix': _slug(part.group),
         'heads': heads,
         **dict.fromkeys(('pictures', 'notes', 'tables', 'files', 'grids', 'badges'), ()),
@@ -268,7 +260,7 @@ def _section(
     }
     if part.result is None:
         return section
-    maps, findings = part.result.token_maps(), part.result.findings()
+    maps, findings = part.result.token_maps(), part.said
     found = part.grids(heads)
     if maps:
         notes = {name: texts for each in results for name, texts in each.head_notes().items()}

@@ -33,7 +33,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {'linked': linked, 'data': data, 'one_way': one_way, 'file': file}
+    filters = {'linked': linked, 'links': links, 'data': data, 'one_way': one_way, 'file': file}
+    environment.filters |= filters
     return environment
 
 
@@ -59,6 +60,11 @@ def one_way(text: str) -> Markup:
 def file(name: str) -> str:
     """Return the name of a file as an address; what no address can hold becomes a question mark."""
     return urllib.parse.quote(name, errors='replace')
+
+
+def links(text: Markup) -> Markup:
+    """Return the links of a text alone."""
+    return Markup(', '.join(re.findall('<a .*?</a>', text)))
 
 
 # A page is written after each of its sections, with all that was on it before.

@@ -31,6 +31,8 @@ DRAWN = ('colour', 'ring', 'corner')
 LEGIBLE_ROWS = 32
 # The columns with names of heads or layers, and the name of one.
 _NAMES = ('disabled', 'head_left', 'name')
+# The most words of a headline; a number is no word.
+_IN_A_TITLE = 14
 _ONE = r'^L(?P<layer>\d+)(?:-H(?P<head>\d+))?$'
 
 
@@ -104,9 +106,23 @@ class Finding:
 
     @property
     def headline(self) -> str:
-        """The beginning of the sentence, without what stands in brackets, as a title."""
-        first = re.split(r'(?<=[.!?]) (?=[A-Z])|; ', re.sub(r' \([^()]*\)', '', self.sentence))[0]
-        return first.removesuffix('.')
+        """The beginning of the sentence as a title; of a long one, 14 words without brackets."""
+        title = ''
+        for text in (self.sentence, re.sub(r' \([^()]*\)', '', self.sentence)):
+            title = re.split(r'(?<=[.!?]) (?=[A-Z])|; ', text)[0].removesuffix('.')
+            if _words(title) <= _IN_A_TITLE and title.count('(') == title.count(')'):
+                return title
+        while _words(title) > _IN_A_TITLE:
+            title = title.rpartition(' ')[0]
+        return f'{title.rstrip(",:")} …'
+
+    @property
+    def rest(self) -> str:
+        """What the sentence says besides the headline; all of it if the headline is shortened."""
+        title = self.headline
+        rest = self.sentence.removeprefix(title).lstrip('.; ')
+        rest = re.sub(r'^\(([^()]*)\)\.$', r'\1.', rest)
+        return f'{rest[:1].upper()}{rest[1:]}' if self.sentence.startswith(title) else self.sentence
 
     @property
     def certainty(self) -> str:
@@ -178,6 +194,10 @@ class Badge:
     text: str
     evidence: str
     whole: str = ''
+
+
+def _words(text: str) -> int:
+    return len(re.findall(r'\S*[^\W\d_]\S*', text))
 
 
 class Figures(Mapping):

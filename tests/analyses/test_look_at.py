@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.gradients import CLASSES, HIDDEN, REGRESSION, gradients_of
-from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, count_over_half
+from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, heads_over_half
 from bert_secrets_jax.data.tasks import as_examples
 from bert_secrets_jax.measure.gradients import TYPES
 from bert_secrets_jax.measure.tables import HeadTable
@@ -102,7 +102,7 @@ def test_numbers_of_bert_base_stand_beside_models_as_deep(looked):
     }
     layers = dataclasses.replace(looked, tables=deep, gradients=None).frames()['layers']
     assert layers['Clark et al.: all [SEP]'].tolist()[4:7] == [0.48, 0.54, 0.53]
-    assert 'read from the figures' in layers.attrs['caption']
+    assert 'read from figures' in layers.attrs['caption']
 
 
 def test_what_no_text_has_is_left_out(looked):
@@ -126,6 +126,7 @@ def test_the_number_of_heads_over_half_is_in_its_interval():
     wrong = 0
     for _ in range(200):
         values = rng.gamma(4, means / 4, (40, 4, 10))
-        found = count_over_half(HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0))
-        wrong += not found.low <= 20 <= found.high
+        table = HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 40.0)
+        _, low, high = heads_over_half(table)
+        wrong += not low <= 20 <= high
     assert wrong <= 0.05 * 200 + 3 * np.sqrt(200 * 0.05 * 0.95)

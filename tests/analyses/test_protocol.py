@@ -10,6 +10,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
+from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
@@ -164,6 +165,7 @@ def test_what_a_person_reads_is_short(results, name):
     """Findings are records, not essays: a sentence has at most 25 words, wherever it stands."""
     result = results[name]
     said = [each.sentence for each in result.findings()]
+    assert all(count_words(each.headline) <= 14 for each in result.findings())
     assert all(len(re.split(r'[.!?] +(?=[A-Z])', each)) <= 2 for each in said)
     said += result.notes() + [frame.attrs['caption'] for frame in result.frames().values()]
     figures = result.figures()
@@ -219,6 +221,13 @@ def test_frames_hold_what_findings_say(results):
             ('smallest', values.min()) if each.least_first else ('greatest', values.max())
         )
         assert found[f'{each.title}, {name}'] == pytest.approx(extreme)
+    change = results['attention_change']
+    found = {each.name: each for each in change.findings()}[ON_AVERAGE]
+    rows = change.frames()['changes'].set_index('statistic')
+    assert found.estimate == pytest.approx(rows.loc[found.numbers['title'], 'mean_change'])
+    numbers = found.numbers
+    assert numbers['after'] - numbers['before'] == pytest.approx(found.estimate)
+    assert (numbers['wide'] > numbers['narrow']) == (numbers['broader'] == 'broader')
     claims = results['claims']
     counts = claims.frames()['claims']['verdict'].value_counts()
     assert claims.findings()[0].estimate == counts.get('holds', 0)

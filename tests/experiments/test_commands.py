@@ -87,5 +87,6 @@ def test_the_quickstart_offline(tmp_path):
     smoke = '--config=configs/quickstart.py:smoke', '--config.train.num_seeds=1'
     run('reproduce', *smoke, f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
-    assert 'What the heads of all-MiniLM-L6-v2 attend to' in page and 'embedded corpus, dev' in page
+    assert 'What the heads of all-MiniLM-L6-v2 attend to' in page
+    assert 'example comments of this package, not seen in training.' in page
     assert sum(map(count_words, texts_of(page, at_load=True))) <= MOST_AT_LOAD

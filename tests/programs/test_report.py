@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.programs import report
+from bert_secrets_jax.programs import inputs, report
 from bert_secrets_jax.programs.costs import Cost, Pace
 from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
@@ -323,9 +323,12 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
         return Marked('x', Subject('m', texts), marks)
 
     own = result('mine', 1, ['self', 'self', ''])
-    other = result('the embedded sample', 0, ['', 'target', 'target'])
+    other = result('the example frames', 0, ['', 'target', 'target'])
     assert report.headlines({'own': own, 'other': other}, 'mine') == [
         'What the 3 heads mostly do: 1 self.'
     ]
-    about = [report._about(each, own.subject) for each in (own, other)]
-    assert about == ['mine', 'embedded frames']
+    said = [report._texts(each, own.subject, own=True) for each in (own, other)]
+    assert said == [('your texts: mine', True), ('example frames', False)]
+    data = base.get_config().data
+    data.update({'source': 'file', 'file': 'my/mine.csv'})
+    assert inputs.is_own(data) and inputs.texts_in_words(data, 0) == 'Your texts: mine.csv.'

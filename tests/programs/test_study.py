@@ -289,7 +289,7 @@ def test_segments_of_running_text(study, tmp_path):
     """Segments come from the package or a file; one cut to another length is another text."""
     data = study.config.data
     data.source = 'segments'
-    assert study.subject.texts == 'embedded prose' and not study.has_training
+    assert study.subject.texts == 'example prose' and not study.has_training
     assert len(study.texts) > 100 and study.texts[0].id == 'prose/0'
     file = tmp_path / 'wiki.txt'
     file.write_text('The cat saw a dog . It ran . She liked it . The dog ran .\n')

@@ -243,6 +243,16 @@ def test_heads_in_notes_are_links(visit, pair):
     assert tab.inner_text('.detail h3') == 'L1-H2' and tab.locator('dd a').count() == 0
 
 
+def test_a_notebook_shows_ten_notes_first_those_of_few_heads(visit, pair):
+    notes = {f'number {each}': np.full((2, 3), each / 2) for each in range(11)}
+    notes |= {'words': np.full((2, 3), 'so'), 'few': np.array([['1', '', ''], [''] * 3])}
+    tab = visit(page(dataclasses.replace(pair, notes=notes)))
+    tab.click('.head[aria-label="L1-H1"]')
+    first = ['few', 'words', *(f'number {each}' for each in range(8))]
+    assert tab.locator('.detail > dl dt').all_text_contents() == first
+    assert tab.locator('.detail > details dt').all_text_contents() == [*notes][8:11]
+
+
 def test_lines_stand_beside_a_map_and_follow_the_pointed_row(visit, pair):
     tab = visit(page(pair))
     assert tab.locator('label:has-text("lines beside the map")').is_hidden()
@@ -367,7 +377,8 @@ def test_scores_of_tokens_stand_above_the_sentence(visit):
     tokens = lambda: tab.locator('.scores li').all_text_contents()
     assert tokens() == ['[CLS] +0.3', 'un −1.5', '##like +0.5', 'it 0.0', '[SEP] +0.1']
     said = tab.locator('.meant').inner_text()
-    assert 'each token counts for the prediction “<b>yes</b> (0.93)”, by DecompX.' in said
+    assert 'each token counts for the prediction “<b>yes</b> (0.93)”, by DecompX (' in said
+    assert '(follows each token through the layers). Plus' in ' '.join(said.split())
     assert 'Plus speaks for it' in said and not tab.locator('.sentence').is_visible()
     rgb = (
         'each => each.map(li => getComputedStyle(li).backgroundColor.match(/[\\d.]+/g).map(Number))'

@@ -17,6 +17,7 @@ from bert_secrets_jax.report.page import Part, Picture, file_name, write_page
 from bert_secrets_jax.report.templates import linked
 from bert_secrets_jax.runs.result import Badge, Finding, Result
 from tests.plots.test_texts import NASTY
+from tests.words import count_words
 
 
 class Page(html.parser.HTMLParser):
@@ -311,13 +312,28 @@ def test_names_of_heads_lead_to_them_unless_they_are_the_papers(sentence, ours):
     assert re.findall(r'href="#(.*?)"', linked(sentence, ('', 2, 2))) == ours
 
 
+def test_a_headline_has_14_words_and_what_it_leaves_out_follows():
+    model = 'organisation/a-very-long-name-of-a-model-in-one-word'
+    layers = [f'layer {layer}' for layer in range(1, 49)]
+    for sentence, title, rest in (
+        ('A is 5 (0.5); as was b.', 'A is 5 (0.5)', 'As was b.'),
+        ('One is so. Two are not.', 'One is so', 'Two are not.'),
+        (f'It is so (0.5, as in{" b" * 12}).', 'It is so', f'0.5, as in{" b" * 12}.'),
+        (f'Of {model} (a{" b" * 14}; c) it is so.', f'Of {model} it is so', None),
+        (f'Of {", ".join([model, *layers])}.', f'Of {", ".join([model, *layers[:12]])} …', None),
+    ):
+        found = finding(sentence)
+        assert found.headline == title and found.rest == (rest or sentence)
+        assert count_words(found.headline) <= 14
+
+
 def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     """Each is one line until it is opened; texts other than the page's are named."""
     said = finding('Layer 6 changes most (0.56 of 1), then 5; as in the paper.', p=0.01, sample=9)
     claims = Shown(badged=(Badge('holds', 'A <claim>.', 'It is 5.', 'A whole claim.'),))
     parts = [
-        Part('one', Shown(said=(said,)), chapter='What changed', about='embedded treebank'),
-        Part('two', claims, chapter='What matters'),
+        Part('one', Shown(said=(said,)), chapter='What changed', about='example treebank'),
+        Part('two', claims, chapter='What matters', about='your texts: a.csv', main=True),
         Part('maps', Shown(maps={'it': [TokenMaps(['a'], np.ones((1, 2, 1, 1)))]}), chapter='x'),
     ]
     text = written(tmp_path, parts, told={'': ['No head matters.']})
@@ -325,13 +341,17 @@ def test_sections_stand_in_chapters_under_what_they_found(visit, tmp_path):
     tab = visit(text)
     assert tab.locator('h2').all_inner_texts()[:2] == ['What changed', 'What matters']
     first = tab.locator('#part1')
-    assert first.inner_text().split('\n')[0].startswith('Layer 6 changes most, then 5')
-    assert first.locator('summary .tag').inner_text() == 'embedded treebank'
+    assert first.inner_text().split('\n')[0].startswith('Layer 6 changes most (0.56 of 1), then 5')
+    assert first.locator('summary .tag').inner_text() == 'example treebank'
     assert not first.locator('.answer').is_visible()
     first.locator('summary h3').click()
+    assert first.locator('.answer').inner_text().strip() == 'As in the paper.'
     assert first.locator('.sure').get_attribute('data-said') == 'p = 0.01. 9 examples. here'
     tab.locator('#part2 summary h3').click()
     assert tab.locator('#part2 .claim summary').inner_text() == 'holds: A <claim>.'
+    # Texts that the page names first are only said at the end of a section.
+    assert tab.locator('#part2 .tag').all_text_contents() == ['your texts: a.csv']
+    assert tab.locator('#part2 .more .tag').count() == 1
     assert not tab.get_by_text('A whole claim.').is_visible()
     tab.get_by_text('A <claim>.').click()
     assert tab.get_by_text('A whole claim.').is_visible()
