@@ -10,13 +10,18 @@ from bert_secrets_jax.measure.catalogue import CATALOGUE, Described
 
 PAGE = pathlib.Path(__file__).parent / 'reference' / 'glossary.md'
 BEGIN = '<!-- The table is made by docs/glossary.py: change the catalogue, not the table. -->\n'
+_FROM_CLS = 'from [CLS] to '
 END = '<!-- The end of the table. -->\n'
 
 
 def table() -> str:
-    """Return the table of all statistics in the paper's reading, in Markdown."""
+    """Return the table of all statistics in the paper's reading, in Markdown.
+
+    Those of [CLS] alone repeat the others, and the page says so.
+    """
     head = '| name | what it measures | values | source |\n' + 4 * '|---' + '|\n'
-    return head + ''.join(_row(each) for each in CATALOGUE.values() if each.reading == 'paper')
+    shown = [each for each in CATALOGUE.values() if each.reading == 'paper']
+    return head + ''.join(_row(each) for each in shown if not each.name.startswith(_FROM_CLS))
 
 
 def page(former: str) -> str:
@@ -31,9 +36,8 @@ def page(former: str) -> str:
 
 
 def _row(statistic: Described) -> str:
-    values = _range(*statistic.limits)
-    if not statistic.unit.startswith('share'):
-        values += f', {statistic.unit}'
+    share = statistic.unit.startswith('share') and statistic.limits == (0, 1)
+    values = '' if share else f'{_range(*statistic.limits)}, {statistic.unit}'
     if statistic.least_first:
         values += ' (small)'
     source = statistic.source.replace(' et al. 2019, section', '')
