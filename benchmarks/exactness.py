@@ -1,7 +1,7 @@
 """How far maps, logits and gradients are from PyTorch's in float64, in each precision.
 
     python -m benchmarks.exactness --device=gpu --glue_dir=GLUE
-    python -m benchmarks.exactness --model=tiny
+    python -m benchmarks.exactness --shapes=tiny
 
 Both sides have the same random weights and the same pairs of texts. Of maps and logits it is the
 greatest difference; of the gradient of the loss, the norm of the difference divided by the norm.
@@ -23,10 +23,10 @@ from benchmarks.table import markdown
 from bert_secrets_jax.model.config import COMPUTE_DTYPES
 
 _DEVICE = flags.DEFINE_enum('device', 'cpu', ['cpu', 'gpu'], 'What to run on.')
-_MODEL = flags.DEFINE_enum('model', 'bert-base', list(cases.SHAPES), 'The shapes of the model.')
+_SHAPES = flags.DEFINE_enum('shapes', 'bert-base', list(cases.SHAPES), 'The sizes of the model.')
 _GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'GLUE with MRPC; the embedded texts without.')
-_PAIRS = flags.DEFINE_integer('pairs', 8, 'The number of pairs of texts.')
-_LENGTH = flags.DEFINE_integer('length', 96, 'The number of tokens to which they are padded.')
+# The pairs of texts, and the number of tokens to which they are padded.
+_PAIRS, _LENGTH = 8, 96
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,29 +78,36 @@ def ways(case: cases.Case, batch: bs.LabelledBatch) -> Iterator[tuple[str, Calla
     yield "PyTorch's bfloat16", lambda: theirs(case, batch, 'bfloat16', 'highest')
 
 
-def row(found: Found, expected: Found, real: np.ndarray) -> list[str]:
-    """Return the differences of one way: of maps between real tokens, logits, the gradient."""
-    maps = np.abs(found.maps - expected.maps) * real[:, None, None, :, None]
+def differences(found: Found, expected: Found, batch: bs.Batch) -> tuple[float, float, float]:
+    """Return those of the maps of real tokens, of the logits, and of the gradient."""
+    real = np.asarray(batch.attention_mask)[:, None, None, :, None]
+    maps = np.abs(found.maps - expected.maps) * real
+    logits = np.abs(found.logits - expected.logits)
     gradient = np.linalg.norm(found.gradient - expected.gradient)
-    greatest = (maps.max(), np.abs(found.logits - expected.logits).max())
-    return [f'{each:.2g}' for each in (*greatest, gradient / np.linalg.norm(expected.gradient))]
+    return maps.max(), logits.max(), gradient / np.linalg.norm(expected.gradient)
+
+
+def batch_of(case: cases.Case, length: int) -> list[bs.LabelledBatch]:
+    """Return the pairs of a case with their labels, padded to one length in one batch."""
+    return bs.encode(
+        case.ours.tokenizer, case.examples, labels=True, max_length=length, buckets=(),
+        tokens_per_batch=len(case.examples) * length,
+    )  # fmt: skip
 
 
 def main(_):
     jax.config.update('jax_platforms', 'cuda,cpu' if _DEVICE.value == 'gpu' else 'cpu')
-    sizes = cases.Settings(glue_dir=_GLUE_DIR.value, examples=_PAIRS.value)
+    sizes = cases.Settings(glue_dir=_GLUE_DIR.value, examples=_PAIRS)
     with tempfile.TemporaryDirectory() as folder:
-        case = cases.prepare(_MODEL.value, pathlib.Path(folder), sizes)
-        (batch,) = bs.encode(
-            case.ours.tokenizer, case.examples, labels=True, max_length=_LENGTH.value,
-            buckets=(), tokens_per_batch=_PAIRS.value * _LENGTH.value,
-        )  # fmt: skip
+        case = cases.prepare(_SHAPES.value, pathlib.Path(folder), sizes)
+        (batch,) = batch_of(case, _LENGTH)
         expected = theirs(case, batch, 'float64', 'highest')
         rows = []
         for name, compute in ways(case, batch):
             on_cpu = jax.default_device(jax.devices('cpu')[0])
             with on_cpu if name.endswith('CPU') else contextlib.nullcontext():
-                rows.append([name, *row(compute(), expected, np.asarray(batch.attention_mask))])
+                apart = differences(compute(), expected, batch)
+                rows.append([name, *(f'{each:.2g}' for each in apart)])
     logits = f'logits, up to {np.abs(expected.logits).max():.2g}'
     print(f'{timing.processor()}\n\n{markdown(("products", "maps", logits, "gradients"), rows)}')
 

@@ -3,7 +3,6 @@
 python docs/glossary.py
 """
 
-import math
 import pathlib
 
 from bert_secrets_jax.measure.catalogue import CATALOGUE, Described
@@ -19,7 +18,7 @@ def table() -> str:
 
     Those of [CLS] alone repeat the others, and the page says so.
     """
-    head = '| name | what it measures | values | source |\n' + 4 * '|---' + '|\n'
+    head = '| name | what it measures | source |\n|---|---|---|\n'
     shown = [each for each in CATALOGUE.values() if each.reading == 'paper']
     return head + ''.join(_row(each) for each in shown if not each.name.startswith(_FROM_CLS))
 
@@ -36,18 +35,8 @@ def page(former: str) -> str:
 
 
 def _row(statistic: Described) -> str:
-    share = statistic.unit.startswith('share') and statistic.limits == (0, 1)
-    values = '' if share else f'{_range(*statistic.limits)}, {statistic.unit}'
-    if statistic.least_first:
-        values += ' (small)'
     source = statistic.source.replace(' et al. 2019, section', '')
-    return f'| `{statistic.name}` | {statistic.title} | {values} | {source} |\n'
-
-
-def _range(least: float, greatest: float) -> str:
-    if math.isinf(greatest):
-        return f'{least:g} and more' if math.isfinite(least) else 'any number'
-    return f'{least:g} to {greatest:g}'
+    return f'| `{statistic.name}` | {statistic.title} | {source} |\n'
 
 
 if __name__ == '__main__':
