@@ -90,7 +90,7 @@ def table_of_work() -> str:
 
 
 def table_of_programs() -> str:
-    """Return the formulas beside what the TPU compiler says, for a batch on one chip."""
+    """Return the formulas next to what the TPU compiler says, for a batch on one chip."""
     rows = []
     for key, found in compiled().items():
         program, model, dtype, name = key.split()
@@ -137,8 +137,6 @@ def table_of_a_million() -> str:
     programs, rows = compiled(), []
     for name, machine in MACHINES.items():
         share = EXAMPLES / machine.chips
-        # Chips exchange next to nothing: as many times as many chips, as many times faster.
-        source = {'v5p-256': 'v5p-8'}.get(name, name)
         for model in MODELS:
             cells = {}
             for dtype in DTYPES:
@@ -147,10 +145,10 @@ def table_of_a_million() -> str:
                 for program in (collect, sweep):
                     told = _time(batches * seconds(program(shape), machine, dtype))
                     cells[program, dtype] = [told]
-                if said := programs.get(f'collect {model} {dtype} {source}'):
-                    rows_of_chip = said['rows'] / MACHINES[source].chips
+                if said := programs.get(f'collect {model} {dtype} {name}'):
+                    rows_of_chip = said['rows'] / machine.chips
                     cells[collect, dtype].append(_time(share / rows_of_chip * said['seconds']))
-                if swept := compiled_sweep(programs, model, dtype, source):
+                if swept := compiled_sweep(programs, model, dtype, name):
                     cells[sweep, dtype].append(_time(share / swept[1] * swept[0]))
             kinds = [(program, dtype) for program in (collect, sweep) for dtype in DTYPES]
             rows.append([name, model, *('; '.join(cells[kind]) for kind in kinds)])

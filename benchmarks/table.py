@@ -65,7 +65,7 @@ def tflops(result: Mapping[str, Any], way: str) -> float | None:
 
 
 def share_of_peak(result: Mapping[str, Any], way: str) -> float | None:
-    """Return the operations per second beside those of a large matrix product in the same run."""
+    """Return the operations per second, divided by those of a large product in the same run."""
     mine = tflops(result, way)
     return mine and mine / tflops(result, PEAK)
 
