@@ -1,4 +1,4 @@
-"""All benchmarks in one run, each beside the fastest thing that a user would use instead.
+"""All benchmarks in one run, each compared with the fastest alternative of a user.
 
     python -m benchmarks --glue_dir=GLUE
     python -m benchmarks --only=sweep,patterns --models=all-MiniLM-L6-v2,bert-base

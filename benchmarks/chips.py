@@ -47,7 +47,6 @@ MACHINES: Mapping[str, Machine] = types.MappingProxyType(
     {
         'v5e-8': Machine(chips=8, topology='v5e:2x4', **_V5E),
         'v5p-8': Machine(chips=4, topology='v5p:2x2x1', **_V5P),
-        'v5p-256': Machine(chips=128, **_V5P),
         '8 x H200': Machine(chips=8, memory=141e9, bandwidth=4.8e12, peak=989e12, passes=989 / 67),
     }
 )

@@ -4,8 +4,8 @@
 
 A program is a sum of parts. A part takes as long as its matrix products at the greatest speed of
 the chip, or as long as it takes to move what it reads and writes, whichever is longer. Nothing is
-fitted: `benchmarks/chips.py` has the speeds. Beside it stand what the TPU compiler expects of the
-same programs (`python -m benchmarks.tpu_aot`), and what was measured (`python -m benchmarks`).
+fitted: `benchmarks/chips.py` has the speeds. Next to it stands what the TPU compiler expects of the
+same programs (`python -m benchmarks.tpu_aot`).
 """
 
 import json
@@ -21,7 +21,6 @@ from benchmarks.formulas import (
     calls,
     collect,
     forward,
-    memory,
     parameters,
     pieces,
     seconds,
@@ -29,14 +28,14 @@ from benchmarks.formulas import (
     total,
 )
 from benchmarks.programs import MODELS, model_config
-from benchmarks.table import RESULTS as MEASURED
-from benchmarks.table import between, markdown, median_seconds, newest, share_of_peak
+from benchmarks.table import RESULTS, between, markdown
 
 _WRITE = flags.DEFINE_bool('write', False, 'Write the tables into docs/reference/speed.md.')
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'reference' / 'speed.md'
-COMPILED = MEASURED / 'compiled'
+COMPILED = RESULTS / 'compiled'
 EXAMPLES = 1_000_000
+DTYPES = ('bfloat16', 'float32')
 
 
 def compiled() -> dict[str, dict]:
@@ -91,7 +90,7 @@ def table_of_work() -> str:
 
 
 def table_of_programs() -> str:
-    """Return the formulas beside what the TPU compiler says, for a batch on one chip."""
+    """Return the formulas next to what the TPU compiler says, for a batch on one chip."""
     rows = []
     for key, found in compiled().items():
         program, model, dtype, name = key.split()
@@ -134,38 +133,27 @@ def _ratio(ratio: float) -> str:
 
 
 def table_of_a_million() -> str:
-    """Return how long a million examples take on each machine."""
+    """Return how long a million examples take on each machine, by formula and by the compiler."""
     programs, rows = compiled(), []
     for name, machine in MACHINES.items():
+        share = EXAMPLES / machine.chips
         for model in MODELS:
-            for dtype in ('bfloat16', 'float32'):
+            cells = {}
+            for dtype in DTYPES:
                 shape = Shape(model_config(model, dtype), 64)
-                batches = EXAMPLES / machine.chips / shape.rows
-                cells = [
-                    _time(batches * seconds(program(shape), machine, dtype))
-                    for program in (collect, sweep)
-                ]
-                # Chips exchange next to nothing: as many times as many chips, as many times faster.
-                source = {'v5p-256': 'v5p-8'}.get(name, name)
-                said = programs.get(f'collect {model} {dtype} {source}')
-                share = EXAMPLES / machine.chips
-                of_collect = of_sweep = ''
-                if said:
-                    rows_of_chip = said['rows'] / MACHINES[source].chips
-                    of_collect = _time(share / rows_of_chip * said['seconds'])
-                if swept := compiled_sweep(programs, model, dtype, source):
-                    of_sweep = _time(share / swept[1] * swept[0])
-                rows.append(
-                    [name, model, dtype, cells[0], of_collect, cells[1], of_sweep]
-                    + [f'{memory(shape, each) / 1e9:.1f}' for each in ('collect', 'sweep')]
-                )
-    return markdown(
-        (
-            'machine', 'model', 'type', '`collect`', 'by the compiler', '`sweep`',
-            'by the compiler', 'GB a chip, `collect`', '`sweep`',
-        ),
-        rows,
-    )  # fmt: skip
+                batches = share / shape.rows
+                for program in (collect, sweep):
+                    told = _time(batches * seconds(program(shape), machine, dtype))
+                    cells[program, dtype] = [told]
+                if said := programs.get(f'collect {model} {dtype} {name}'):
+                    rows_of_chip = said['rows'] / machine.chips
+                    cells[collect, dtype].append(_time(share / rows_of_chip * said['seconds']))
+                if swept := compiled_sweep(programs, model, dtype, name):
+                    cells[sweep, dtype].append(_time(share / swept[1] * swept[0]))
+            kinds = [(program, dtype) for program in (collect, sweep) for dtype in DTYPES]
+            rows.append([name, model, *('; '.join(cells[kind]) for kind in kinds)])
+    head = [f'`{program}`, {dtype}' for program in ('collect', 'sweep') for dtype in DTYPES]
+    return markdown(('machine', 'model', *head), rows)
 
 
 def _time(seconds: float) -> str:
@@ -174,40 +162,16 @@ def _time(seconds: float) -> str:
     return f'{seconds / 60:.0f} min' if seconds < 6000 else f'{seconds / 3600:.1f} h'
 
 
-def table_of_measured() -> str:
-    """Return how long programs took beside the formulas, at the speed of a large matrix product."""
-    rows = []
-    for result in newest(sorted(MEASURED.glob('*.json'))):
-        ours = result['ways'][0]['name']
-        share = share_of_peak(result, ours)
-        if not share or 'sizes' in result['told']:
-            continue
-        took = median_seconds(result, ours)
-        rows.append(
-            [
-                f'{result["device"]}, {result["date"]}', result['model'],
-                f'{result["question"]}; {result["about"]}', f'{took * share:.3g}', f'{took:.3g}',
-                _ratio(1 / share),
-            ]
-        )  # fmt: skip
-    return markdown(
-        ('device', 'model', 'what', 's by formula', 's as measured', 's / formula'), rows
-    )
-
-
-TABLES = {
-    'work': table_of_work,
-    'measured': table_of_measured,
-    'programs': table_of_programs,
-    'million': table_of_a_million,
-}
+TABLES = {'work': table_of_work, 'million': table_of_a_million, 'programs': table_of_programs}
+# The others are for developers, and only printed.
+DOCUMENTED = ('million',)
 
 
 def page(former: str) -> str:
     """Return the page of docs/reference/speed.md with the tables of today."""
-    for name, make in TABLES.items():
+    for name in DOCUMENTED:
         begin = f'<!-- python -m benchmarks.cost --write: {name} -->'
-        former = between(former, begin, f'<!-- end of {name} -->', f'\n{make()}\n')
+        former = between(former, begin, f'<!-- end of {name} -->', f'\n{TABLES[name]()}\n')
     return former
 
 

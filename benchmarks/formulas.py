@@ -186,19 +186,6 @@ def parameters(config: bs.BertConfig) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(param_shapes(Bert(config))))
 
 
-def memory(shape: Shape, program: str, masks: float = 8) -> float:
-    """Return the bytes that a chip needs: parameters, what comes and goes, and the widest layer."""
-    config = shape.config
-    weights = parameters(config) * _FLOAT
-    wide = config.intermediate_size / config.hidden_size
-    if program == 'sweep':
-        under = shape.times(masks)
-        opened = (1 + config.num_attention_heads) * shape.hidden
-        return 2 * weights + opened + (2 + wide) * under.hidden + under.maps
-    maps = (config.num_hidden_layers if program == 'collect' else 1) * shape.maps
-    return weights + maps + (2 + wide) * shape.hidden
-
-
 def forward_operations(config: bs.BertConfig, batches: Sequence[bs.Batch]) -> int:
     """Return the multiply-adds of plain forward passes over all tokens of batches, padding too."""
     return _multiply_adds(forward, config, batches)

@@ -1,4 +1,4 @@
-"""How time grows with batch, length, heads and corpus: slopes beside those of the operation count.
+"""How time grows with batch, length, heads and corpus: slopes of time and of operations.
 
 A slope is that of a line through the logarithms of sizes and of seconds: 1 where twice as much
 takes twice as long. Models have three layers and otherwise the shape of the case, with random

@@ -186,7 +186,7 @@ def measured(name: str, arguments: Sequence[str], out: pathlib.Path) -> dict[str
 
 def product_rate() -> float:
     """Return the float32 operations per second of a product of two matrices, in 10 ** 12."""
-    multiply = timing.product(_PRODUCT)
+    multiply = timing.product(_PRODUCT, 'float32')
     multiply()
     seconds = timing.interleaved({'product': multiply}, rounds=30)['product']
     return 2e-12 * _PRODUCT**3 / sorted(seconds)[len(seconds) // 2]
@@ -207,33 +207,18 @@ def tables(folder: pathlib.Path, rows: int) -> dict[str, str]:
 
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of the cases, and that of the sections of the largest."""
-    head = ('report', 'said', 'wall s', 'CPU s', 'first picture', 'grid of heads', 'compilations',
-            'compiling s', 'MiB', 'product Tflop/s')  # fmt: skip
+    """Return the table of the cases; the files of results have each section, too."""
+    head = ('report', 's', 'first picture', 'MiB')
     rows = [
         [
             f'{each["case"]}: `{each["command"]}`',
-            each['said'],
             f'{each["seconds"]:.0f}',
-            f'{each["cpu"]:.0f}',
-            *(f'{each["waits"][what]:.0f}' if what in each['waits'] else ''
-              for what in ('first picture', 'grid of heads')),
-            str(sum(part['compilations'] for part in each['sections'])),
-            f'{sum(part["compiling"] for part in each["sections"]):.0f}',
+            f'{each["waits"]["first picture"]:.0f}' if each['waits'] else '',
             f'{each["MiB"]:.0f}',
-            f'{each["product Tflop/s"]:.2f}',
         ]
         for each in results
-    ]  # fmt: skip
-    largest = max(results, key=lambda each: len(each['sections']))
-    of_sections = [
-        [part['section'], *(f'{part[key]:.1f}' for key in ('seconds', 'cpu', 'compiling'))]
-        for part in largest['sections']
     ]
-    sections = markdown(
-        (f'section of {largest["case"]}', 'wall s', 'CPU s', 'compiling s'), of_sections
-    )
-    return f'{markdown(head, rows)}\n{sections}'
+    return markdown(head, rows)
 
 
 def main(_) -> None:

@@ -1,10 +1,11 @@
-"""Results as tables: as text while they come, and as the table of docs/reference/speed.md.
+"""Results as tables: as text while they come, and as the tables of docs/reference/speed.md.
 
     python -m benchmarks.table
 
-writes the table between its two marker lines, from the files in `benchmarks/results/`.
+writes the tables between their two marker lines, from the files in `benchmarks/results/`.
 """
 
+import collections
 import dataclasses
 import pathlib
 import re
@@ -64,7 +65,7 @@ def tflops(result: Mapping[str, Any], way: str) -> float | None:
 
 
 def share_of_peak(result: Mapping[str, Any], way: str) -> float | None:
-    """Return the operations per second beside those of a large matrix product in the same run."""
+    """Return the operations per second, divided by those of a large product in the same run."""
     mine = tflops(result, way)
     return mine and mine / tflops(result, PEAK)
 
@@ -137,21 +138,13 @@ def newest(files: Iterable[pathlib.Path]) -> list[dict[str, Any]]:
 
 
 def as_markdown(results: Iterable[Mapping[str, Any]]) -> str:
-    """Return the tables of all results: speed beside the fastest other way, and growth."""
-    speed, growth = [], []
-    for result in results:
-        rows, cells = (growth, _growth) if 'sizes' in result['told'] else (speed, _speed)
-        place = [f'{result["device"]}, {result["date"]}', result['model']]
-        rows.append(place + cells(result))
-    tables = (
-        (
-            ('device', 'model', 'what', 'ours', 'the fastest other way',
-             'takes ... times as long', 'others', 'share of the peak', 'MiB, ours / other'),
-            speed,
-        ),
-        (('device', 'model', 'what', 'sizes', 'slope', 'slope of the operations'), growth),
-    )  # fmt: skip
-    return '\n'.join(markdown(head, rows) for head, rows in tables if rows)
+    """Return a table for each device and date, without growth."""
+    head = ('work', 'model', 'ours', 'the fastest other way takes ... times as long')
+    rows = collections.defaultdict(list)
+    for each in results:
+        if 'sizes' not in each['told']:
+            rows[f'{each["device"]}, {each["date"]}'].append(_speed(each))
+    return '\n'.join(f'{place}:\n\n{markdown(head, rows[place])}' for place in rows)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -161,32 +154,14 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _speed(result: Mapping[str, Any]) -> list[str]:
-    each, peer = ways(result), fastest_peer(result)
-    ours = next(iter(each))
-    others = '; '.join(
-        f'{name} {ratio(result, name, ours)}' for name in each if name not in (ours, peer, PEAK)
-    )
-    share = share_of_peak(result, ours)
-    memory = ' / '.join(
-        f'{each[name]["MiB"]:.0f}' for name in (ours, peer) if name and 'MiB' in each[name]
-    )
+    ours, peer = next(iter(ways(result))), fastest_peer(result)
     speed = _short(result['amount'] / median_seconds(result, ours))
     return [
-        f'{result["question"]}; {result["about"]}',
+        result['question'],
+        result['model'],
         f'{speed} {result["unit"]}/s',
-        peer or '',
         str(ratio(result, peer, ours)) if peer else '',
-        others,
-        f'{share:.0%}' if share else '',
-        memory,
     ]
-
-
-def _growth(result: Mapping[str, Any]) -> list[str]:
-    time, operations = slopes(result)
-    sizes = ', '.join(map(str, result['told']['sizes']))
-    what = result['question'].removeprefix('growth: ')
-    return [what, sizes, f'{time:.2f}', f'{operations:.2f}']
 
 
 def _short(number: float) -> str:

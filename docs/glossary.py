@@ -3,20 +3,24 @@
 python docs/glossary.py
 """
 
-import math
 import pathlib
 
 from bert_secrets_jax.measure.catalogue import CATALOGUE, Described
 
 PAGE = pathlib.Path(__file__).parent / 'reference' / 'glossary.md'
 BEGIN = '<!-- The table is made by docs/glossary.py: change the catalogue, not the table. -->\n'
+_FROM_CLS = 'from [CLS] to '
 END = '<!-- The end of the table. -->\n'
 
 
 def table() -> str:
-    """Return the table of all statistics in the paper's reading, in Markdown."""
-    head = '| name | what it measures | values | source |\n' + 4 * '|---' + '|\n'
-    return head + ''.join(_row(each) for each in CATALOGUE.values() if each.reading == 'paper')
+    """Return the table of all statistics in the paper's reading, in Markdown.
+
+    Those of [CLS] alone repeat the others, and the page says so.
+    """
+    head = '| name | what it measures | source |\n|---|---|---|\n'
+    shown = [each for each in CATALOGUE.values() if each.reading == 'paper']
+    return head + ''.join(_row(each) for each in shown if not each.name.startswith(_FROM_CLS))
 
 
 def page(former: str) -> str:
@@ -31,19 +35,8 @@ def page(former: str) -> str:
 
 
 def _row(statistic: Described) -> str:
-    values = _range(*statistic.limits)
-    if not statistic.unit.startswith('share'):
-        values += f', {statistic.unit}'
-    if statistic.least_first:
-        values += ' (small)'
     source = statistic.source.replace(' et al. 2019, section', '')
-    return f'| `{statistic.name}` | {statistic.title} | {values} | {source} |\n'
-
-
-def _range(least: float, greatest: float) -> str:
-    if math.isinf(greatest):
-        return f'{least:g} and more' if math.isfinite(least) else 'any number'
-    return f'{least:g} to {greatest:g}'
+    return f'| `{statistic.name}` | {statistic.title} | {source} |\n'
 
 
 if __name__ == '__main__':

@@ -17,10 +17,12 @@ def settings() -> str:
     ]
     groups = itertools.groupby(SETTINGS.values(), lambda each: each.name.rpartition('.')[0])
     for group, members in groups:
-        lines.append(f'\n## {group or "other"}\n\n| setting | default | purpose |\n|---|---|---|\n')
+        lines.append(
+            f'\n## {group or "other"}\n\n| setting and its default | purpose |\n|---|---|\n'
+        )
         for each in members:
-            default = '' if each.default is None else f'`{each.default!r}`'
-            lines.append(f'| `{each.name}` | {default} | {_cell(each.help)} |\n')
+            default = '' if each.default is None else f'={each.default!r}'
+            lines.append(f'| `{each.name}{default}` | {_cell(each.help)} |\n')
     return ''.join(lines)
 
 

@@ -1,6 +1,5 @@
 """Documents are short, lead somewhere, and show code and commands that run."""
 
-import ast
 import gzip
 import itertools
 import json
@@ -17,7 +16,7 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import cli, conversation, launch
-from tests.conftest import PAIRS, ROOT, parameters_of
+from tests.conftest import PAIRS, ROOT
 from tests.words import count_words, longest_sentence
 
 DOCS = ROOT / 'docs'
@@ -143,18 +142,6 @@ def test_commands_are_understood(path, tmp_path, monkeypatch):
         cli.main(arguments)
     assert len(ran) == len(commands)
     assert commands or path.name != 'README.md'
-
-
-def test_arguments_in_the_documents_exist():
-    """Keyword arguments of calls of `bs.`, which a name that exists would not show to be wrong."""
-    cells = [''.join(cell['source']) for cell in CELLS if cell['cell_type'] == 'code']
-    for block in [*cells, *(block for path in DOCUMENTS for block in blocks_of(path))]:
-        for node in ast.walk(ast.parse(block)):
-            # A method of what a call returned is no name of the library: `bs.encode(...).copy()`.
-            if isinstance(node, ast.Call) and re.fullmatch(r'bs(\.\w+)+', ast.unparse(node.func)):
-                known = parameters_of(eval(ast.unparse(node.func), {'bs': bs}))
-                for keyword in node.keywords:
-                    assert keyword.arg is None or keyword.arg in known, ast.unparse(node)
 
 
 def write_files(folder):
