@@ -129,7 +129,7 @@ def test_large_effects_are_found_in_their_direction(kind):
     assert {found.names[index] for index in found.extremes(1)} == {'L1-H1', 'L1-H2'}
     assert (found.low <= found.high).all() and (found.p_value <= found.corrected).all()
     if what != 'loss':
-        score = getattr(metrics, metric)
+        score = metrics.METRICS[metric]
         expected = np.mean([score(each, last) for each in np.atleast_2d(intact)])
         assert found.intact == pytest.approx(expected)
         assert found.value[0] == pytest.approx(1)

@@ -56,7 +56,7 @@ def test_counts_have_the_scores_of_the_answers(metric, classes):
     labels, baseline = rng.integers(0, 2 if metric == 'f1' else classes, (2, 50))
     predictions = rng.integers(0, classes, (20, 50))
     found = intervals.count(metric, predictions, baseline, labels)
-    score = getattr(metrics, metric)
+    score = metrics.METRICS[metric]
     expected = [score(row, labels) - score(baseline, labels) for row in predictions]
     np.testing.assert_allclose(found.differences, expected, atol=1e-12)
     statistics = intervals.score_statistics(found, found.differences)

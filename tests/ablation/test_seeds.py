@@ -189,7 +189,7 @@ def test_values_are_the_jackknife(metric):
     predictions = np.where(rng.random((4, 2, 30)) < 0.7, labels, rng.permutation(labels))
     values = seeds.per_example(metric, predictions, labels)
     assert values.shape == predictions.shape
-    score = getattr(metrics, metric)
+    score = metrics.METRICS[metric]
     for place in np.ndindex(4, 2):
         one = predictions[place]
         whole = score(one, labels)
