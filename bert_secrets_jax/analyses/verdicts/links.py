@@ -124,7 +124,7 @@ def _on_head(
     p_values: tuple[float, float],
     interval: tuple[float, float, float],
     what: str,
-    sample: float,
+    sample: verdict.Count,
 ) -> Verdict:
     nowhere = 'The links have no places to be compared with.' * bool(np.isnan(interval[0]))
     return verdict.verdict_of(

@@ -93,7 +93,7 @@ def pretraining_helps(pretrained: Sequence[float], random: Sequence[float]) -> V
         words + runs + needed,
         what='mean score from pre-trained weights minus that from random weights',
         population=population,
-        sample=counts.sum(),
+        sample=int(counts.sum()),
         sample_of='runs',
         numbers={
             'pretrained_runs': counts[0],
