@@ -768,7 +768,7 @@ const found = [
   ...[...document.querySelectorAll('.bs-atlas a.head')].map(each => ({
     text: each.getAttribute('aria-label'), to: each.getAttribute('href'), head: each,
   })),
-  ...[...document.querySelectorAll('.part > p, .more > p:not(.note, .file, .caption), figcaption > bdi')]
+  ...[...document.querySelectorAll('.part > p:not(.names), .more > p:not(.note, .file, .caption), figcaption > bdi')]
     .map(each => ({
       text: each.textContent.trim(), to: `#${each.closest('section').id}`, within: each.closest('.more'),
     })),

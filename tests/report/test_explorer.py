@@ -144,7 +144,7 @@ def test_a_head_in_passing_is_shown_larger(visit, pair):
     assert preview.is_hidden()
     thumbs.nth(4).hover()
     assert preview.locator('strong').inner_text() == 'L2-H2'
-    assert preview.inner_text().split('\n') == ['L2-H2', 'to [CLS]: 0.571', 'without <it>: e & f']
+    assert preview.inner_text().split('\n') == ['L2-H2', 'without <it>: e & f', 'to [CLS]: 0.571']
     assert preview.locator('canvas').evaluate(drawn) == (
         thumbs.nth(4).locator('canvas').evaluate(drawn)
     )
@@ -291,7 +291,7 @@ def test_a_click_opens_a_head_and_the_pointer_reads_its_weights(visit, pair):
     tab.get_by_role('button', name='L2-H1').click()
     assert tab.locator('h3').inner_text() == 'L2-H1'
     assert not tab.locator('.grid').is_visible()
-    assert tab.locator('dd').all_inner_texts() == ['0.429', 'd']
+    assert tab.locator('dd').all_inner_texts() == ['d', '0.429']
     assert tab.locator('figcaption').all_inner_texts()[2].startswith('tuned less as it is')
     assert tab.locator('svg').count() == 3
     before, after = (models[0].attentions[1, 0] for models in pair.maps.values())
