@@ -185,7 +185,7 @@ class Contrasts:
 
 
 def contrasts(
-    per_run: Iterable[Sequence | np.ndarray], examples: Count, *, above: float = 0.0
+    per_run: Iterable[Sequence | np.ndarray], examples: Count, *, above: float | int = 0
 ) -> Contrasts:
     """Combine what parts of a claim [P] are above a threshold, and bounds of errors, over runs.
 
