@@ -118,7 +118,7 @@ class Finding:
 
     @property
     def rest(self) -> str:
-        """What the sentence says besides the headline; all of it if the headline is shortened."""
+        """The sentence without its headline; all of it if the headline is shortened."""
         title = self.headline
         rest = self.sentence.removeprefix(title).lstrip('.; ')
         rest = re.sub(r'^\(([^()]*)\)\.$', r'\1.', rest)
