@@ -11,11 +11,9 @@ from bert_secrets_jax.ablation.intervals import count
 from bert_secrets_jax.analyses.ablation import named_masks
 from bert_secrets_jax.analyses.attention_change import change_statistics
 from bert_secrets_jax.contributions.scores import check_methods
-from bert_secrets_jax.data import framenet
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.measure.importance import normalised
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.probes.forms import candidate_vectors
 
 
 @pytest.mark.parametrize(
@@ -44,9 +42,6 @@ def test_arrays_are_shown_by_type_and_shape(shown, expected):
         (lambda: bs.treebank_sample('dve'), 'dev'),
         (lambda: bs.stream_texts('a.txt', bad_rows='skp'), 'skip'),
         (lambda: bs.catalogue.named('entopy (nats)'), 'entropy (nats)'),
-        (lambda: bs.statistics.attention_to('noun', reading='notbook'), 'notebook'),
-        (lambda: framenet.filters('papr'), 'paper'),
-        (lambda: candidate_vectors(np.eye(2), 2, reading='papre'), 'paper'),
         (lambda: count('f1macro', np.eye(2), np.ones(2), np.ones(2)), 'f1_macro'),
         (lambda: normalised(np.eye(2), norm='Al'), 'all'),
         (lambda: bs.FinetuneConfig(optimizer='Adam'), 'adamw'),

@@ -5,6 +5,7 @@ has their shares. What is 0 / 0 counts as 0, as in scikit-learn. Axes: E example
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Real, Shaped
@@ -119,7 +120,7 @@ def gradient(
     return np.where(scale > 0, _ratio(rises, scale) - _ratio(covariance, scale) * widens, 0)
 
 
-def _by_class(values: np.ndarray) -> list[np.ndarray]:
+def _by_class(values: np.ndarray) -> list[Any]:
     return list(np.moveaxis(values, -1, 0))
 
 

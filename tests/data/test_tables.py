@@ -223,7 +223,7 @@ def test_a_file_without_a_header(tmp_path, name, separator):
         ('x.tsv', 's\ts\nWords\tOthers\n', {}, "more than one column 's'"),
         ('x.xlsx', GOOD_TSV, {}, r"'\.xlsx'; known: \.tsv, \.csv, \.jsonl"),
         # Physical lines are counted.
-        ('x.csv', 's,y\n"a\nb\nc",1\n\nlonely\nfine,0\n,1\n', {}, "e 6: 1 field, .* e 8: 's' is e"),
+        ('x.csv', 's,y\n"a\nb\nc",1\n\nlonely\nfine,0\n,1\n', {}, "e 6: 1 field, .*e 8: 's' is e"),
         *(
             (f'x.{kind}', text, {}, f'x.{kind} (is empty|has nothing to read)')
             for kind in ('tsv', 'csv', 'jsonl')

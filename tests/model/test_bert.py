@@ -396,7 +396,7 @@ ONES = np.ones((3, 4))
         ),
         ({'baseline': 'zero', 'replacement': others()}, "='zero' takes no replacement"),
         ({'head_mask': ONES, 'baseline': 'resample'}, "='resample' needs a replacement"),
-        ({'baseline': 'unifrom'}, "baseline='unifrom' is unknown"),
+        ({'baseline': 'unifrom'}, "baseline='unifrom' must be 'uniform'"),
         ({'token_type_ids': np.zeros((3, 8), int)}, 'token_type_ids must have the shape of inp'),
     ],
 )

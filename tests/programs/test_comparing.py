@@ -176,7 +176,7 @@ def test_the_command(run, tmp_path, capsys):
     folders = [str(run('a', seed=0)), str(run('b', seed=1, task='rte'))]
     cli.main(['compare', *folders, f'--out={tmp_path / "out"}'])
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith('Heads of MRPC and RTE have the median rank correlation ')
+    assert said[0].startswith('Heads of MRPC and RTE agree by a rank correlation of ')
     assert said[-1] == f'Report: {tmp_path / "out" / "report.html"}'
     with pytest.raises(SystemExit, match='error: --model is not for compare'):
         cli.main(['compare', *folders, '--model=m'])

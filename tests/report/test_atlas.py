@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_refused(results):
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
         atlas([*results, Shown(marks=(other,))])
-    with pytest.raises(ValueError, match='drawn as one of colour, ring, corner'):
+    with pytest.raises(ValueError, match="must be 'colour', 'ring' or 'corner'"):
         marked('star')
     with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
         dataclasses.replace(marked(), strength=np.zeros(6))
