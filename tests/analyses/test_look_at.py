@@ -70,7 +70,7 @@ def test_without_a_loss_the_result_says_why(model, masked_lm, texts):
     classifier = classifier_of(model, ('no', 'yes'))
     hidden = 'has no wordpiece that can be hidden'
     for given, found_in, message in (
-        (model, texts[:4], 'has no loss to take gradients of: give one with the head of a masked'),
+        (model, texts[:4], 'has no loss to take gradients of: give a masked LM'),
         (masked_lm, [*texts[:2], bs.Example('猫', '猫')], hidden),
         (classifier, as_examples(without), 'has no label'),
     ):
