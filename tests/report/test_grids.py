@@ -704,7 +704,8 @@ def test_a_link_to_what_is_folded_opens_it_and_search_finds_it(telephone):
     tops = [
         telephone.locator(each).bounding_box()['y'] for each in ('.whole', '.detail h3 >> nth=0')
     ]
-    assert 0 <= tops[0] < tops[1] < 500
+    # Browsers scroll by whole pixels.
+    assert -1 < tops[0] < tops[1] < 500
     # An address that is there already is followed again.
     for again in range(2):
         telephone.evaluate("location.hash = '#part2'")
