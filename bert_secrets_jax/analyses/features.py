@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -169,7 +169,7 @@ class Features(BeforeAndAfter):
         size = {name: np.abs(self.changed[name].mean) for name in self.names}
         moved = max(self.names, key=lambda name: size[name].mean())
         head = top_head(size[moved])
-        about = {'unit': UNIT, 'source': SOURCE, 'where': head_name(*head)}
+        about: dict[str, Any] = {'unit': UNIT, 'source': SOURCE, 'where': head_name(*head)}
         about['template'] = (
             'Fine-tuning changes attention to {feature} most: by {size:.2g} per head, and by '
             '{estimate:+.2g} in {where}.'

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.stats
@@ -158,7 +158,10 @@ class LookAt(Result):
             '{give} [SEP] {estimate:.0%} of the attention in {where}; BERT-base gives more than '
             f'{published} in {{their_layers}}.'
         )
-        said = {'template': template, 'where': layers_named(where.start + 1, where.stop)}
+        said: dict[str, Any] = {
+            'template': template,
+            'where': layers_named(where.start + 1, where.stop),
+        }
         said['numbers'] = {'their_layers': layers_named(6, 10), 'give': give}
         mean = mean_finding(name, [self.tables], [statistic], where, **said, **fields)
         fields |= {'where': f'layer {by_layer.argmax() + 1}', 'sample': int(table.count)}
@@ -185,7 +188,7 @@ class LookAt(Result):
     def _entropy(self) -> Finding:
         share = self.tables[OF_CLS].mean[-1].mean() / self.tables[UNIFORM].mean.mean()
         published = paper.what_bert_looks_at().entropy_of_last_cls
-        about = {'unit': 'nats', 'source': f'{SOURCE}.3'}
+        about: dict[str, Any] = {'unit': 'nats', 'source': f'{SOURCE}.3'}
         about['numbers'] = {'share': float(share), 'published': published}
         about['template'] = (
             'In the last layer, the attention of [CLS] has {share:.0%} of the entropy of even '
@@ -204,7 +207,9 @@ class LookAt(Result):
             'source': f'{SOURCE}.2',
             'where': f'layers from {where.start + 1} on',
         }
-        said = {'numbers': {'loss': gradients.title, 'ratio': sep.mean / others.mean}}
+        said: dict[str, Any] = {
+            'numbers': {'loss': gradients.title, 'ratio': sep.mean / others.mean}
+        }
         said['template'] = (
             'In {where}, the gradient of {loss} at [SEP] is {ratio:.2f} of that at other tokens.'
         )

@@ -83,8 +83,8 @@ def points_by_row(
 
 
 def _points(axis: Axes, across: np.ndarray, up: np.ndarray, index: int) -> Artist:
-    style = {'color': colour_of(index), 'marker': marker_of(index)}
-    return axis.scatter(across, up, s=16, zorder=3, **style)
+    colour, marker = colour_of(index), marker_of(index)
+    return axis.scatter(across, up, s=16, zorder=3, color=colour, marker=marker)
 
 
 @styled

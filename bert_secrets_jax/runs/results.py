@@ -118,8 +118,8 @@ def read_manifest(folder: pathlib.Path) -> dict:
 
 def _is_part(part: Mapping[str, Any]) -> bool:
     """Whether a part, which a stranger may have made, names files within the folder alone."""
-    lists = part.get('files'), part.get('pictures', [])
-    objects = part.get('sha256_of'), part.get('numbers', {})
+    lists: list[Any] = [part.get('files'), part.get('pictures', [])]
+    objects: list[Any] = [part.get('sha256_of'), part.get('numbers', {})]
     if not all(isinstance(each, list) for each in lists):
         return False
     files, pictures = lists

@@ -5,6 +5,8 @@ They are those of Michel et al. (2019), and of Kovaleva et al. (2021) on outlier
 Shapes: R draws of random orders or dimensions.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -150,6 +152,6 @@ def outliers_are_needed(
     )
 
 
-def _sampled(runs: int, examples: int) -> dict[str, object]:
+def _sampled(runs: int, examples: int) -> dict[str, Any]:
     """Return the sample of a curve, whose interval over seeds needs only two of them."""
     return {'sample': examples, 'sample_of': 'examples', 'population': population(runs)}

@@ -116,15 +116,15 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     errors = np.array([each.error[0] for each in found]) / tasks
     error = np.sqrt(np.sum(errors**2))
     freedom = error**4 / np.sum(errors**4 / [each.freedom[0] for each in found])
-    ours = np.mean([each.difference[0] for each in found])
-    theirs = 100 * np.mean([gain.published for gain in gains.values()])
+    ours = float(np.mean([each.difference[0] for each in found]))
+    theirs = float(100 * np.mean([gain.published for gain in gains.values()]))
     # Over their tasks.
     published = [published_gain(task) for task in paper.TASKS]
     difference, threshold = ours - theirs, float(100 * scipy.stats.sem(published))
     reach = np.array([threshold + difference, threshold - difference]) / error
     too_low, too_high = scipy.stats.t.sf(reach, freedom)
     low, high = scipy.stats.t.sf(-reach, freedom)
-    half = verdict.margin(freedom) * error
+    half = float(verdict.margin(freedom) * error)
     interval = difference, difference - half, difference + half
     return verdict.verdict_of(
         FINETUNING_GAINS,
