@@ -33,7 +33,11 @@ _HIGHEST = 0.5
 
 
 class ClsTokens(BeforeAndAfter):
-    """The attention of [CLS] to each type of token ('from [CLS] to noun')."""
+    """The attention of [CLS] to each type of token ('from [CLS] to noun').
+
+    Attributes:
+      before, runs: As in `features.BeforeAndAfter`.
+    """
 
     title: ClassVar[str] = '[CLS] in the last layer'
 

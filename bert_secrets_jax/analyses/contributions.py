@@ -335,8 +335,9 @@ def contributions(
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
 
-    That takes four passes over the texts. Memory grows with the square of their length: a pass
-    holds the maps of a batch, and of one layer at a time the vectors that heads move.
+    That takes four passes over the texts. Memory grows with the square of their length. A pass
+    holds the maps of a batch [B, L, N, T, S]. Of one layer at a time, it holds the vectors that
+    heads move [B, S, N, D].
 
     Args:
       pretrained, texts: The model, and the texts that it reads.

@@ -65,7 +65,11 @@ class BeforeAndAfter(Result):
 
 
 class Features(BeforeAndAfter):
-    """The attention to [CLS], [SEP] and features, in the readings of paper and notebook."""
+    """The attention to [CLS], [SEP] and features, in the readings of paper and notebook.
+
+    Attributes:
+      before, runs: As in `features.BeforeAndAfter`.
+    """
 
     title: ClassVar[str] = 'Attention to linguistic features'
 
@@ -232,7 +236,7 @@ def features(
     """Measure attention to nouns, verbs, negation and so on, and how fine-tuning changes it.
 
     Args:
-      tuned: The same model fine-tuned, or several of them; None measures only the first.
+      tuned: `pretrained` fine-tuned, or several such models; None measures only `pretrained`.
       pretrained, texts, settings, subject: As in `special_tokens`.
     """
     wanted = feature_statistics()

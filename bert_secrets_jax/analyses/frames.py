@@ -60,6 +60,7 @@ class Frames(Linked):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
+      tests, tables: As in `relations.Linked`.
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """

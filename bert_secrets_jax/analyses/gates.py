@@ -324,8 +324,9 @@ def gates(
         `max_length`, `folder` or `mesh`.
 
     Raises:
-      TypeError, ValueError: An argument is something else or unknown, an example has no label, the
-        model has no classifier, or `bs.train_gates` refuses a setting.
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown, an example has no label, the model has no classifier, or
+        `bs.train_gates` refuses a setting.
     """
     subject = subject or Subject()
     model = one_model(tuned)

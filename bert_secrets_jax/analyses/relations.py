@@ -49,7 +49,11 @@ class Linked(Result):
 
 
 class Relations(Linked):
-    """The attention along relations between words."""
+    """The attention along relations between words.
+
+    Attributes:
+      tests, tables: As in `relations.Linked`.
+    """
 
     title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'
 

@@ -48,6 +48,9 @@ class Span:
     """Characters `[start, end)` of one text of an example, counted from 0 in code points.
 
     `text` is 0 for `text_a` and 1 for `text_b`.
+
+    Raises:
+      ValueError: The span is empty, or in no text.
     """
 
     start: int
@@ -70,6 +73,9 @@ class Link:
 
     Attributes:
       source, target: One span or more each, the query and the key of the measured attention.
+
+    Raises:
+      ValueError: One end has no spans.
     """
 
     source: tuple[Span, ...]
@@ -88,6 +94,9 @@ class Annotation:
       features: The spans of each feature by its name; empty if the example has none of it.
       relations: The links of each relation by its name; empty if the example has none of it.
       classes: The spans of each word class (part of speech), if they are known, one for each word.
+
+    Raises:
+      ValueError: A name is taken, or names a feature and a relation.
     """
 
     features: Mapping[str, tuple[Span, ...]]
@@ -288,6 +297,11 @@ def read_annotations(
 
     Examples have no labels, and the ids '{file name without its extension}/{row}'. `bad_rows` and
     errors are as in `read_table`.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: Some lines are bad (one error names them all with their faults, unless `bad_rows`
+        is 'skip'), the file is not UTF-8, or it has no lines.
     """
     path = pathlib.Path(path)
     read = list(good_rows(path, Lines(path).rows, _read_line, bad_rows))
@@ -304,7 +318,11 @@ def read_annotations(
 def write_annotations(
     path: str | os.PathLike[str], examples: Sequence[Example], annotations: Sequence[Annotation]
 ) -> None:
-    """Write texts and their annotations as JSON lines; labels and ids are not written."""
+    """Write texts and their annotations as JSON lines; labels and ids are not written.
+
+    Raises:
+      ValueError: A span is not within its text; the error names the example.
+    """
     check_annotations(examples, annotations)
     records = map(_record, examples, annotations)
     lines = [json.dumps(record, ensure_ascii=False) + '\n' for record in records]

@@ -17,7 +17,11 @@ LABELS = ('unwelcome', 'welcome')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
-    """Read a split of the corpus, 'train' (380 pairs) or 'dev' (160 pairs)."""
+    """Read a split of the corpus, 'train' (380 pairs) or 'dev' (160 pairs).
+
+    Raises:
+      ValueError: There is no such split.
+    """
     check_name('split', split, ('train', 'dev'))
     return read_table(
         pathlib.Path(__file__).parent / 'comments' / f'{split}.tsv',

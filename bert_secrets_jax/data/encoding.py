@@ -245,7 +245,12 @@ def check_tokenizer(tokenizer, max_length: int) -> None:
 
 
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
-    """Tokenise texts, which are cut to `max_length` tokens, as `encode` does."""
+    """Tokenise texts, which are cut to `max_length` tokens, as `encode` does.
+
+    Raises:
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: There are no texts, or single sentences are mixed with pairs.
+    """
     losses = Losses(tokenizer, max_length)
     encoded = tokenize_part(as_examples(texts), losses)
     losses.tell()
@@ -455,7 +460,11 @@ def _without_spaces(
 
 
 def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
-    """Return the same examples with their annotations as marks, in place of others (`align`)."""
+    """Return the same examples with their annotations as marks, in place of others (`align`).
+
+    Raises:
+      ValueError: There are not as many annotations as examples, or their names differ.
+    """
     marks = align(
         annotations,
         input_ids=encoded.input_ids,
@@ -542,6 +551,7 @@ def encode(
         sweep. Many passes are worth more lengths.
 
     Raises:
+      TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, single sentences are mixed with pairs, the annotations
         belong to other texts, or a text has no label.
     """

@@ -93,6 +93,10 @@ def read_framenet_sample(
     elements):
 
         {"sentence": "He was agitated .", "target_span": [7, 15], "link_spans": [[0, 2]]}
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: Some lines are bad (one error names them all), or the file has no links.
     """
     path = pathlib.Path(path)
     if _is_prepared(path):
@@ -203,6 +207,12 @@ def read_framenet(
       per_unit: The greatest number of sentences of one lexical unit, drawn at random. The paper
         says "one example set per lexical unit"; its code keeps all, as None does.
       max_units: The greatest number of lexical units to read, drawn at random; None reads all.
+
+    Raises:
+      FileNotFoundError: FrameNet is not there.
+      ModuleNotFoundError: NLTK is not installed.
+      PermissionError: NLTK refuses to read the files, because others may write to them.
+      ValueError: There is no such reading, or a limit is below 1.
     """
     steps = filters(reading)
     for name, limit in (('per_unit', per_unit), ('max_units', max_units)):

@@ -27,6 +27,10 @@ def read_glue(
       task: The task or its name. The ids of its examples are such as 'mrpc/dev/17'.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: As in `read_table`.
+
+    Raises:
+      FileNotFoundError: The folder or the file is missing.
+      ValueError: The split is unknown, some rows are bad, or the file is not like the task's.
     """
     task = get_task(task)
     return read_table(
@@ -55,6 +59,10 @@ def read_tfds(
     Args:
       task, split: As in `read_glue`.
       data_dir: The folder in which tensorflow-datasets keeps its data; None is its own default.
+
+    Raises:
+      FileNotFoundError: The task is not prepared.
+      ValueError: The split is unknown or was not prepared, or the format is another one.
     """
     # Imported late because it is slow. Without TensorFlow the name 'glue' is unknown to
     # tensorflow-datasets until this import.
@@ -105,6 +113,11 @@ def prepare_tfds(
         tfds.data_source('glue/mrpc', data_dir=..., download=False)
 
     The arguments are as in `read_glue` and `read_tfds`. The folder that was written is returned.
+
+    Raises:
+      FileExistsError: The task is prepared already.
+      FileNotFoundError: There is neither train nor dev.
+      ValueError: Some rows are bad.
     """
     from tensorflow_datasets.text.glue import Glue
 

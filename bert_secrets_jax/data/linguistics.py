@@ -105,6 +105,7 @@ def annotate(
       language: The language of the texts, such as 'en'; '' finds it out from all of them.
 
     Raises:
+      TypeError: The texts are something else.
       ValueError: The texts are surely not English, or the pipeline is not installed, is not English
         or lacks a component.
     """

@@ -85,6 +85,11 @@ def mask_words(
     Special tokens and [UNK] are never hidden: a model is not asked for them. A text without any
     other wordpiece is an error that names it. Without `masking`, the defaults of `Masking` are
     taken; other arguments and errors are as in `encode`.
+
+    Raises:
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: The tokenizer has no [MASK], there are no texts, or a text has no wordpiece that
+        could be hidden. The error names it.
     """
     masking = masking or Masking()
     mask = getattr(tokenizer, 'mask_token_id', None)

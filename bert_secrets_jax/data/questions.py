@@ -65,6 +65,10 @@ def read_questions(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> 
     Each line has 'question', 'context' and 'answers', an object with the lists 'text' and
     'answer_start', as data sets of Hugging Face have them. A question is bad whose answer is
     missing or does not stand in the text; `bad_rows` is as in `read_table`.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: Some questions are bad, or the file is of another layout.
     """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()

@@ -54,6 +54,12 @@ def read_segments(
       tokenizer, max_length: As in `encode`.
       count, seed: The number of segments to draw at random, of which the paper took 1000; 0 takes
         all. They stay in the order of the text; `Example.where` has the line where each begins.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      TypeError: The tokenizer is something else.
+      ValueError: The file is not UTF-8 or has no segment of two parts, the tokenizer lacks special
+        tokens, or `max_length` or `count` is too small.
     """
     check_tokenizer(tokenizer, max_length)
     path = _PACKAGED if path is None else pathlib.Path(path)

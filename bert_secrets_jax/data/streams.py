@@ -100,6 +100,7 @@ def stream_texts(
       columns, name: As in `read_table`.
 
     Raises:
+      FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A column is not named or is missing, the file has no texts, is not UTF-8 or is
         damaged, or a row is bad. What the first text does not show is raised during the iteration.
     """
@@ -285,6 +286,11 @@ def stream_batches(
         single sentences, or all pairs. An iterator can be used once only.
       buckets: The padded lengths. They cannot be chosen to fit texts that are still to come.
       tokenizer, max_length, tokens_per_batch, fewest, batch_multiple: As in `encode`.
+
+    Raises:
+      TypeError: The texts or the tokenizer are something else.
+      ValueError: The tokenizer lacks special tokens. During the iteration: there are no texts,
+        single sentences are mixed with pairs, or the tokenizer is not made for the texts.
     """
     if isinstance(texts, str | os.PathLike | Example) or not isinstance(texts, Iterable):
         raise TypeError(

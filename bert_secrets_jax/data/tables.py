@@ -49,6 +49,7 @@ def read_table(
       columns: The names of all columns of a `.tsv` or `.csv` that has no header.
 
     Raises:
+      FileNotFoundError: There is no such file; the error says what the folder holds instead.
       ValueError: A label is named twice, some rows are bad (one error names them all), a column is
         missing, the extension is unknown, the file has no rows or is not UTF-8, the labels need
         `labels`, or the quotes of a CSV do not match (whatever `bad_rows` says).

@@ -73,6 +73,10 @@ def read_conllu(
       path, bad_rows: As in `read_table`. A sentence is bad in which a word has no tag.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The column is unknown, a sentence is bad, or the file is no CoNLL-U.
     """
     field, _, item = column.partition('.')
     if field not in _LISTS or not item:
@@ -113,6 +117,10 @@ def read_tagged(
       path, bad_rows: As in `read_table`.
       words, tags: The names of the two lists.
       names: The names of all tags, by their numbers from 0; None if they are texts.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: A row is bad, or there is none.
     """
     path = pathlib.Path(path)
 

@@ -59,6 +59,9 @@ def as_examples(texts: Sequence[Text]) -> list[Example]:
 
     The texts are strings, (text_a, text_b) pairs or examples, but not a mixture. Those without an
     id are given the ids 'text/0', 'text/1' and so on.
+
+    Raises:
+      TypeError: The texts are a single string, a mixture, or something else.
     """
     if isinstance(texts, str | Example):
         raise TypeError(
@@ -88,6 +91,9 @@ def draw(
     """Draw examples, of any kind, at random, and return them in their original order.
 
     At most `wanted` are returned, 0 returns all; the error calls this number by its setting.
+
+    Raises:
+      ValueError: `wanted` is not a whole number, or is negative.
     """
     if not isinstance(wanted, numbers.Integral) or wanted < 0:
         raise ValueError(f'{setting}={wanted!r} must be a whole number, 0 for all.')
@@ -215,6 +221,9 @@ def get_task(name: str | Task) -> Task:
 
     >>> get_task('STSB').name
     'sts-b'
+
+    Raises:
+      ValueError: There is no such task.
     """
     if isinstance(name, Task):
         return name

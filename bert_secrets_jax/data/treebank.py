@@ -103,6 +103,11 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     its letters: each has its own where they add up to it, as 'do' and "n't" do, and otherwise all
     have all. Words that are not written ("8.1") are left out. A sentence without a whole tree is
     bad; `bad_rows` is as in `read_table`.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: A word has no head or no relation, heads go round in a circle, or the file is no
+        CoNLL-U.
     """
     return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
 
@@ -113,6 +118,9 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
     They are news, mail, reports and instructions as people write them, of 10 to 21 words, by the
     guidelines of Universal Dependencies 2 for English. Apache-2.0, like the rest of the project.
     The splits are 'train' (100 sentences) and 'dev' (80).
+
+    Raises:
+      ValueError: There is no such split.
     """
     check_name('split', split, ('train', 'dev'))
     return read_treebank(pathlib.Path(__file__).parent / 'trees' / f'{split}.conllu')

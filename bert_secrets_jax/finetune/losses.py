@@ -50,6 +50,9 @@ def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:
 
         labelled = bs.encode(tuned.tokenizer, dev, labels=True)
         gradient = sum(jax.grad(loss)(jnp.ones((6, 12)), batch) for batch in labelled)
+
+    Raises:
+      ValueError: The model has no classifier of whole texts.
     """
     if output.logits is None or output.logits.ndim != 2:
         raise ValueError(

@@ -33,7 +33,8 @@ class Finetuned:
         accuracy of always answering it; NaN for a regression.
       history: The rows of the training curves. A row has 'split', 'seed', 'step', 'epoch' and
         'loss'; for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean
-        'score', and always 'accuracy' or, for a regression, 'pearson'. Epoch 0 is before training.
+        'score', and always 'accuracy' or, for a regression, 'pearson'. Rows with F1, macro F1 or
+        Matthews' r have the ends of their intervals, such as 'f1_low'. Epoch 0 is before training.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
       head: 'sequence_classification' (or a regression), 'token_classification' or
@@ -83,6 +84,9 @@ class Finetuned:
 
         `which` is 'last' for the model after the last step, as in the paper. It is 'best' for that
         of the best epoch, which was chosen on the dev examples.
+
+        Raises:
+          ValueError: The models are in memory, or there is no such model.
         """
         if self.folder is None:
             raise ValueError('The models are in memory: give bs.finetune a folder to keep them.')
@@ -113,7 +117,8 @@ class Finetuned:
     def intervals(self) -> tuple[tuple[float, float], ...]:
         """The ends of the 95 % interval of each seed's last score, `tested`, over dev examples.
 
-        `finetune.metrics.interval` has those of all metrics. Both ends are NaN where none is known.
+        They are Wilson's (1927) for accuracy, Fisher's (1921) for Pearson's r, and those of a score
+        test for Matthews' r. Both ends are NaN where none is known.
         """
         return tuple(interval(self.tested, row, self.dev_examples) for row in self.scores)
 

@@ -4,9 +4,10 @@
     figure = plots.head_grids({'[SEP]': grid}, label='share of attention')
     plots.save(figure, 'figures', 'sep')
 
-A `label` is that of the axis or the colours of the numbers, with their unit; `published_name` is
-the name of published numbers in the legend. Layers and heads count from 1 in everything that a
-person reads. Matplotlib is loaded when the first of these functions is used.
+A `label` is that of the axis or the colours of the numbers, with their unit; `xlabel` is that of
+the horizontal axis. `published_name` names published numbers in the legend. Layers and heads count
+from 1 in everything that a person reads. Matplotlib is loaded when the first of these functions is
+used.
 """
 
 from typing import TYPE_CHECKING

@@ -41,6 +41,9 @@ def head_maps(
     """Draw large maps [T, T], by title, with their tokens: queries down, keys across (Figure 4).
 
     Tokens where links begin (`sources`) are bold and blue, those where they end (`targets`) red.
+
+    Raises:
+      ValueError: A map has another shape.
     """
     for title, values in maps.items():
         if np.shape(values) != (len(tokens), len(tokens)):

@@ -86,11 +86,13 @@ class GateRuns:
 
     Attributes:
       frozen: Whether the weights of the model stayed as they were.
-      coefficients, seeds: The coefficient lambda (the price of a head) and the seed of each run.
-      log_alpha: How far each gate is open at the end.
-      steps: The steps at which there is a point of the curves.
-      expected_open: The expected number of open heads after these steps.
-      losses: The loss of the task, without the price of heads: the mean since the point before.
+      coefficients, seeds: [K] The price of a head (lambda, in nats of the loss of an example), and
+        the seed of each run.
+      log_alpha: [K, L, N] How far each gate is open at the end.
+      steps: [P] The steps at which there is a point of the curves.
+      expected_open: [K, P] The expected number of open heads after these steps.
+      losses: [K, P] The loss of the task, without the price of heads: the mean since the point
+        before.
     """
 
     frozen: bool

@@ -32,6 +32,7 @@ def read_results(workdir: str | pathlib.Path) -> 'dict[str, pandas.DataFrame]':
         run.
 
     Raises:
+      FileNotFoundError: There is no run.
       ValueError: A file is no table, or was changed or removed after the run wrote it.
     """
     import pandas
