@@ -1,6 +1,6 @@
 """How much work `collect` and `sweep` are, by formulas, on one CPU or on a pod of TPUs.
 
-    python -m benchmarks.cost --write   # the tables of docs/reference/speed.md
+    python -m benchmarks.cost --write   # the table of a million examples in docs/reference/speed.md
 
 A program is a sum of parts. A part takes as long as its matrix products at the greatest speed of
 the chip, or as long as it takes to move what it reads and writes, whichever is longer. Nothing is
@@ -30,7 +30,7 @@ from benchmarks.formulas import (
 from benchmarks.programs import MODELS, model_config
 from benchmarks.table import RESULTS, between, markdown
 
-_WRITE = flags.DEFINE_bool('write', False, 'Write the tables into docs/reference/speed.md.')
+_WRITE = flags.DEFINE_bool('write', False, 'Write the table of a million examples.')
 
 PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'reference' / 'speed.md'
 COMPILED = RESULTS / 'compiled'
@@ -163,16 +163,12 @@ def _time(seconds: float) -> str:
 
 
 TABLES = {'work': table_of_work, 'million': table_of_a_million, 'programs': table_of_programs}
-# The others are for developers, and only printed.
-DOCUMENTED = ('million',)
 
 
 def page(former: str) -> str:
-    """Return the page of docs/reference/speed.md with the tables of today."""
-    for name in DOCUMENTED:
-        begin = f'<!-- python -m benchmarks.cost --write: {name} -->'
-        former = between(former, begin, f'<!-- end of {name} -->', f'\n{TABLES[name]()}\n')
-    return former
+    """Return docs/reference/speed.md with today's table; the others are for developers."""
+    begin, end = '<!-- python -m benchmarks.cost --write: million -->', '<!-- end of million -->'
+    return between(former, begin, end, f'\n{table_of_a_million()}\n')
 
 
 def main(_):

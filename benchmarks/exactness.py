@@ -7,7 +7,6 @@ Both sides have the same random weights and the same pairs of texts. Of maps and
 greatest difference; of the gradient of the loss, the norm of the difference divided by the norm.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import tempfile
@@ -38,15 +37,19 @@ class Found:
     gradient: np.ndarray
 
 
-def ours(case: cases.Case, batch: bs.LabelledBatch, dtype: str) -> Found:
-    """Return what this library computes in a type of products, on JAX's default device."""
-    model = bs.from_pretrained(case.directory, dtype=dtype)
+def ours(
+    case: cases.Case, batch: bs.LabelledBatch, dtype: str, device: jax.Device | None = None
+) -> Found:
+    """Return what this library computes in a type of products; None is JAX's default device."""
+    with jax.default_device(device):
+        model = bs.from_pretrained(case.directory, dtype=dtype)
 
     def loss(params, batch):
         output = model.bert.apply({'params': params}, **batch.inputs)
         return bs.task_loss(output, batch).mean(), (output.attentions, output.logits)
 
-    gradients, (maps, logits) = jax.jit(jax.grad(loss, has_aux=True))(model.params, batch)
+    with jax.default_device(device):
+        gradients, (maps, logits) = jax.jit(jax.grad(loss, has_aux=True))(model.params, batch)
     (words,) = jax.tree.leaves(gradients['embeddings']['word'])
     return Found(*(np.asarray(each, np.float64) for each in (maps, logits, words)))
 
@@ -72,7 +75,7 @@ def ways(case: cases.Case, batch: bs.LabelledBatch) -> Iterator[tuple[str, Calla
     for dtype in COMPUTE_DTYPES if accelerated else ('float32', 'bfloat16'):
         yield f'`{dtype}`', lambda dtype=dtype: ours(case, batch, dtype)
     if accelerated:
-        yield '`float32` on the CPU', lambda: ours(case, batch, 'float32')
+        yield '`float32` on the CPU', lambda: ours(case, batch, 'float32', jax.devices('cpu')[0])
         yield "PyTorch's TF32", lambda: theirs(case, batch, 'float32', 'high')
     yield "PyTorch's float32", lambda: theirs(case, batch, 'float32', 'highest')
     yield "PyTorch's bfloat16", lambda: theirs(case, batch, 'bfloat16', 'highest')
@@ -104,10 +107,8 @@ def main(_):
         expected = theirs(case, batch, 'float64', 'highest')
         rows = []
         for name, compute in ways(case, batch):
-            on_cpu = jax.default_device(jax.devices('cpu')[0])
-            with on_cpu if name.endswith('CPU') else contextlib.nullcontext():
-                apart = differences(compute(), expected, batch)
-                rows.append([name, *(f'{each:.2g}' for each in apart)])
+            apart = differences(compute(), expected, batch)
+            rows.append([name, *(f'{each:.2g}' for each in apart)])
     logits = f'logits, up to {np.abs(expected.logits).max():.2g}'
     print(f'{timing.processor()}\n\n{markdown(("products", "maps", logits, "gradients"), rows)}')
 

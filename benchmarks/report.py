@@ -213,7 +213,7 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
         [
             f'{each["case"]}: `{each["command"]}`',
             f'{each["seconds"]:.0f}',
-            f'{each["waits"]["first picture"]:.0f}' if each['waits'] else '',
+            f'{each["waits"]["first picture"]:.0f}' if 'first picture' in each['waits'] else '',
             f'{each["MiB"]:.0f}',
         ]
         for each in results
