@@ -104,7 +104,7 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
     Only kinds of `own` are named, such as those of the user's texts; empty if there are none.
     """
     phrases = {mark: each.phrase for each in _colours(own) for mark in _kinds(each)}
-    colour = _views(marks)[0].marks if phrases else np.empty(0)
+    colour = _together(_colours(marks)) if phrases else np.empty(0)
     counts = {mark: int((colour == mark).sum()) for mark in phrases}
     most = sorted(filter(counts.get, counts), key=lambda mark: -counts[mark])[:_NAMED]
     told = ', '.join(f'{counts[mark]} {phrases[mark].format(mark=mark)}' for mark in most)
@@ -158,6 +158,8 @@ def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[dict[str, Any]]:
     for title in dict.fromkeys(each.title for each in _colours(marks)):
         mine = [each for each in marks if each.title == title and each.drawn == 'colour']
         _, *others = models = sorted(dict.fromkeys(each.model for each in mine), key=bool)
+        if not others:
+            continue
         views = {model: View(title, _together(_colours(mine, model))) for model in models}
         both = View(title, np.concatenate([view.marks for view in views.values()]))
         heading = f'How fine-tuning changed the {title} of each head'
@@ -167,8 +169,8 @@ def _pairs(marks: Sequence[HeadMarks], drawn: Drawn) -> list[dict[str, Any]]:
             model or _AS_IT_IS: _grid(view, drawn, said=_sentences(mine, model))
             for model, view in views.items()
         }
-        pair = {'title': title, 'heading': heading, 'grids': grids, 'legend': _legend(both, drawn)}
-        shown += [pair] if others else []
+        legend = _legend(both, drawn)
+        shown.append({'title': title, 'heading': heading, 'grids': grids, 'legend': legend})
     return shown
 
 

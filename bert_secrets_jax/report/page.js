@@ -627,7 +627,8 @@ function numbersOf(frames, setsOf) {
 function askedFor(numbers) {
   const found = ASKED_FOR.flatMap(([title, frame, set, column, times = 1, start = 0, unit = '']) => {
     const one = numbers.find(each => frame.test(each.frame) && (!each.of || set.test(each.of)) && column.test(each.column));
-    return !one ? [] : [{...one, group: 'most asked for', key: title,
+    // A caption of the number that it is made of would say the opposite.
+    return !one ? [] : [{...one, group: 'most asked for', key: title, caption: start ? '' : one.caption,
       title: `${title} (${[one.of, unit || one.column].filter(Boolean).join(', ')})`,
       reach: Math.abs(times) * one.reach, values: one.values.map(value => value === null ? null : start + times * value)}];
   });
@@ -679,13 +680,16 @@ function sureOf(frame, {values}, column) {
   const significant = values[column].map((_, head) => tests.every(at => values[at][head] !== null && values[at][head] <= 0.05));
   const count = significant.filter(Boolean).length, names = tests.map(at => frame.columns[at]).join(', ');
   return {significant, sure: count ? `With a dot: significant (${count} of ${significant.length} heads; ${names}: at most 0.05).`
-    : `No effect shown: ${names} is above 0.05 for every head.`};
+    : `No effect shown: ${tests.length > 1 ? 'one of ' : ''}${names} is above 0.05 for every head.`};
 }
 
 // The size from which a tested change is called large: what its test detects, or half its interval.
 function reachOf({columns, beside}, {values}, column) {
   if (!testsOf({columns, beside}, column).length) return 0;
-  const median = numbers => numbers.filter(value => value !== null).sort((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? 0;
+  const median = numbers => {
+    const known = numbers.filter(value => value !== null).sort((a, b) => a - b);
+    return known[Math.floor(known.length / 2)] ?? 0;
+  };
   const unit = /\bpoints\b/.test(columns[column]);
   const detected = ['detectable', 'least significant'].map(word => columns.findIndex(name =>
     name.startsWith(word) && /\bpoints\b/.test(name) === unit)).find(at => at >= 0);

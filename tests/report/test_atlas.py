@@ -238,6 +238,7 @@ def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_pa
     tab = visit(page, viewport={'width': 1400, 'height': 900})
     box = tab.locator('.bs-atlas .legend').bounding_box()
     assert box['y'] + box['height'] <= 900
+    assert tab.evaluate('document.documentElement.scrollWidth') <= 1400
     shown = tab.locator('.whole a.head span')
     assert [each.is_visible() for each in shown.all()] == [words] * np.prod(shape)
     cut = 'all => all.filter(each => each.scrollWidth > each.parentElement.clientWidth)'

@@ -425,6 +425,11 @@ def test_pointing_at_a_layer_tells_value_interval_and_p(open_page, others):
     figure.locator('.layer').first.hover()
     told = figure.locator('output').inner_text()
     assert told == 'L1, Change (points): -25, interval -35 to -15, p 0.04, paper -1.5.'
+    # One stop of the tab key; arrows go on.
+    assert figure.locator('.layer[tabindex="0"]').count() == 1
+    figure.locator('.layer[tabindex="0"]').focus()
+    tab.keyboard.press('ArrowDown')
+    assert figure.locator('output').inner_text().startswith('L2, ')
     # A bar of a fall ends where that of a rise begins.
     fall, rise = (each.bounding_box() for each in figure.locator('.layers .bar').all()[:2])
     assert fall['x'] + fall['width'] == pytest.approx(rise['x'], abs=1)
