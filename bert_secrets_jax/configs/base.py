@@ -10,7 +10,7 @@ from bert_secrets_jax.configs.schema import SETTINGS
 
 def get_config(arg: str = '') -> ConfigDict:
     """Return the defaults, which the other files change; 'smoke' is a run of seconds."""
-    check_name('The argument of a config', arg, ('', 'smoke'))
+    check_name('arg', arg, ('', 'smoke'))
     tree: dict[str, Any] = {}
     for name, setting in SETTINGS.items():
         *path, last = name.split('.')

@@ -1,11 +1,13 @@
 """Offline, on what the `quickstart` extra brings: all-MiniLM-L6-v2 on the embedded corpus."""
 
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.configs import base
 
 
 def get_config(arg: str = ''):
     """Return the config; `arg` is '' or 'smoke'."""
-    config = base.get_config(arg)
+    check_name('arg', arg, ('', 'smoke'))
+    config = base.get_config()
     config.model.name = 'all-MiniLM-L6-v2'
     config.data.source = 'corpus'
     # 380 pairs want more passes, and a higher rate, than the paper's thousands.

@@ -127,7 +127,7 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
 
 def _faults_of_word(name: str, allowed: Words, word: Any) -> Iterator[str]:
     if word not in allowed.allowed:
-        near = f' ({near})' if (near := meant(str(word), allowed.allowed)) else ''
+        near = f' ({near})' if (near := meant(word, allowed.allowed)) else ''
         yield f'{name} is {either(allowed.allowed)}, not {shortened(word)}{near}'
 
 

@@ -181,17 +181,17 @@ def text_name(data: ConfigDict, split: str) -> str:
             return pathlib.PurePath(_file(data, split)).name
 
 
-def texts_in_words(data: ConfigDict, count: int) -> str:
-    """Return a sentence that says what the texts are; `count` of them come with the package."""
+def texts_in_words(data: ConfigDict) -> str:
+    """Return a sentence that says what the texts are."""
     if data.source == 'corpus' and data.name is None:
         unseen = '' if data.split == 'train' else ', not seen in training'
-        return f'Texts: {count} example comments of this package{unseen}.'
+        return f'Texts: example comments of this package{unseen}.'
     return f'{"Your texts" if is_own(data) else "Texts"}: {text_name(data, data.split)}.'
 
 
 def is_own(data: ConfigDict) -> bool:
     """Return whether the texts are in a file of one's own."""
-    return data.source != 'glue' and data.file is not None
+    return data.source != 'glue' and data[_file_setting(data.split)] is not None
 
 
 def question_of(data: ConfigDict) -> str:
@@ -220,8 +220,12 @@ def label_names(data: ConfigDict) -> tuple[str, ...] | None:
     return tuple(data.labels) or None
 
 
+def _file_setting(split: str) -> str:
+    return 'train_file' if split == 'train' else 'file'
+
+
 def _file(data: ConfigDict, split: str) -> str:
-    name = 'train_file' if split == 'train' else 'file'
+    name = _file_setting(split)
     if data[name] is None:
         kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}
         kind = kinds.get(data.source, '.tsv, .csv or .jsonl')

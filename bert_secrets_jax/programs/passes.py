@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from absl import logging
 
 from bert_secrets_jax.analyses.attention_change import for_reading
+from bert_secrets_jax.analyses.texts import with_progress
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.measure.catalogue import RELATIONS, Described, change, measure, measure_change
 from bert_secrets_jax.measure.links import LinkScores, directions, link_scores, with_random_links
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.run import NotKept
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _measure(
         with_random, random = with_random_links(
             encoded, RELATIONS, draws=study.config.links.draws, seed=study.config.seed
         )
-    batches = _shown(bucket(with_random, **study.settings.bucketing), 'Attention')
+    batches = with_progress(bucket(with_random, **study.settings.bucketing), 'Attention')
     tables = measure(study.pretrained, batches, wanted, also=random, mesh=study.mesh)
     measured = {each.name: Measured(table=tables[each.name]) for each in wanted}
     if links:
@@ -114,7 +114,7 @@ def tables_after(study: 'Study', seed: int, described: Sequence[Described]) -> d
         tables = measure_change(
             study.pretrained,
             study.finetuned('pretrained').models[study.seeds.index(seed)],
-            _shown(bucket(encoded, **settings.bucketing), f'Change (seed {seed})'),
+            with_progress(bucket(encoded, **settings.bucketing), f'Change (seed {seed})'),
             wanted,
             mesh=study.mesh,
         )
@@ -178,7 +178,3 @@ def _encoded(study: 'Study', annotated: bool, max_length: int) -> Encoded:
 
 def _random(title: str) -> str:
     return f'random links from {title}'
-
-
-def _shown(batches, what: str):
-    return progress(batches, what, size=lambda batch: batch.size)

@@ -37,7 +37,7 @@ from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import GROUP_OF, GROUPS, PROGRAMS
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
-from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
+from bert_secrets_jax.runs.result import Result, Subject
 from bert_secrets_jax.runs.results import read_manifest
 from bert_secrets_jax.runs.run import NotKept, digest
 
@@ -223,7 +223,7 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
 
     try:
         computed = [name for name in pending if name not in LAST]
-        parts = {name: SECTIONS[name].costs(study) for name in pending if computed}
+        parts = {name: SECTIONS[name].costs(study) for name in pending} if computed else {}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = in_words(pace().seconds(wanted.values()))
@@ -270,13 +270,13 @@ def _read_finished(answers: Studied) -> None:
 
 def _put(answers: Studied, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
-    answers.used[name] = set(answers.study.run.used)
-    used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
     study = answers.study
+    answers.used[name] = set(study.run.used)
+    used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
     texts, main = _texts(result, study.subject, own=is_own(study.config.data))
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
     bindings = {each: section.call for each, section in SECTIONS.items()}
-    answers.lines[name] = lines_of(answers.study, name, result, others, bindings)
+    answers.lines[name] = lines_of(study, name, result, others, bindings)
     part = Part(
         FILES.get(name, name),
         result,
@@ -284,10 +284,10 @@ def _put(answers: Studied, name: str, result: Result) -> None:
         chapter=_chapter(name),
         about=texts,
         main=main,
-        folder=f'{quote(answers.study.folder.name)}/' if answers.group else '',
+        folder=f'{quote(study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
-    written = processes.on_first(lambda: read_part(answers.study.folder, part, used))
+    written = processes.on_first(lambda: read_part(study.folder, part, used))
     answers.parts[name] = written or part
 
 
@@ -299,12 +299,12 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
         versions = read_json(study.folder / 'versions.json').items()
         details[f'{lead}Settings of this run'] = flatten_dict(study.config.to_dict(), sep='.')
         details[f'{lead}Versions'] = {k: each for k, each in versions if each != 'not installed'}
-    lead = _lead_of(every)
     parts = [part for answers in every for part in answers.in_order()]
     if all(part.result is None for part in parts):
         # Nothing to show yet; a page with other results would not be about these settings.
         path.unlink(missing_ok=True)
         return
+    lead = _lead_of(every)
     offers = [offer for answers in every for offer in answers.offers]
     made = [[part.name, part.group, part.message, part.made_by] for part in parts]
     written = [read_manifest(study.folder) for study in studies]
@@ -332,8 +332,8 @@ def _chapter(section: str) -> str:
 
 def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
     """Return the texts that a result is about, and whether the first line has said so."""
-    texts = getattr(result, 'subject', subject).texts.removeprefix('the ')
-    main = texts == subject.texts
+    texts = getattr(result, 'subject', subject).texts
+    main, texts = texts == subject.texts, texts.removeprefix('the ')
     return (f'your texts: {texts}' if main and own else texts), main
 
 
@@ -351,14 +351,14 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
         others = [each for each in found[1:] if each.name == also and each.estimate]
         return [each.sentence for each in [*found[:1], *others]]
 
-    def marks(results: Mapping[str, Result]) -> list[HeadMarks]:
-        return [each for result in results.values() for each in result.head_marks()]
-
+    marks = {name: result.head_marks() for name, result in results.items()}
+    # Heads are counted as all results colour them, and only kinds of these texts are named.
+    every, of_own = ([each for name in names for each in marks[name]] for names in (marks, own))
     patterns = own['patterns'].findings() if 'patterns' in own else []
     said = (
         # Whole layers may matter where no single head does.
         first('ablate_seeds', 'ablate', 'masked_lm', 'importance', also=NEEDED.format('layers')),
-        [what_heads_do(marks(results), marks(own))],
+        [what_heads_do(every, of_own)],
         first('attention_change', also=ON_AVERAGE)
         + [each.sentence for each in patterns if each.name == CHANGED_HEADS],
         first('claims'),
@@ -368,14 +368,14 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
 
 def _lead_of(every: Sequence[Studied]) -> str:
     """Return the first lines: the question and how well the model does, if it is one; the texts."""
-    study, said = every[0].study, []
+    said = []
     if len(every) > 1:
         said.append(f'Texts: {", ".join(each.study.subject.texts for each in every)}.')
     else:
-        data = study.config.data
+        data = every[0].study.config.data
         if 'finetune' in every[0].results:
             said += [question_of(data), every[0].results['finetune'].score]
-        said.append(texts_in_words(data, len(study.texts) if data.source == 'corpus' else 0))
+        said.append(texts_in_words(data))
     said.append('Layers and heads count from 1. “The paper” is Kovaleva et al. 2019.')
     return ' '.join(filter(None, said))
 

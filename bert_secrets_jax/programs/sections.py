@@ -4,7 +4,6 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 """
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -132,10 +131,13 @@ def _prune(study: Study, results: Mapping[str, Result]) -> Pruning:
 def _gates(study: Study, _) -> Gates:
     gated = study.gated()
     metrics = study.metrics(gated.intact.shape[-1])
-    seed = {'seed': study.config.seed}
-    depends_on = study.on_gated() | {'metrics': metrics} | seed
-    assess = functools.partial(assess_gates, gated, metrics, subject=study.subject, **seed)
-    found = study.run.keep('gates', Gates, depends_on, assess)
+    seed = study.config.seed
+    found = study.run.keep(
+        'gates',
+        Gates,
+        study.on_gated() | {'metrics': metrics, 'seed': seed},
+        lambda: assess_gates(gated, metrics, seed=seed, subject=study.subject),
+    )
     return dataclasses.replace(found, subject=study.subject)
 
 

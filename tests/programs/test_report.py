@@ -252,6 +252,7 @@ def test_what_takes_long_is_offered_with_its_price(answer, run):
         raise FileNotFoundError('The texts are gone.')
 
     # What is finished keeps its offers without the texts.
+    (run / 'report.html').unlink()
     answer(known | {'claims': Section(about_others, costs=gone)})
     assert 'Not computed: long, longer' in (run / 'report.html').read_text()
     answer(known, ['all'])
@@ -331,4 +332,4 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
     assert said == [('your texts: mine', True), ('example frames', False)]
     data = base.get_config().data
     data.update({'source': 'file', 'file': 'my/mine.csv'})
-    assert inputs.is_own(data) and inputs.texts_in_words(data, 0) == 'Your texts: mine.csv.'
+    assert inputs.is_own(data) and inputs.texts_in_words(data) == 'Your texts: mine.csv.'
