@@ -78,18 +78,20 @@ def either(choices: Sequence[Any]) -> str:
     >>> either('abc'), either([True])
     ("'a', 'b' or 'c'", 'True')
     """
+    if not choices:
+        return 'nothing'
     *most, last = map(repr, choices)
     return f'{", ".join(most)} or {last}' if most else last
 
 
-def meant(word: str, known: Iterable[Any]) -> str:
+def meant(word: Any, known: Iterable[Any]) -> str:
     """Ask which of the known names was meant; empty if none is close.
 
     >>> meant('trian', ['train', 'texts'])
     'Did you mean train?'
     """
     spelt = {str(each).lower(): str(each) for each in known}
-    close = [spelt[each] for each in difflib.get_close_matches(word.lower(), list(spelt), n=3)]
+    close = [spelt[each] for each in difflib.get_close_matches(str(word).lower(), list(spelt), n=3)]
     return f'Did you mean {" or ".join(close)}?' if close else ''
 
 
@@ -102,8 +104,8 @@ def check_name(setting: str, name: Any, known: Iterable[Any]) -> None:
     """
     known = tuple(known)
     if name not in known:
-        near = meant(str(name), known)
-        raise ValueError(f'{setting}={shortened(name)} must be {either(known)}. {near}'.rstrip())
+        text = f'{setting}={shortened(name)} must be {either(known)}. {meant(name, known)}'
+        raise ValueError(text.rstrip())
 
 
 def _value(value: Any) -> str:

@@ -35,14 +35,12 @@ class Counted:
       counts: [M, K] The number of examples of each kind.
       kinds: [K, 3] The true class of each kind, the intact model's answer and the mask's. With a
         kind, the one with both answers swapped is here, too.
-      alone: Whether the scores themselves are meant, and not their differences from the intact one.
     """
 
     metric: str
     counts: Float[np.ndarray, 'M K']
     kinds: Int[np.ndarray, 'K 3']
     classes: int
-    alone: bool = False
 
     @property
     def confusions(self) -> Float[np.ndarray, '2 M C C']:
@@ -133,12 +131,17 @@ def score_statistics(
     return np.where(possible, statistic, impossible)
 
 
-def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMask, PerMask]:
-    """Return the ends [M] of the intervals that differences are below and above so seldom."""
+def score_limits(
+    counted: Counted, *, below: float, above: float, alone: bool = False
+) -> tuple[PerMask, PerMask]:
+    """Return the ends [M] of the intervals that differences are below and above so seldom.
+
+    They are those of the masks' scores themselves, and of no difference, if `alone`.
+    """
     # First all lower ends, then all upper ones.
     masks = len(counted.counts)
     twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
-    tangent = _tangent(twice)
+    tangent = _tangent(twice, alone=alone)
     limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
     furthest = 2.0 if counted.metric == 'matthews' else 1.0
     inside, _ = bisected(
@@ -152,8 +155,8 @@ def score_limits(counted: Counted, *, below: float, above: float) -> tuple[PerMa
 
 def score_interval(metric: str, predicted: PerExample, labels: PerExample) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a score itself, by the same test."""
-    counted = dataclasses.replace(count(metric, predicted[None], labels, labels), alone=True)
-    ends = np.concatenate(score_limits(counted, below=0.025, above=0.025))
+    counted = count(metric, predicted[None], labels, labels)
+    ends = np.concatenate(score_limits(counted, below=0.025, above=0.025, alone=True))
     low, high = np.clip(ends, -1 if metric == 'matthews' else 0, 1).tolist()
     return low, high
 
@@ -184,12 +187,12 @@ class _Tangent:
     greatest_changed: PerMask
 
 
-def _tangent(counted: Counted) -> _Tangent:
+def _tangent(counted: Counted, *, alone: bool = False) -> _Tangent:
     labels, intact, masked = counted.kinds.T
     confusions = counted.confusions
     whole, without = np.asarray(confusion.score(counted.metric, confusions))
     of_intact, of_mask = confusion.gradient(counted.metric, confusions)
-    if counted.alone:
+    if alone:
         whole, of_intact = np.zeros_like(whole), np.zeros_like(of_intact)
     same = np.eye(counted.classes, dtype=bool)
     ends = []

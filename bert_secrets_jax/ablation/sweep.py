@@ -128,10 +128,17 @@ def sweep(
     batches = list(listed(batches))
     if not batches:
         raise ValueError('There are no batches to sweep.')
-    compute = Compute(chunk_tokens=chunk_tokens, mesh=mesh)
-    descent = Descent.start(pretrained, masks, baseline, replacement, compute)
-    descent = descent.replacing(pretrained, batches, donor_seed, mesh)
-    logits = to_one_length(map(descent.logits, batches))
+    of_batches = sweep_batches(
+        pretrained,
+        batches,
+        masks,
+        baseline=baseline,
+        replacement=replacement,
+        donor_seed=donor_seed,
+        chunk_tokens=chunk_tokens,
+        mesh=mesh,
+    )
+    logits = to_one_length(of_batches)
     return Swept(
         masks=np.asarray(masks, np.float32),
         logits=in_order([batch.example for batch in batches], logits, axis=1),

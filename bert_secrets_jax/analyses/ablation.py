@@ -48,6 +48,8 @@ SETS = {
     'layers': mask_sets.single_layers,
     'one_head_left': mask_sets.one_head_left,
 }
+# Words for what the masks of a set take away, in the captions of frames.
+_LOST = effects.WITHOUT | {'one_head_left': 'all other heads of a layer'}
 # The figures of the paper and its numbers, by the name of the set.
 _PUBLISHED = {
     'heads': ('Figure 8', paper.disable_one_head),
@@ -170,7 +172,7 @@ class Ablation(Result):
         frames = {}
         for name, ablated in self.sets.items():
             by = {(metric, each.test): each for metric, each in ablated.assessed.items()}
-            caption = f'The score without {effects.WITHOUT.get(name, "each set")}, and its change.'
+            caption = f'The score without {_LOST.get(name, "each set")}, and its change.'
             frames[name] = effects.frame_of(by, _COLUMNS, caption, 'metric', 'test')
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
@@ -284,8 +286,10 @@ def ablation(
       subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
-      TypeError, ValueError: An argument is something else, unknown, or does not fit the others; the
-        model has no classifier; a label is missing; or a text is in `choose_on`, too.
+      TypeError: The model or the examples are something else.
+      ValueError: An argument is unknown, or does not fit the others; the model has no classifier; a
+        label is missing; a text is in `choose_on`, too; or for 'resample' there are fewer than two
+        examples.
     """
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
@@ -395,7 +399,11 @@ def named_masks(
     if isinstance(masks, Mapping):
         return {name: np.asarray(each, np.float32) for name, each in masks.items()}
     names = [masks] if isinstance(masks, str) else list(masks)
-    for name in names or ['']:
+    if not names:
+        raise ValueError(
+            f'{masks=} names no set: give some of {", ".join(SETS)}, or your own masks.'
+        )
+    for name in names:
         check_name('masks', name, SETS)
     return {name: SETS[name](config) for name in names}
 

@@ -98,12 +98,11 @@ class AttentionChange(Result):
         found = []
         for reading, grid in self.grids.items():
             found.append(self._finding(reading, grid))
-            found += self._on_average() if len(found) == 1 else []
             rank = paper.rank_correlation(grid, published)
             if rank is not None:
                 name = f'agreement with the paper, reading {reading}'
                 found += agreement_of_grids(name, rank, grid.shape, source=SOURCE)
-        return found
+        return [*found[:1], *self._on_average(), *found[1:]]
 
     def notes(self):
         published = paper.attention_change(self.subject.task) is not None
@@ -144,7 +143,7 @@ class AttentionChange(Result):
         template = 'On average over heads, {title} {moves} from {before:.2f} to {after:.2f}'
         if ENTROPY in clear:
             template += ', and attention is {broader} (entropy {wide:.1f} nats, was {narrow:.1f})'
-        after = {name: mean_over_runs(runs, [name]).mean for name in (most, *clear)}
+        after = {name: mean_over_runs(runs, [name]).mean for name in clear.keys() & {most, ENTROPY}}
         broader, wide = clear.get(ENTROPY, 0.0), after.get(ENTROPY, 0.0)
         numbers = {
             'title': known[most].title,
@@ -216,7 +215,7 @@ def attention_change(
     """Compare the maps of a model with those of the same model fine-tuned.
 
     Args:
-      tuned: The same model fine-tuned, or several of them.
+      tuned: `pretrained` fine-tuned, or several such models.
       readings: 'paper' (real tokens only), 'notebook' (padded to 200 wordpieces, with padding
         compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured: names of the

@@ -202,7 +202,7 @@ class Attribution(Result):
             'Without some tokens, a text may be unlike any that the model has seen.',
         ]
         known = [each for each in self.test.methods if each in GLOSSES]
-        notes.append(' '.join(f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known))
+        notes += [f'{each[0].upper()}{each[1:]}: {GLOSSES[each]}.' for each in known]
         if len(self.test.tokens) < FEW:
             notes.append('With so few texts, intervals are a little too narrow.')
         return notes
@@ -241,7 +241,7 @@ class Attribution(Result):
     def _measure_findings(self) -> Iterator[Finding]:
         for measure, found in self.compared.items():
             rivals = [each for each in found.tied if each != found.best]
-            said = '{where} shows best which tokens matter'
+            said = '{Best} shows best which tokens matter'
             if rivals:
                 said = '{count:method|methods} tie for best at showing which tokens matter'
             if RANDOM in (found.best, *rivals):
@@ -256,7 +256,11 @@ class Attribution(Result):
                 sample_of='texts',
                 source=SOURCE,
                 template=f'{said}, by {{measure}} ({{where}}: {{estimate:.2f}}).',
-                numbers={'measure': measure, 'count': len(rivals) + 1},
+                numbers={
+                    'measure': measure,
+                    'count': len(rivals) + 1,
+                    'Best': f'{found.best[0].upper()}{found.best[1:]}',
+                },
             )
 
     def _beyond_rivals(self) -> Iterator[Finding]:
@@ -333,8 +337,9 @@ def attribution(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else, unknown or out of range; the model has
-        no classifier of texts, or lacks heads; or a label is none of the model's.
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown or out of range; the model has no classifier of texts, or
+        lacks heads; or a label is none of the model's.
       FloatingPointError: The model predicts NaN or infinity.
     """
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)

@@ -83,6 +83,7 @@ class Claims(Result):
         said = {
             verdicts.HOLDS: '{n} {n:|holds|hold}',
             verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
+            verdicts.TOO_FEW: '{n} with too few examples',
         }
         parts = [
             filled(said.get(verdict, f'{{n}} {verdict}'), {'n': counts[verdict]})

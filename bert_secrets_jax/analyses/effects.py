@@ -21,7 +21,7 @@ from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -196,7 +196,7 @@ def draw_effects(
 def drawn_sets(result: Result, sets: Iterable[str], draw: Callable[..., plots.Figure]) -> Figures:
     """Return the figure of the heads and that of the layers, where a result has such a set."""
     names = [name for name in WITHOUT if name in sets]
-    return Figures({name: functools.partial(draw, result, name) for name in names})
+    return drawn(result, **{name: functools.partial(draw, name=name) for name in names})
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:

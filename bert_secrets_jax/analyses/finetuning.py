@@ -9,7 +9,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
-from bert_secrets_jax.finetune.metrics import TITLES, described, mean_interval
+from bert_secrets_jax.finetune.metrics import TITLES, described, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -98,6 +98,7 @@ class Finetuning(Result):
             for row in runs.history
             for name, value in row.items()
             if name not in ('split', 'seed', 'step', 'epoch')
+            and not name.endswith(('_low', '_high'))
         ]
         return {
             'table1': self._table1(),
@@ -120,7 +121,7 @@ class Finetuning(Result):
             last, best = (
                 np.mean([100 * row[metric] for row in rows]) for rows in (runs.last, runs.best)
             )
-            ends = mean_interval(metric, runs.last, self.dev_examples)
+            ends = mean_ends(metric, runs.last, self.dev_examples)
             scores = [f'{TITLES[each]} {spread(runs.last, [each])}' for each in self.metrics]
             numbers = {
                 'train': self.train_examples,
@@ -134,6 +135,8 @@ class Finetuning(Result):
                 '{dev:example|examples}).'
             )
             said = {'template': template, 'numbers': numbers, **fields}
+            # Its interval is one over examples.
+            said |= {'sample': self.dev_examples, 'sample_of': 'examples'}
             findings.append(measured(f'score from {name} weights', [last, *ends], **said))
             name = f'best epoch from {name} weights, chosen on the same examples'
             findings.append(measured(name, best, **fields))
@@ -156,7 +159,7 @@ class Finetuning(Result):
             'fine-tuned': ('pretrained', 'last', 'finetuned_from_pretrained'),
         }
         ours = [getattr(self.starts.get(start), which, []) for start, which, _ in columns.values()]
-        ends = [mean_interval(each, ours[-1], self.dev_examples) for each in self.metrics]
+        ends = [mean_ends(each, ours[-1], self.dev_examples) for each in self.metrics]
         said = ['–' if np.isnan(low) else f'{low:.1f} to {high:.1f}' for low, high in ends]
         rows = [('ours', *(spread(each, self.metrics) for each in ours), ' / '.join(said))]
         theirs = paper.finetuning(self.subject.task)

@@ -198,8 +198,9 @@ def importance(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else or unknown, the model has no classifier,
-        an example has no fitting label, or there are fewer than two examples.
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown, the model has no classifier, an example has no fitting
+        label, or there are fewer than two examples.
     """
     model, subject = one_model(tuned), subject or Subject()
     examples, config = as_examples(examples), model.config

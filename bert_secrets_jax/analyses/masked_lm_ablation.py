@@ -201,8 +201,9 @@ def masked_lm_ablation(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else, unknown, or does not fit the model; it
-        is no masked LM; a text has nothing to hide; or there are fewer than two texts.
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown, or does not fit the model; it is no masked LM; a text has
+        nothing to hide; or there are fewer than two texts.
     """
     check_baseline(baseline)
     masked_lm.check_masked_lm(pretrained)
@@ -211,9 +212,10 @@ def masked_lm_ablation(
     if tuned is not None:
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
     how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
+    chosen = named_masks(masks, pretrained.config)
     losses, assessed = {}, {when: {} for when in _WHEN}
     for when, model in models.items():
-        for name, each in named_masks(masks, pretrained.config).items():
+        for name, each in chosen.items():
             found = masked_lm.masked_lm_losses(model, texts, with_intact(each), **how)
             names = [describe(mask) for mask in each]
             given = found.losses[1:], found.losses[0], found.hidden

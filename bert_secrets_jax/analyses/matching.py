@@ -10,13 +10,12 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.measure.statistics import Maps, Marks
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Result, Subject, framed
 
@@ -88,7 +87,10 @@ class Matching(Result):
         ]
 
     def notes(self):
-        return ['Heads are matched on half of the texts and measured on the other half.']
+        return [
+            'Heads are matched on half of the texts and measured on the other half.',
+            'Matched heads of unrelated models are closer than random pairs, too.',
+        ]
 
 
 def matching(
@@ -151,7 +153,7 @@ def _divergences(one: Pretrained, other: Pretrained, texts: Sequence[Text], sett
     )
     if len(batches) != len(others) or not alike:
         raise ValueError('The models read other wordpieces: maps can only be compared on the same.')
-    shown = progress(batches, 'Matching', size=lambda batch: batch.size)
+    shown = with_progress(batches, 'Matching')
     mean = stream((one, other), shown, {'divergences': _between})['divergences'].mean
     shape = other.config.num_hidden_layers, other.config.num_attention_heads
     return mean.reshape(*mean.shape[:2], *shape)

@@ -318,9 +318,10 @@ def outliers(
       subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else, out of range, or does not fit the model;
-        it lacks heads, or its layers do not end with LayerNorm; or dimensions are given, and no
-        loss or score can be measured.
+      TypeError: An argument is something else.
+      ValueError: An argument is out of range, or does not fit the model; it lacks heads, or its
+        layers do not end with LayerNorm; or dimensions are given, and no loss or score can be
+        measured.
     """
     subject, config = subject or Subject(), pretrained.config
     found = layer_norm.find_outliers(pretrained)

@@ -334,7 +334,7 @@ def patterns(
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
 
     Args:
-      tuned: The same model fine-tuned, or several of them; None measures only the model as it is.
+      tuned: `pretrained` fine-tuned, or several such models; None measures only `pretrained`.
       classifier: The classifier of maps; None takes the one that comes with the package.
       pretrained, texts, settings, subject: As in `special_tokens`.
     """

@@ -318,8 +318,9 @@ def probing(
         and `cache_mb`.
 
     Raises:
-      TypeError, ValueError: An argument is something else or out of range, there is nothing to
-        learn from, or fewer than two dev sentences have words that count.
+      TypeError: An argument is something else.
+      ValueError: An argument is out of range, there is nothing to learn from, or fewer than two dev
+        sentences have words that count.
     """
     check_pretrained(pretrained)
     forms = checked_forms(None, vectors)

@@ -422,8 +422,9 @@ def pruning(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else, unknown or out of range; a model has no
-        classifier, or another shape than the others; or labels are missing or all the same.
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown or out of range; a model has no classifier, or another
+        shape than the others; or labels are missing or all the same.
     """
     models, subject = arguments.all_models(tuned), subject or Subject()
     examples, others = as_examples(examples), as_examples(measured_on)

@@ -188,8 +188,9 @@ def replacements(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else or out of range, the model has no
-        classifier, an example has no fitting label, or there are fewer than two examples.
+      TypeError: An argument is something else.
+      ValueError: An argument is out of range, the model has no classifier, an example has no
+        fitting label, or there are fewer than two examples.
     """
     model = arguments.one_model(tuned)
     check_whole(model)

@@ -162,8 +162,8 @@ class Subnetworks(Result):
         yield measured(
             'size of subnetworks',
             self.kept.mean(),
-            template='The good subnetwork has {estimate:.3g} of {heads} heads ({share:.0f} % of '
-            'the full score where it was chosen).',
+            template='The good subnetwork has {estimate:.3g} of {heads} heads (at least '
+            '{share:.0f} % of the full score where it was chosen).',
             numbers={'heads': self.masks[GOOD][0].size, 'share': 100 * self.share},
             **of | {'unit': 'heads'},
         )
@@ -231,8 +231,9 @@ def subnetworks(
       compute, subject: As in `ablation`.
 
     Raises:
-      TypeError, ValueError: An argument is something else, the share is not between 0 and 1, an
-        example has no fitting label, the model shares its layers, or `bs.finetune` refuses.
+      TypeError: An argument is something else.
+      ValueError: The share is not between 0 and 1, an example has no fitting label, the model
+        shares its layers, or `bs.finetune` refuses the settings.
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')

@@ -137,7 +137,7 @@ def good_rows(
             found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
         except (ValueError, TypeError, KeyError) as error:
             what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
-            # Other sentences follow.
+            # The fault is the first part of a sentence: its hint stands in brackets.
             what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
             fault = f'{row.where}: {what}'
             if stop and bad_rows == 'error':

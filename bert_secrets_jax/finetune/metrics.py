@@ -145,9 +145,9 @@ def p_matthews(predicted: Num[np.ndarray, ' E'], labels: Num[np.ndarray, ' E']) 
 def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float, float]:
     """Return the ends of the 95 % interval of a score over examples; NaN where none is known.
 
-    Those of F1, macro F1 and Matthews' r are in the row (`intervals.score_interval`). For accuracy
-    it is Wilson's (1927), for Pearson's r Fisher's (1921), for Spearman's that of Bonett and Wright
-    (2000).
+    Those of F1, macro F1 and Matthews' r of whole texts are in the row
+    (`intervals.score_interval`). For accuracy and micro F1 it is Wilson's (1927), for Pearson's r
+    Fisher's (1921), for Spearman's that of Bonett and Wright (2000).
     """
     if f'{metric}_low' in row:
         return row[f'{metric}_low'], row[f'{metric}_high']
@@ -164,7 +164,7 @@ def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float,
     return float('nan'), float('nan')
 
 
-def mean_interval(
+def mean_ends(
     metric: str, rows: Sequence[Mapping[str, Any]], examples: int
 ) -> Float[np.ndarray, ' 2']:
     """Return the mean over runs of the ends of their intervals, times 100."""
@@ -183,7 +183,7 @@ def described(
     said = []
     for metric in dict.fromkeys([first, *metrics]):
         value = 100 * np.mean([row[metric] for row in rows])
-        low, high = mean_interval(metric, rows, examples)
+        low, high = mean_ends(metric, rows, examples)
         ends = '' if np.isnan(low) else f' ({low:.0f} to {high:.0f})'
         score = f'{value:.0f} of 100'
         right, named = f'{score} answers are right', f'{TITLES[metric]} is {score}'

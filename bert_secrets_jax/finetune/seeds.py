@@ -46,7 +46,7 @@ def train_runs(
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
-    schedule = optimizers.make_schedule(config.learning_rate, total, config.warmup)
+    schedule = _schedule(config, total)
     steps = Steps(bert, _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
 
     def rate(step: int) -> float:
@@ -94,12 +94,16 @@ def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' 
     return loss_per_example(output.logits, labels, head=bert.config.head, real=batch.marks['token'])
 
 
+def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
+    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+
+
 @functools.lru_cache(maxsize=8)
 def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransformation:
     """Return the same object for the same settings: jit knows it by its identity."""
     return optimizers.make_optimizer(
         config.optimizer,
-        optimizers.make_schedule(config.learning_rate, steps, config.warmup),
+        _schedule(config, steps),
         weight_decay=config.weight_decay,
         clip=config.clip,
     )

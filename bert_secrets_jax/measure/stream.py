@@ -242,7 +242,7 @@ class _Marks(dict):
 
     def __missing__(self, name):
         here = ', '.join(map(str, self)) or 'nothing'
-        near = meant(str(name), self)
+        near = meant(name, self)
         raise ValueError(
             f'These batches have no marks {name!r}{self._group}, but {here}: what words are, '
             'encode(..., annotations=bs.annotate(examples)) marks'

@@ -15,7 +15,7 @@ from bert_secrets_jax.measure.words import word_maps
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import Pretrained
 
-# Methods of scoring tokens, in five words each.
+# How the methods of scoring tokens work, in at most six words.
 GLOSSES = {
     'rollout': 'attention multiplied through the layers',
     'flow': 'widest paths of attention upwards',

@@ -150,9 +150,9 @@ def disable_heads(
 
 def check_baseline(baseline: str, allowed: tuple[str, ...] = BASELINES) -> None:
     """Raise ValueError unless the baseline is one of those allowed."""
-    check_name('baseline', baseline, BASELINES)
-    if baseline not in allowed:
+    if baseline in BASELINES and baseline not in allowed:
         raise ValueError(f'{baseline=} replaces outputs, not maps; choose one of {allowed} here.')
+    check_name('baseline', baseline, allowed)
 
 
 def dropout_mask(

@@ -23,7 +23,7 @@ from bert_secrets_jax.measure.statistics import confidence
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.progress import progress
-from bert_secrets_jax.pruning.shapley import draw_permutations, shapley_values
+from bert_secrets_jax.pruning.shapley import check_permutations, shapley_values
 
 GRADIENT, CONFIDENCE, RELEVANCE = 'gradient', 'confidence', 'relevance'
 REMOVAL, SHAPLEY = 'removal', 'shapley'
@@ -97,11 +97,13 @@ def head_scores(
         raise ValueError(f'methods are a list, such as [{methods!r}], not a text.')
     if SHAPLEY in methods:
         raise ValueError('Shapley values are no method: permutations=20 asks for them.')
-    for method in methods or ['']:
+    if not methods:
+        raise ValueError(f'methods are some of {", ".join(METHODS[:-1])}, not none.')
+    for method in methods:
         check_name('methods', method, METHODS[:-1])
     check_name('norm', norm, NORMS)
     if permutations:
-        draw_permutations(tuned.config.num_heads, permutations, seed=seed)
+        check_permutations(permutations)
     if head_mask is not None and set(methods) != {GRADIENT}:
         raise ValueError(f'A head mask is for methods=({GRADIENT!r},) alone.')
 

@@ -152,13 +152,18 @@ def shapley_values(
     return shapley_of(values, drawn, shape)
 
 
-def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:
-    """Draw permutations, the first of them the same for any number; each second is a reverse."""
+def check_permutations(count: int) -> None:
+    """Raise ValueError for a number of permutations that makes no pairs, or too few."""
     if count % 2 or count < _FEWEST:
         raise ValueError(
             f'permutations={count} must be even, since each comes with its reverse, and at least '
             f'{_FEWEST}, since a standard error needs two pairs.'
         )
+
+
+def draw_permutations(heads: int, count: int, *, seed: int) -> Int[np.ndarray, 'R n']:
+    """Draw permutations, the first of them the same for any number; each second is a reverse."""
+    check_permutations(count)
     rng = np.random.default_rng(seed)
     drawn = np.stack([rng.permutation(heads) for _ in range(count // 2)])
     return np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(count, heads)

@@ -309,7 +309,12 @@ class Result:
 
     @classmethod
     def load(cls, path: str | pathlib.Path) -> 'Result':
-        """Read a result that `save` wrote; ValueError if it is damaged, or of another version."""
+        """Read a result that `save` wrote.
+
+        Raises:
+          FileNotFoundError: There is no such file.
+          ValueError: The file is damaged, of another version, or has another result.
+        """
         return store.read(pathlib.Path(path), cls)
 
     def __str__(self) -> str:

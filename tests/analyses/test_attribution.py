@@ -8,6 +8,8 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.attribution import EFFECT, Attribution, ScoredText
 from bert_secrets_jax.contributions.faithfulness import SHARES, Faithfulness
+from bert_secrets_jax.contributions.scores import SOURCES
+from bert_secrets_jax.measure.token_maps import GLOSSES
 
 METHODS = ('random', 'rollout', 'DecompX', 'gradient x input')
 TEXTS = 60
@@ -40,6 +42,7 @@ def finding(result, name):
 
 def test_the_best_method_is_said_where_it_can_be_told():
     result = result_of(rank=(0.0, 0.2, 0.6, 0.1))
+    assert set(GLOSSES) <= set(SOURCES)
     best = finding(result, 'best method: rank correlation')
     assert 'DecompX shows best' in best.sentence
     assert best.where == 'DecompX' and best.low < 0.6 < best.high

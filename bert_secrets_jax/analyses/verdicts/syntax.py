@@ -17,10 +17,10 @@ from bert_secrets_jax.probes.evaluation import scores
 PRACTICAL_LEAD = 0.10
 
 RELATION_HEADS = Claim(
-    'For at least half of the relations listed there, a head finds the other word '
+    "For at least half of Clark et al.'s relations, a head finds the other word "
     f'{100 * PRACTICAL_LEAD:g} points more often than the best fixed offset.',
     'Clark et al. 2019, section 4.2, Table 1',
-    bound='In Table 1 that is so for seven of the twelve relations that our treebank has, too.',
+    bound='There it is so for seven of the twelve relations that Universal Dependencies have, too.',
     limits='That no other head does better, and that position and word class do not explain it.',
     short='Half of the relations have a head that finds them',
     section='syntax_heads',
@@ -80,7 +80,7 @@ def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdi
     known = {name: gain for name, gain in gains.items() if gain[2] >= verdict.FEWEST}
     sample = float(max((texts for _, _, texts in gains.values()), default=0))
     if len(known) < 2:
-        why = '{known} of the relations listed there have enough links in these texts.'
+        why = "{known} of Clark et al.'s relations have enough links in these texts."
         return verdict.nothing_to_test(RELATION_HEADS, why, sample, known=len(known))
     found = _leads(np.array(list(known.values())), RELATION_HEADS)
     half = -(-len(known) // 2)
