@@ -305,6 +305,8 @@ class Comparison(Result):
                 'Heads have counterparts only where two models come from one pre-training.',
                 'Errors of measurement lower correlations. Extremes of many are partly chance.',
             ]
+        if not all(each.heads for each in self.agreements):
+            notes.append('Heads of models without counterparts: `bs.analyses.matching` pairs them.')
         return notes + [
             f'Not compared, since it is of another version or other inputs: {", ".join(names)} of '
             f'{run}. The command that made the run computes it again.'

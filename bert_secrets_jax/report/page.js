@@ -97,9 +97,9 @@ function told(frame, set, column, at, times, start = 0) {
 }
 
 function key({low, high, signed, label}) {
-  return make('p', {className: 'key'}, shown(low),
+  return make('p', {className: 'key'}, brief(low),
     make('i', {style: `background: linear-gradient(90deg, ${stops(signed ? 'change' : 'weight')})`}),
-    shown(high), ` ${label}${signed ? ' (red: less, blue: more)' : ' (dark: more)'}`);
+    brief(high), ` ${label}${signed ? ' (red: less, blue: more)' : ' (dark: more)'}`);
 }
 
 // Kinds of heads look as in the atlas; an unknown one gets its look from its name (`plots/kinds.py`).
