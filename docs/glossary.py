@@ -16,11 +16,15 @@ END = '<!-- The end of the table. -->\n'
 def table() -> str:
     """Return the table of all statistics in the paper's reading, in Markdown.
 
-    Those of [CLS] alone repeat the others, and the page says so.
+    Those of [CLS] alone repeat the others, and the page says so. Names that explain themselves
+    share a row.
     """
     head = '| name | what it measures | source |\n|---|---|---|\n'
-    shown = [each for each in CATALOGUE.values() if each.reading == 'paper']
-    return head + ''.join(_row(each) for each in shown if not each.name.startswith(_FROM_CLS))
+    kinds: dict[tuple[str, str], list[Described]] = {}
+    for each in CATALOGUE.values():
+        if each.reading == 'paper' and not each.name.startswith(_FROM_CLS):
+            kinds.setdefault((_kind(each), each.source), []).append(each)
+    return head + ''.join(_row(kind, members) for (kind, _), members in kinds.items())
 
 
 def page(former: str) -> str:
@@ -34,9 +38,17 @@ def page(former: str) -> str:
     return f'{before}{BEGIN}\n{table()}\n{END}{after}'
 
 
-def _row(statistic: Described) -> str:
-    source = statistic.source.replace(' et al. 2019, section', '')
-    return f'| `{statistic.name}` | {statistic.title} | {source} |\n'
+def _kind(statistic: Described) -> str:
+    if statistic.relations:
+        return 'attention from the first to the second'
+    named = statistic.title.replace('the ', '') == f'attention to {statistic.name}'
+    return 'attention to such tokens' if statistic.features or named else statistic.title
+
+
+def _row(kind: str, members: list[Described]) -> str:
+    names = ', '.join(f'`{each.name}`' for each in members)
+    source = members[0].source.replace(' et al. 2019, section', '')
+    return f'| {names} | {kind} | {source} |\n'
 
 
 if __name__ == '__main__':

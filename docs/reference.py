@@ -13,7 +13,8 @@ def settings() -> str:
     """Return a table of settings for each group."""
     lines = [
         '# Settings\n\nGive one as `--set train.epochs=2`. In Python that is '
-        "`settings={'train.epochs': 2}`, and in a clone `--config.train.epochs=2`.\n"
+        "`settings={'train.epochs': 2}`, and in a clone `--config.train.epochs=2`. "
+        'A row without a purpose says it by its name, or shares the row above.\n'
     ]
     groups = itertools.groupby(SETTINGS.values(), lambda each: each.name.rpartition('.')[0])
     for group, members in groups:
@@ -30,13 +31,18 @@ def programs() -> str:
     """Return a table of programs for each group."""
     lines = [
         '# Programs\n\nRun one as `bert-secrets NAME`, and in a clone as '
-        '`python -m experiments.NAME`. The time is that of the quickstart on two cores. A report '
-        'has a program with a time only if you ask: `--sections=all`, or its name.\n'
+        '`python -m experiments.NAME`. The time is that of the quickstart on two cores. '
+        'Programs with a time or "+" (not measured) are left out of reports unless you name them, '
+        'or all: `--sections=all`. Those with "\\*" take hours, and have to be named. '
+        'A clone also has `reproduce` (a report), and `annotate` and `train_patterns` for the '
+        'classifier of patterns.\n'
     ]
     for group, members in titles.GROUPS.items():
         lines.append(f'\n## {group}\n\n| program | purpose | time |\n|---|---|---|\n')
+        # As in the help of `bert-secrets`.
+        prices = {name: price or '+' for name, price in titles.PRICES.items()}
         lines += [
-            f'| `{name}` | {_cell(purpose)} | {titles.PRICES.get(name, "")} |\n'
+            f'| `{name}` | {_cell(purpose)} | {prices.get(name, "")} |\n'
             for name, purpose in members.items()
         ]
     return ''.join(lines)

@@ -226,14 +226,15 @@ class Ablation(Result):
             assert gain is not None
             yield ablated.mean_of_heads('heads: mean effect')
             yield measured(
-                'heads: best where it was not chosen',
+                'heads: best of nine tenths, measured on the rest',
                 (100 * gain.from_nine_tenths, 100 * gain.low, 100 * gain.high),
                 template='Losing the best head seems to change {outcome} by {naive:+.1f} points; '
                 'where it was not chosen, by {estimate:+.1f}.',
                 numbers={'outcome': effects.title_of(found), 'naive': 100 * gain.naive},
                 **fields,
             )
-            yield measured('heads: best, chosen on one half', 100 * gain.from_half, **fields)
+            name = 'heads: best of one half, measured on the other'
+            yield measured(name, 100 * gain.from_half, **fields)
         if ablated.elsewhere is not None:
             chosen = ablated.elsewhere
             yield measured(

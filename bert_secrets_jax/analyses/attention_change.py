@@ -121,7 +121,7 @@ class AttentionChange(Result):
         numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
         most = ' most' * (len(layers) > 1)
         template = f'{{reading}}ine-tuning changes {{where}}{most} '
-        template += '(cosine similarity of its maps: {estimate:.2f})'
+        template += '(similarity before and after: {estimate:.2f})'
         if most:
             template += ', then layer {second} ({next:.2f})'
             numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}

@@ -90,6 +90,7 @@ class Claims(Result):
             for verdict in _ORDER
             if counts[verdict]
         ]
+        papers = list(dict.fromkeys(each.claim.paper for each in self.decided))
         return [
             Finding(
                 name='claims that hold',
@@ -97,9 +98,13 @@ class Claims(Result):
                 unit='claims',
                 sample=len(self.decided),
                 sample_of='claims',
-                source=', '.join(dict.fromkeys(each.claim.paper for each in self.decided)),
-                template='{warning}{sample:claim|claims} of papers: {counts}.',
-                numbers={'counts': ', '.join(parts), 'warning': self._warning()},
+                source=', '.join(papers),
+                template='{warning}{sample:claim|claims} of {papers}: {counts}.',
+                numbers={
+                    'counts': ', '.join(parts),
+                    'papers': 'the paper' if len(papers) == 1 else 'papers',
+                    'warning': self._warning(),
+                },
             )
         ]
 
@@ -131,8 +136,9 @@ class Claims(Result):
 
     def notes(self):
         return [
-            'A claim holds where the examples refute its contrary, and does not where they refute '
-            'the claim. Where they fit both, it is undecided.'
+            'Holds: the data rule out the opposite. Does not hold: they rule out the claim. '
+            'Undecided: they rule out neither.',
+            'Tests are one-sided at 5 %: a 95 % interval may reach a little past the threshold.',
         ]
 
 

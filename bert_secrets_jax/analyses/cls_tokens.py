@@ -95,9 +95,13 @@ class ClsTokens(BeforeAndAfter):
                 [from_cls(self.names[most])],
                 -1,
                 where=plural(self.names[most]),
-                template='In the last layer, [CLS] attends most to {where} ({estimate:.2f}), then '
-                'to {second} ({next:.2f}).',
-                numbers={'second': plural(self.names[second]), 'next': float(means[second])},
+                template='{when} the last layer, [CLS] attends most to {where} ({estimate:.2f}), '
+                'then to {second} ({next:.2f}).',
+                numbers={
+                    'when': 'After fine-tuning, in' if self.after else 'In',
+                    'second': plural(self.names[second]),
+                    'next': float(means[second]),
+                },
                 **fields,
             )
         ]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # The masks at either end in a frame, and in the figure of single fine-tunings.
 _LISTED, _DRAWN = 5, 4
+# So many are named in a sentence.
+_NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
 # Words for the masks of a set, by its name, as captions have them.
@@ -175,12 +177,14 @@ def draw_effects(
         figure = plots.layer_effects(*ends, label=label, **published)
         return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
+    visible = _visible(effects)
     circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
+    circles['reach'] = visible if np.isfinite(visible) else 0.0
     if seeds is None:
         assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)
         figure = plots.effect_grid(grid, **circles)
-        others = 'open ones: maybe more.'
+        others = 'Open circles: maybe more.'
     else:
         circles['likely'] = np.reshape((seeds.holm <= LEVEL) | (seeds.max_t <= LEVEL), shape)
         ends = scale * np.array([effects.low, effects.high])
@@ -189,8 +193,11 @@ def draw_effects(
             for index in effects.extremes(_DRAWN)
         }
         figure = plots.effect_grid(grid, extremes=single, **circles)
-        others = 'open ones: by one of two tests. Right: the extreme heads, by fine-tuning.'
-    return figure.captioned(f'{caption} Filled circles: more than chance; {others}', source)
+        others = 'Open circles: by one of two tests. Right: the extreme heads, by fine-tuning.'
+    said = f'Filled circles: more than chance. {others}'
+    if not circles['real'].any() and not circles['likely'].any():
+        said = 'No head differs significantly.'
+    return figure.captioned(f'{caption} {said}', source)
 
 
 def drawn_sets(result: Result, sets: Iterable[str], draw: Callable[..., plots.Figure]) -> Figures:
@@ -231,7 +238,9 @@ def findings_of(
     if several:
         real, visible = effects.corrected <= LEVEL, _visible(effects)
         better = int((real & (effects.gain > 0)).sum())
-        said = 'Losing {estimate} {unit} lowers {outcome} significantly'
+        worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0))]
+        which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
+        said = 'Losing {estimate} {unit}{which} lowers {outcome} significantly'
         said += ', losing {better} raises it.' if better else '.'
         if not real.any():
             said = 'We could not show that any of the {count} {what} matters to {outcome}.'
@@ -249,6 +258,7 @@ def findings_of(
                 'size': unit_of(effects),
                 'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
                 'better': better,
+                'which': which,
             },
             **fields,
         )

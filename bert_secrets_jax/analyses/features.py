@@ -137,9 +137,12 @@ class Features(BeforeAndAfter):
                 'the feature with the most attention',
                 most,
                 where=plural(most),
-                template='Among linguistic features, {where} get most attention '
+                template='{when}mong linguistic features, {where} get most attention '
                 '({estimate:.2g}), {ratio:.0%} of what [CLS] and [SEP] get.',
-                numbers={'ratio': float(tables[most].mean.mean()) / special},
+                numbers={
+                    'when': 'After fine-tuning, a' if self.after else 'A',
+                    'ratio': float(tables[most].mean.mean()) / special,
+                },
             )
             findings = [answer, *findings]
         if several and self.runs:
@@ -163,7 +166,7 @@ class Features(BeforeAndAfter):
         return notes
 
     def notes(self):
-        return ['A maximum over more tokens is larger.']
+        return ['Frequent features score higher: the greatest attention to any of them counts.']
 
     def _mean(self, name: str, which: str, **fields) -> Finding:
         """Return the attention to a type of token, mean over heads, after fine-tuning if any."""
@@ -179,7 +182,7 @@ class Features(BeforeAndAfter):
             '{estimate:+.2g} in {where}.'
         )
         about['numbers'] = {'feature': plural(moved), 'size': float(size[moved].mean())}
-        name = 'the feature that fine-tuning changes most'
+        name = 'attention to the feature that fine-tuning changes most'
         return mean_finding(name, self.models, [change(moved)], head, **about)
 
     def _summary(self):
@@ -201,7 +204,7 @@ class Features(BeforeAndAfter):
         caption = 'Means are over all heads.'
         if self.runs:
             columns += ['finetuned', 'finetuned_top_head', 'heads_rise', 'heads_fall']
-            caption += ' Heads rise or fall significantly'
+            caption += ' The last columns: heads whose attention rises or falls significantly'
             caption += f' in each of {len(self.runs)} models.' if len(self.runs) > 1 else '.'
         return framed(columns, rows, caption)
 

@@ -111,7 +111,7 @@ class Frames(Linked):
         ]
 
     def notes(self):
-        return ['The published scores are those of the notebook, compared with nothing.']
+        return ["The published scores are those of the authors' notebook, without a baseline."]
 
 
 def frames(
@@ -200,5 +200,5 @@ def _draw_map(result: Frames, example: LinkedMap):
     }
     sources, targets = (set(ends.tolist()) for ends in example.links[:, :2].T)
     return plots.head_maps(maps, example.tokens, sources=sources, targets=targets).captioned(
-        'The two best heads: links go from blue rows to red columns (Figure 4).'
+        'The two heads with most attention along links, from blue rows to red columns (Figure 4).'
     )

@@ -28,7 +28,7 @@ PLACES = {
 }
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
-CIRCLES = 'Circles: more than at comparable places.'
+CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -153,8 +153,13 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
         follow = how_many(
             f'{title}: heads beyond {compared}',
             test.real,
-            template='{estimate} {unit} {estimate:|looks|look} from {title} beyond {compared}.',
-            numbers={'title': title, 'compared': compared},
+            template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
+            '{explain}.',
+            numbers={
+                'title': title,
+                'compared': compared,
+                'explain': 'explain' if ' and ' in compared else 'explains',
+            },
             **fields,
         )
         # Another head may follow the link although the one with the most attention does not.

@@ -43,8 +43,8 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
             excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
             if excess >= PRACTICAL_SHARE and score > strength[head]:
                 marks[head], strength[head] = title, score
-    about = {'rank': LINK, 'phrase': 'on links from {mark}'}
-    about['bound'] = f'{PRACTICAL_SHARE:.0%} more attention to a link than elsewhere'
+    bound = f'at least {PRACTICAL_SHARE:.2f} more of its attention to a link than elsewhere'
+    about = {'rank': LINK, 'bound': bound}
     return [made('follows a link', 'colour', marks, sentences, strength, **about)]
 
 
@@ -59,8 +59,7 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     said = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
     sentences = np.char.add(said, '.')
     marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
-    about = {'rank': SHARE, 'phrase': 'mostly on {mark}'}
-    about['bound'] = f'{MOSTLY:.0%} of attention to one token'
+    about = {'rank': SHARE, 'bound': f'{MOSTLY:.0%} of attention to one token'}
     return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
 
 
@@ -73,9 +72,9 @@ def mark_effects(
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
     texts = notes_of(effects, shape).astype(str)
     sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
-    about = {'rank': rank, 'phrase': 'significantly {mark}'}
-    about['none'] = f'By {what}, no head is significantly needed, and none is better lost.'
-    return [made(f'{what} without it', 'ring', marks, sentences, np.abs(gain), **about)]
+    none = f'By {what}, no head is significantly needed, and none is better lost.'
+    found = marks, sentences, np.abs(gain)
+    return [made(f'{what} without it', 'ring', *found, rank=rank, none=none)]
 
 
 def mark_classes(
@@ -88,17 +87,15 @@ def mark_classes(
         sentences = np.char.add('Its maps are most often ', names)
         sentences = np.char.add(sentences, np.char.mod(' (%.0f %%).', 100 * most))
         patterns.append((names, sentences, most))
-    as_it_is = {'rank': PATTERN, 'phrase': 'with mostly {mark} maps'}
-    found = [made('pattern', 'colour', *patterns[0], **as_it_is)]
+    found = [made('pattern', 'colour', *patterns[0], rank=PATTERN)]
     if len(patterns) > 1:
         (names, _, _), (after, sentences, _) = patterns
         (_, model), (before, grid) = shares, shares.values()
         said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
         mark, said = (np.where(names != after, text, '') for text in ('pattern changed', said))
-        about = {'phrase': 'with another most frequent pattern'}
-        about['none'] = 'Fine-tuning changes the most frequent pattern of no head.'
-        moved = np.abs(grid - before).sum(axis=-1) / 2
-        corner = made('pattern changed by fine-tuning', 'corner', mark, said, moved, **about)
+        none = 'Fine-tuning changes the most frequent pattern of no head.'
+        found_moved = mark, said, np.abs(grid - before).sum(axis=-1) / 2
+        corner = made('pattern changed by fine-tuning', 'corner', *found_moved, none=none)
         found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
     return found
 

@@ -47,7 +47,7 @@ _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 _TOGETHER = {
     'special_tokens': (
         ('[CLS]', '[SEP]'),
-        'Attention to [CLS] and to [SEP] (if two, the larger), mean over tokens ({figure}).',
+        'Attention to [CLS] and to [SEP] (of two, the one with more), mean over tokens ({figure}).',
     ),
     'neighbours': (
         ('self', 'previous token', 'next token'),

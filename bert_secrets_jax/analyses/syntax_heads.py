@@ -250,8 +250,8 @@ class SyntaxHeads(Result):
             gain = float(dev.gain[place, *head, way])
             if gain > strength[*head]:
                 shown[*head], strength[*head] = plain[place], gain
-        about = {'rank': marks.LINK, 'phrase': 'on the relation "{mark}"'}
-        return [marks.made('finds a relation', 'colour', shown, sentences, strength, **about)]
+        found = shown, sentences, strength
+        return [marks.made('finds a relation', 'colour', *found, rank=marks.LINK)]
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""

@@ -180,11 +180,12 @@ def described(
     guess: float,
 ) -> str:
     """Return how well runs do, in words: means over runs, also of the ends of their intervals."""
-    said = []
+    said, sure = [], '95 % interval: '
     for metric in dict.fromkeys([first, *metrics]):
         value = 100 * np.mean([row[metric] for row in rows])
         low, high = mean_ends(metric, rows, examples)
-        ends = '' if np.isnan(low) else f' ({low:.0f} to {high:.0f})'
+        ends = '' if np.isnan(low) else f' ({sure}{low:.0f} to {high:.0f})'
+        sure = '' if ends else sure
         score = f'{value:.0f} of 100'
         right, named = f'{score} answers are right', f'{TITLES[metric]} is {score}'
         said.append(f'{right if metric == "accuracy" else named}{ends}')

@@ -78,6 +78,7 @@ def effect_grid(
     label: str,
     real: np.ndarray | None = None,
     likely: np.ndarray | None = None,
+    reach: float = 0.0,
     extremes: Mapping[str, tuple[np.ndarray, float, float]] | None = None,
 ) -> Figure:
     """Draw the effect of disabling each head, on a colour scale centred on 0 (Figure 8).
@@ -86,6 +87,7 @@ def effect_grid(
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
       real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
+      reach: The least end of the colours, such as the smallest effect that can be found.
       extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
         of the head: drawn beside the grid, from top to bottom. None draws the grid alone.
     """
@@ -97,7 +99,7 @@ def effect_grid(
         size = width + 3.3, max(height, 0.2 * len(extremes)) + 0.9
         figure, axes = figure_of(*size, columns=2, grid=None, width_ratios=(width, 3.3))
     axis = axes[0]
-    image, highest = _effects(axis, effects)
+    image, highest = _effects(axis, effects, reach)
     layers_down_heads_across(axis, layers, heads)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
@@ -186,9 +188,9 @@ def feature_matrices(
     return figure
 
 
-def _effects(axis: Axes, values: np.ndarray) -> tuple[AxesImage, float]:
+def _effects(axis: Axes, values: np.ndarray, reach: float = 0.0) -> tuple[AxesImage, float]:
     """Draw a heat map on a scale centred on 0; a grid without any effect is white."""
-    highest = float(np.nanmax(np.abs(values), initial=0)) or 1.0
+    highest = float(np.nanmax(np.abs(values), initial=reach)) or 1.0
     image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
     without_lines(axis)
     return image, highest

@@ -16,12 +16,16 @@ for _name, _letter in TABLE['relations'].values():
 
 
 class Look(NamedTuple):
-    """How a kind of head is drawn; `shape` is its schematic map, empty for an unknown kind."""
+    """How a kind of head is drawn and explained; `shape` is its schematic map.
+
+    An unknown kind has neither shape nor gloss.
+    """
 
     fill: str
     pattern: str
     letter: str
     shape: str = ''
+    gloss: str = ''
 
 
 def plain_relation(name: str) -> str:

@@ -184,7 +184,7 @@ def text_name(data: ConfigDict, split: str) -> str:
 def texts_in_words(data: ConfigDict) -> str:
     """Return a sentence that says what the texts are."""
     if data.source == 'corpus' and data.name is None:
-        unseen = '' if data.split == 'train' else ', not seen in training'
+        unseen = '' if data.split == 'train' else ', on which no weight was trained'
         return f'Texts: example comments of this package{unseen}.'
     return f'{"Your texts" if is_own(data) else "Texts"}: {text_name(data, data.split)}.'
 

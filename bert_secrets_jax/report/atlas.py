@@ -94,6 +94,7 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         ring=ring,
         corner=corner,
         grey=shown[0]['grey'],
+        glosses={mark: each.gloss for mark, each in drawn.looks.items() if each.gloss},
         data={'views': shown},
     )
 
@@ -103,12 +104,12 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
 
     Only kinds of `own` are named, such as those of the user's texts; empty if there are none.
     """
-    phrases = {mark: each.phrase for each in _colours(own) for mark in _kinds(each)}
-    colour = _together(_colours(marks)) if phrases else np.empty(0)
-    counts = {mark: int((colour == mark).sum()) for mark in phrases}
+    kinds = dict.fromkeys(mark for each in _colours(own) for mark in _kinds(each))
+    colour = _together(_colours(marks)) if kinds else np.empty(0)
+    counts = {mark: int((colour == mark).sum()) for mark in kinds}
     most = sorted(filter(counts.get, counts), key=lambda mark: -counts[mark])[:_NAMED]
-    told = ', '.join(f'{counts[mark]} {phrases[mark].format(mark=mark)}' for mark in most)
-    return f'What the {colour.size} heads mostly do: {told}.' if most else ''
+    told = ', '.join(f'{counts[mark]} {mark}' for mark in most)
+    return f'Each of the {colour.size} heads has one name: {told}.' if most else ''
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
@@ -205,7 +206,7 @@ def _grid(
         place, name = (layer, head), head_name(layer, head)
         mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
-        fill, pattern, letter, _ = drawn.looks[mark] if mark else ('',) * 4
+        fill, pattern, letter, *_ = drawn.looks[mark] if mark else ('',) * 3
         which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
         return {
             'name': name,

@@ -72,8 +72,8 @@ const SHAPES = {
   columns: (row, column) => column === 2 || column === 5, band: (row, column) => Math.abs(row - column) === 1,
   cross: (row, column) => row === column + 1 || column === 5, block: (row, column) => row < 4 === column < 4,
   scattered: (row, column) => (3 * row + 5 * column + row * column) % 4 === 0, first: (row, column) => column === 0,
-  ends: (row, column) => column === 4 || column === 7, previous: (row, column) => column === row - 1,
-  next: (row, column) => column === row + 1, self: (row, column) => row === column,
+  ends: (row, column) => column === 4 || column === 7, previous: (row, column) => column === row - 2,
+  next: (row, column) => column === row + 2, self: (row, column) => row === column,
   marks: (row, column) => column === 3 || column === 6, even: (row, column) => (row + column) % 2 === 0,
   links: (row, column) => [1, 3, 1, 6, 6, 7, 4, 4][row] === column, rare: (row, column) => column === 5,
 };

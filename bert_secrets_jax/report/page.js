@@ -336,7 +336,7 @@ function build(grid) {
 
   function draw() {
     const {frame, set} = chosen(), heads = ofHeads(frame);
-    readout.textContent = `Point at a ${heads ? 'head' : 'layer'} for its numbers.`;
+    readout.textContent = `Point at a ${heads ? 'head' : 'layer'}, or tap it, for its numbers.`;
     if (way.value === LIST) {
       const {linkOf} = headsOf(grid);
       place.replaceChildren(listOf(
@@ -543,7 +543,7 @@ function redraw(figure) {
       const [name, title, parts] = said(each, at);
       readout.textContent = `${name}, ${title}: ${parts.join(', ')}.`;
     };
-    readout.textContent = `Point at a ${word} for its numbers.`;
+    readout.textContent = `Point at a ${word}, or tap it, for its numbers.`;
     place.classList.toggle('one', panels.length === 1);
     place.replaceChildren(...way.value === LIST ? [listOf(rows, linkOf, label, columns, numbers)]
       : panels.map(each => make('div', {},

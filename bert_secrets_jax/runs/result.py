@@ -157,7 +157,6 @@ class HeadMarks:
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
       sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
       strength: [L, N] Puts heads with the same mark in order; the greatest is named.
-      phrase: How heads with a mark are counted: 'mostly on {mark}' is read as '3 mostly on [CLS]'.
       none: The sentence if no head has a mark; empty for none.
       bound: The least that a head with a mark has, such as '50% of attention'; empty for none.
       rank: The place of a colour among those of other results. A head has that of the lowest rank.
@@ -170,7 +169,6 @@ class HeadMarks:
     marks: np.ndarray
     sentences: np.ndarray
     strength: np.ndarray
-    phrase: str = '{mark}'
     none: str = ''
     bound: str = ''
     rank: int = 0

@@ -60,7 +60,7 @@ def test_results_are_files(finished):
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
     assert 'Section 22 of 22: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
-    assert '(20 examples of MRPC dev)' in page and 'of the paper are digitised' in page
+    assert 'Texts: MRPC dev.' in page
     assert '87.9 / 82.3' in page and 'Fine-tuned on 20 examples from pre-trained' in page
     assert 'Still to come' not in page
     # Nothing that others want to say at the same place.

@@ -178,7 +178,7 @@ def test_learnt_is_a_binomial_test_against_the_larger_class(right):
         error = np.sqrt(end * (1 - end) / 200)
         np.testing.assert_allclose(abs(right / 200 - end), 1.959964 * error, atol=1e-7)
     assert f'{100 * found.scores[0]["accuracy"]:.0f} of 100 answers are right (' in repr(found)
-    assert found.score.endswith(f'({100 * low:.0f} to {100 * high:.0f}); guessing gives 60')
+    assert found.score.endswith(f'{100 * low:.0f} to {100 * high:.0f}); guessing gives 60')
 
 
 def test_names_of_classes_come_with_the_examples_and_stay(pretrained, tmp_path):

@@ -35,7 +35,7 @@ def test_every_seed_is_swept_once(three, monkeypatch):
     monkeypatch.setattr(resumable, '_complete', counted)
     write_report([three], ['ablate_seeds', 'ablate'])
     assert len(swept) == len(set(swept)) and len(swept) % 3 == 0
-    titles = re.findall('<h2>(Disabling.*?)</h2>', (three.folder / 'report.html').read_text())
+    titles = re.findall('<small>(Disabling.*?)</small>', (three.folder / 'report.html').read_text())
     assert titles == ['Disabling heads and layers, over fine-tunings', 'Disabling heads and layers']
     done, reading = len(swept), Study(three.config, three.folder, read_only=True)
     ours, plain = (SECTIONS[name].answer(reading, {}) for name in ('ablate_seeds', 'ablate'))

@@ -28,7 +28,7 @@ def test_gates_are_trained_once_for_each_model_and_price(small, monkeypatch):
 
     monkeypatch.setattr(studies, 'train_gates', counted)
     write_report([small], ['gates'])
-    assert '<h2>Gates of heads</h2>' in (small.folder / 'report.html').read_text()
+    assert '<small>Gates of heads</small>' in (small.folder / 'report.html').read_text()
     # Unfinished work is removed.
     assert not list(small.folder.glob('unfinished/trained*'))
     for metrics, prices, metric in (

@@ -73,11 +73,11 @@ def test_what_is_most_particular_colours_a_head_and_all_is_there(results):
 
 
 def test_what_heads_do_is_counted_as_the_atlas_colours_them():
-    own = marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, phrase='mostly on {mark}', bound='half')
-    marks = [own, marked(at=[(0, 1)], mark='obj', phrase='on the relation {mark}')]
+    own = marked(at=[(0, 0), (0, 1), (1, 2)], rank=1, bound='half')
+    marks = [own, marked(at=[(0, 1)], mark='obj')]
     marks += [marked('ring', mark='needed', title='F1 without it')]
     told = what_heads_do(marks, marks)
-    assert told == 'What the 6 heads mostly do: 2 mostly on next token, 1 on the relation obj.'
+    assert told == 'Each of the 6 heads has one name: 2 next token, 1 obj.'
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
     # No head is grey where each has a colour.
     broad = marked(at=list(np.ndindex(*SHAPE)), mark='broad', title='pattern', rank=2)
@@ -133,10 +133,13 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Shown(marks=(before, after, other))])
     every = [before, after, other]
-    assert what_heads_do(every, every) == 'What the 6 heads mostly do: 2 vertical, 1 self.'
+    assert what_heads_do(every, every) == 'Each of the 6 heads has one name: 2 vertical, 1 self.'
     page = visit(f'<!doctype html><body>{fragment}')
-    assert page.inner_text('.pairs summary') == 'How fine-tuning changed the pattern of each head'
-    page.click('.pairs summary')
+    assert (
+        page.inner_text('.pairs:has(.pair) > summary')
+        == 'How fine-tuning changed the pattern of each head'
+    )
+    page.click('.pairs:has(.pair) > summary')
     assert page.locator('.pair caption').all_inner_texts() == ['as it is', 'fine-tuned']
     heads = page.locator('.pair table').nth(1).locator('a')
     labels = heads.evaluate_all('all => all.map(each => each.ariaLabel)')

@@ -52,7 +52,7 @@ LAST_CLS = Claim(
     unit='share of attention',
 )
 FEW_HETEROGENEOUS = Claim(
-    'Block and heterogeneous maps, which may hold more than pre-training put there, are less than '
+    'Block and heterogeneous maps, which may hold what a task needs, are less than '
     f'{100 * MOST:g} % of all.',
     'Kovaleva et al. 2019, section 4.1, Figure 2: 32 % on MRPC to 61 % on QQP',
     bound='Their greatest share, 61 %, and 5 % for maps that two classifiers disagree on.',
@@ -109,7 +109,7 @@ def vertical_patterns_are_special(
         found,
         f'attention of {head} to [CLS] and all [SEP]',
         '{above} of {vertical_heads} mostly vertical heads give [CLS] and [SEP] more than half; '
-        'the claim needs {needed}. The head that decides, {head}, gives '
+        'the claim needs {needed}. By that count {head} decides, and gives '
         f'{verdict.with_interval(VERTICAL, interval)}.',
         p_values=p_values,
         interval=interval,
