@@ -238,7 +238,7 @@ def findings_of(
     if several:
         real, visible = effects.corrected <= LEVEL, _visible(effects)
         better = int((real & (effects.gain > 0)).sum())
-        worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0))]
+        worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
         which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
         said = 'Losing {estimate} {unit}{which} lowers {outcome} significantly'
         said += ', losing {better} raises it.' if better else '.'

@@ -137,10 +137,10 @@ class Features(BeforeAndAfter):
                 'the feature with the most attention',
                 most,
                 where=plural(most),
-                template='{when}mong linguistic features, {where} get most attention '
-                '({estimate:.2g}), {ratio:.0%} of what [CLS] and [SEP] get.',
+                template='{when}{where} get more attention than other features ({estimate:.2g}). '
+                'That is {ratio:.0%} of what [CLS] and [SEP] get.',
                 numbers={
-                    'when': 'After fine-tuning, a' if self.after else 'A',
+                    'when': 'After fine-tuning, ' if self.after else 'In this model, ',
                     'ratio': float(tables[most].mean.mean()) / special,
                 },
             )

@@ -69,7 +69,7 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     (small,) = marks.mark_links({'verb to subject': of([[0.06, 0.9]], real, 0.04)})
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
     assert (links.notes_of_tests(tests)['attention from verb to subject'] != '').tolist() == real
-    assert marks.mark_links({}) == [] and '5% more attention' in small.bound
+    assert marks.mark_links({}) == [] and '0.05 more of its attention' in small.bound
 
 
 def test_marks_of_all_analyses_make_one_atlas(results):
