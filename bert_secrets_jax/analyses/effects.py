@@ -240,8 +240,9 @@ def findings_of(
         better = int((real & (effects.gain > 0)).sum())
         worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
         which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
-        said = 'Losing {estimate} {unit}{which} lowers {outcome} significantly'
-        said += ', losing {better} raises it.' if better else '.'
+        worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
+        said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
+        said += f', losing {{better}} {mends} it.' if better else '.'
         if not real.any():
             said = 'We could not show that any of the {count} {what} matters to {outcome}.'
             if np.isfinite(visible):

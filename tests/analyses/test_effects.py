@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import LEVEL
+from bert_secrets_jax.ablation.effects import LEVEL, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.effects import findings_of
@@ -100,6 +100,16 @@ def test_of_a_single_set_nothing_is_the_most():
     alone = effects_of([-0.1], [-0.2], [0.0], [0.04], [0.04], heads=1)
     told = [f'{each.name} {each.sentence}' for each in findings_of(alone, 'mine', source='ours')]
     assert told and not re.search('best|worst|most|least', ' '.join(told))
+
+
+def test_a_loss_is_raised_by_what_a_score_is_lowered_by():
+    score = effects_of([-0.1, 0.2, 0.0], [-0.2, 0.1, -1], [0.0, 0.3, 1], [0.01, 0.01, 1], heads=3)
+    loss = dataclasses.replace(score, outcome=loss_in('nats'))
+    told = [next(findings_of(each, 'heads', source='')).sentence for each in (score, loss)]
+    assert told == [
+        'Losing 1 of 3 heads (L1-H1) lowers score significantly, losing 1 raises it.',
+        'Losing 1 of 3 heads (L1-H2) raises the loss significantly, losing 1 lowers it.',
+    ]
 
 
 @pytest.mark.parametrize('gain', [0, 0.6])
