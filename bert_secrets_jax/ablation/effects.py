@@ -27,6 +27,7 @@ class Outcome:
       unit, digits: The unit in which readers see it, and decimals of a difference.
       scale: The number of these units in 1: a score of 1 has 100 points.
       more_is_better: Whether a model with a greater value is better.
+      counts_from: The difference above which a change counts, for an outcome that cannot fall.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Outcome:
     scale: float = 100.0
     digits: int = 2
     more_is_better: bool = True
+    counts_from: float = 0.0
 
 
 def loss_in(unit: str) -> Outcome:

@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Int, Shaped
 
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome, loss_in
+from bert_secrets_jax.ablation.effects import Effects, Outcome, loss_in
+from bert_secrets_jax.ablation.means import FEW as FEW
+from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.scores import ROUNDING, blocks
-from bert_secrets_jax.ablation.significance import benjamini_hochberg
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
@@ -22,9 +21,6 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
-# Fewer texts give no interval at all, and fewer than the second one a little too narrow.
-_FEWEST, FEW = 2, 50
-_RESAMPLES = 5000
 MASKED_LM_LOSS = loss_in('nats per hidden wordpiece')
 
 
@@ -135,32 +131,6 @@ def check_masked_lm(*models: Pretrained) -> None:
             )
 
 
-def _largest_t(
-    linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], seed: int
-) -> Float[np.ndarray, ' R']:
-    """Return the largest |t| among all masks in each resample of texts, if none has an effect."""
-    count = len(share)
-    rng = np.random.default_rng(seed)
-    largest = []
-    for start, stop in blocks(_RESAMPLES, count):
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
-        drawn = drawn.astype(np.float64)
-        weight = drawn @ share
-        mean = drawn @ linear.T / weight[:, None]
-        squares = drawn @ (linear**2).T
-        square = (
-            squares
-            - 2 * mean * (drawn @ (linear * share).T)
-            + mean**2 * (drawn @ share**2)[:, None]
-        )
-        # Rounding may leave a little less, or more, than nothing.
-        error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
-        t = np.abs(mean) * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # A resample of few texts may be one text many times, and counts against any finding.
-        largest.append(np.where(drawn.max(axis=1) == count, np.inf, t.max(axis=1)))
-    return np.concatenate(largest)
-
-
 def assess_losses(
     losses: Float[np.ndarray, 'M E'],
     intact: Float[np.ndarray, ' E'],
@@ -173,45 +143,24 @@ def assess_losses(
 ) -> Effects:
     """Compare the loss under each mask with that of the intact model, paired by text.
 
-    P-values are those of Student's t-test, and `corrected` those of max-T by a bootstrap of texts:
-    flips of signs would find too much, because changes of a loss are skewed. The interval of a
-    difference per wordpiece is that of the mean of its linear part (Cochran 1977, "Sampling
-    techniques", section 6.3). Over fewer than `FEW` texts, it covers a little less than 95 %.
+    Intervals and p-values are those of `means.assess_means`. The interval of a difference per
+    wordpiece is that of the mean of its linear part (Cochran 1977, "Sampling techniques", section
+    6.3). Over fewer than `FEW` texts, it covers a little less than 95 %.
 
     Losses [M, E] and [E] are added up over the hidden wordpieces of a text; with ones for `hidden`,
     the mean is over texts. ValueError with fewer than two, FloatingPointError for broken losses.
     """
-    count = len(intact)
-    if count < _FEWEST:
-        raise ValueError(f'An interval over texts needs at least {_FEWEST}, and there are {count}.')
     if not (np.isfinite(losses).all() and np.isfinite(intact).all()):
         raise FloatingPointError('A loss is NaN or infinite: are the weights of the model broken?')
     changes, share = (losses - intact) / hidden.mean(), hidden / hidden.mean()
     difference = changes.mean(axis=1)
-    linear = changes - difference[:, None] * share
-    error = linear.std(axis=1, ddof=1) / np.sqrt(count)
-    reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
-    # A change that is the same everywhere, up to rounding, has no error and is not tested.
-    told = error > ROUNDING * np.abs(changes).max(axis=1)
-    t = np.abs(difference) / np.where(told, error, np.inf)
-    p_values = 2 * scipy.stats.t.sf(t, count - 1)
-    largest = _largest_t(linear, share, seed)
-    corrected = (1 + (largest[:, None] >= t).sum(axis=0)) / (1 + len(largest))
-    # Bonferroni's bar, which max-T is below: what is said to be found is found.
-    bar = scipy.stats.t.ppf(1 - LEVEL / 2 / len(changes), count - 1)
-    return Effects(
+    return assess_means(
+        difference,
+        changes - difference[:, None] * share,
         names=names,
-        difference=difference,
-        low=difference - reach,
-        high=difference + reach,
-        p_value=p_values,
-        corrected=corrected,
-        sample=count,
-        sample_of=sample_of,
         outcome=outcome,
         intact=float(intact.sum() / hidden.sum()),
-        test="Student's t",
-        correction='max-T',
-        benjamini_hochberg=benjamini_hochberg(p_values),
-        detectable=(bar + scipy.stats.norm.ppf(POWER)) * error,
+        share=share,
+        sample_of=sample_of,
+        seed=seed,
     )

@@ -1,0 +1,114 @@
+"""Tests of means over examples that hold where single changes are skewed.
+
+Every outcome of a mask is a mean over examples, or nearly: its linear part is. Student's t of a mean
+is compared with the greatest t of all masks in resamples of the examples (the bootstrap-t of Efron
+and Tibshirani 1993, chapter 12; max-T as Westfall and Young 1993). Flips of signs would find too
+much, because changes of a loss are skewed.
+
+Axes: M masks, E examples, R resamples.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
+from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
+from bert_secrets_jax.ablation.significance import benjamini_hochberg
+
+_RESAMPLES = 5000
+# Fewer examples give no interval at all, and fewer than the second one a little too narrow.
+FEWEST, FEW = 2, 50
+
+
+def assess_means(
+    difference: PerMask,
+    linear: Float[np.ndarray, 'M E'],
+    *,
+    names: Sequence[str],
+    outcome: Outcome,
+    intact: float,
+    share: Float[np.ndarray, ' E'] | None = None,
+    sample_of: str = 'examples',
+    seed: int = 0,
+) -> Effects:
+    """Return effects with Student's intervals, and p-values of max-T by a bootstrap of examples.
+
+    A mask of which `outcome.counts_from` is above 0 is tested in one direction: whether its
+    difference is greater than that.
+
+    Args:
+      difference: The differences from the intact model [M].
+      linear: The part of each example in each difference: its values have a mean of 0, and the mean
+        of `difference + linear` over other examples would be theirs.
+      names, outcome, sample_of: As in `Effects`.
+      intact: The outcome of the intact model.
+      share: The weight of each example in a ratio, with a mean of 1 [E]; None weighs all alike.
+      seed: The seed of the resamples.
+
+    Raises:
+      ValueError: There are fewer than two examples.
+    """
+    masks, count = linear.shape
+    if count < FEWEST:
+        raise ValueError(
+            f'An interval over {sample_of} needs at least {FEWEST}, and there are {count}.'
+        )
+    share = np.ones(count) if share is None else share
+    error = linear.std(axis=1, ddof=1) / np.sqrt(count)
+    reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
+    # A change that is the same everywhere, up to rounding, has no error and is not tested.
+    scale = np.abs(linear + difference[:, None] * share).max(axis=1)
+    t = (difference - outcome.counts_from) / np.where(error > ROUNDING * scale, error, np.inf)
+    one_sided = outcome.counts_from > 0
+    p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
+    largest = _largest_t(linear, share, one_sided=one_sided, seed=seed)
+    extreme = t if one_sided else np.abs(t)
+    corrected = (1 + (largest[:, None] >= extreme).sum(axis=0)) / (1 + len(largest))
+    # Bonferroni's bar, which max-T is below: what is said to be found is found.
+    bar = scipy.stats.t.ppf(1 - LEVEL / (2 - one_sided) / masks, count - 1)
+    return Effects(
+        names=names,
+        difference=difference,
+        low=difference - reach,
+        high=difference + reach,
+        p_value=p_values,
+        corrected=corrected,
+        sample=count,
+        sample_of=sample_of,
+        outcome=outcome,
+        intact=intact,
+        test="Student's t",
+        correction='max-T',
+        benjamini_hochberg=benjamini_hochberg(p_values),
+        detectable=outcome.counts_from + (bar + scipy.stats.norm.ppf(POWER)) * error,
+    )
+
+
+def _largest_t(
+    linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], *, one_sided: bool, seed: int
+) -> Float[np.ndarray, ' R']:
+    """Return the largest t, or |t|, of all masks in each resample, if none has an effect."""
+    count = len(share)
+    rng = np.random.default_rng(seed)
+    largest = []
+    for start, stop in blocks(_RESAMPLES, count):
+        drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
+        drawn = drawn.astype(np.float64)
+        weight = drawn @ share
+        mean = drawn @ linear.T / weight[:, None]
+        squares = drawn @ (linear**2).T
+        square = (
+            squares
+            - 2 * mean * (drawn @ (linear * share).T)
+            + mean**2 * (drawn @ share**2)[:, None]
+        )
+        # Rounding may leave a little less, or more, than nothing.
+        error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
+        t = mean * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
+        # A resample of few texts may be one text many times, and counts against any finding.
+        t = (t if one_sided else np.abs(t)).max(axis=1)
+        largest.append(np.where(drawn.max(axis=1) == count, np.inf, t))
+    return np.concatenate(largest)
