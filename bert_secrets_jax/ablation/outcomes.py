@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import scipy.stats
-from jaxtyping import Array, Bool, Float, Num
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.means import assess_means
@@ -100,20 +100,25 @@ def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:
     Each model has one scale and an offset for each class. Examples are dealt into ten parts, of all
     classes alike, and each part has the scale and the offsets that suit the nine others best.
     """
-    examples, classes = logits.shape[1:]
-    order = np.random.default_rng(seed).permutation(examples)
-    if classes > 1:
-        order = order[np.argsort(labels[order], kind='stable')]
-    folds = np.empty(examples, int)
-    folds[order] = np.arange(examples) % _FOLDS
-    others = folds != np.arange(min(_FOLDS, examples))[:, None]
+    folds = folds_of(labels, seed=seed, alike=logits.shape[-1] > 1)
+    others = folds != np.arange(folds.max() + 1)[:, None]
     scale, offsets = map(np.asarray, _fits(logits, labels, others))
     return scale[:, folds, None] * logits + offsets[:, folds]
 
 
+def folds_of(labels: Labels, *, seed: int, alike: bool) -> Int[np.ndarray, ' E']:
+    """Return the part, of ten, of each example; `alike`, if each class is dealt by itself."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    if alike:
+        order = order[np.argsort(labels[order], kind='stable')]
+    folds = np.empty(len(labels), int)
+    folds[order] = np.arange(len(labels)) % _FOLDS
+    return folds
+
+
 @jax.jit
 def _fits(
-    logits: Logits, labels: Labels, others: Bool[np.ndarray, 'F E']
+    logits: Float[Array, 'M E C'], labels: Num[Array, ' E'], others: Bool[Array, 'F E']
 ) -> tuple[Float[Array, 'M F'], Float[Array, 'M F C']]:
     """Return the scale and the offsets by which the loss over others is least (Newton's steps)."""
     classes = logits.shape[-1]
@@ -124,12 +129,12 @@ def _fits(
         pull = _PRIOR * jnp.ones(classes + 1).at[0].set((values**2).mean())
 
         def loss(fitted):
-            each = loss_per_example(fitted[0] * values + fitted[1:], labels)
+            each = loss_per_example(fitted[0] * values + fitted[None, 1:], labels)
             return each @ weights + pull @ (fitted - start) ** 2
 
         def step(_, fitted):
             towards = jnp.linalg.solve(jax.hessian(loss)(fitted), jax.grad(loss)(fitted))
-            tried = fitted - _SHORTER[:, None] * towards
+            tried = fitted[None] - jnp.outer(_SHORTER, towards)
             return tried[jax.vmap(loss)(tried).argmin()]
 
         return jax.lax.fori_loop(0, _STEPS, step, start)
@@ -145,7 +150,8 @@ def areas(logits: Logits, labels: Labels) -> tuple[Float[np.ndarray, ' M'], PerM
     Of more than two classes, it is the mean over each class against the rest. The part of an
     example is its placement (DeLong, DeLong and Clarke-Pearson 1988), less the mean.
     """
-    probable = scipy.special.log_softmax(logits, axis=-1)
+    # Rounded, so that equal probabilities are equal.
+    probable = scipy.special.log_softmax(logits, axis=-1).round(10)
     classes = np.unique(labels).astype(int)
     value, linear = np.zeros(len(logits)), np.zeros(logits.shape[:2])
     for each in classes:
@@ -164,9 +170,7 @@ def areas(logits: Logits, labels: Labels) -> tuple[Float[np.ndarray, ' M'], PerM
     return value, linear
 
 
-def answer_changes(
-    logits: Logits,
-) -> tuple[Float[np.ndarray, ' M'], PerModel] | None:
+def answer_changes(logits: Logits) -> tuple[Float[np.ndarray, ' M'], PerModel] | None:
     """Return how far answers move, in spreads of the intact model's, with each example's part.
 
     An example moves by the root mean square over classes of the change of its logits, which are

@@ -1,0 +1,160 @@
+"""Outcomes of masks that see more than a score, against other code and in simulated worlds."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import sklearn.metrics
+
+from bert_secrets_jax.ablation import outcomes
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
+
+NAMES = [f'L1-H{head}' for head in range(1, 5)]
+
+
+def logits_of(rng, examples=60, classes=2, models=5):
+    """Draw labels, and logits of models that differ in what they know and how sure they are."""
+    labels = rng.integers(classes, size=examples) if classes > 1 else rng.normal(size=examples)
+    known = np.eye(classes)[labels] if classes > 1 else labels[:, None]
+    scale = np.linspace(0.6, 1.6, models)[:, None, None]
+    return scale * known + rng.normal(size=(models, examples, classes)), labels
+
+
+def margins(values):
+    """Return logits of two classes with these margins."""
+    return np.stack([-values / 2, values / 2], axis=-1)
+
+
+@pytest.mark.parametrize('classes', [2, 3])
+def test_areas_equal_those_of_scikit_learn(classes):
+    logits, labels = logits_of(np.random.default_rng(0), classes=classes)
+    logits[1] = logits[1].round()  # ties
+    probable = np.round(np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True), 10)
+    expected = [
+        sklearn.metrics.roc_auc_score(
+            labels, each[:, 1] if classes == 2 else each, multi_class='ovr'
+        )
+        for each in probable
+    ]
+    effects = assess_outcomes(logits, labels, names=NAMES)['auc']
+    np.testing.assert_allclose(effects.intact, expected[0], atol=1e-12)
+    np.testing.assert_allclose(effects.value, expected[1:], atol=1e-12)
+
+
+@pytest.mark.parametrize('classes', [1, 2, 3])
+def test_fits_are_the_best_on_other_examples(classes):
+    logits, labels = logits_of(np.random.default_rng(1), examples=41, classes=classes)
+    folds = outcomes.folds_of(labels, seed=3, alike=classes > 1)
+    fitted = outcomes.refitted(logits, labels, seed=3)
+    assert set(np.bincount(folds)) == {4, 5}
+    for model, fold in ((0, 0), (2, 9)):
+        values, others = logits[model], folds != fold
+
+        def loss(parameters, values=values, others=others):
+            pull = np.r_[(values**2).mean(), np.ones(classes)]
+            near = parameters[0] * values[others] + parameters[1:]
+            off = parameters - np.r_[1.0, np.zeros(classes)]
+            return losses(near, labels[others]).sum() + pull @ off**2
+
+        best = scipy.optimize.minimize(loss, np.r_[1.0, np.zeros(classes)], tol=1e-10).x
+        expected = best[0] * values[~others] + best[1:]
+        np.testing.assert_allclose(fitted[model, ~others], expected, atol=2e-3)
+
+
+def losses(logits, labels):
+    if logits.shape[-1] == 1:
+        return (logits[:, 0] - labels) ** 2
+    return np.log(np.exp(logits).sum(axis=-1)) - logits[np.arange(len(labels)), labels]
+
+
+def test_scale_and_offset_are_calibration_alone():
+    logits, labels = logits_of(np.random.default_rng(2), examples=300)
+    logits = np.stack([logits[0], 2.5 * logits[0] + [0.4, -0.3], logits[0]])
+    found = assess_outcomes(logits, labels, names=NAMES[:2])
+    whole = losses(logits[1], labels).mean() - losses(logits[0], labels).mean()
+    assert whole > 0.05
+    assert abs(found['discrimination'].difference[0]) < 0.01 * whole
+    parts = found['discrimination'].difference + found['calibration'].difference
+    np.testing.assert_allclose(parts, [whole, 0], atol=1e-6)
+    np.testing.assert_allclose(found['auc'].difference, 0, atol=1e-12)
+    for effects in found.values():
+        assert effects.difference[1] == 0 and effects.corrected[1] == 1
+
+
+def test_how_far_answers_move():
+    rng = np.random.default_rng(3)
+    margin = rng.normal(size=(3, 200))
+    labels = rng.integers(2, size=200)
+    found = assess_outcomes(margins(margin), labels, names=NAMES[:2])['answers']
+    expected = np.abs(margin[1:] - margin[0]).mean(axis=1) / margin[0].std()
+    np.testing.assert_allclose(found.difference, expected)
+    regression = assess_outcomes(margin[..., None], margin[0], names=NAMES[:2])['answers']
+    np.testing.assert_allclose(regression.difference, expected)
+    # A change counts from 5 % of the spread, and not from 0.
+    near = np.stack([margin[0], margin[0] + 0.03 * np.abs(margin[1]), margin[0] + 0.3 * margin[1]])
+    found = assess_outcomes(margins(near), labels, names=NAMES[:2])['answers']
+    assert found.low[0] > 0.01 and found.corrected[0] == 1 and found.corrected[1] < 0.001
+    alike = np.zeros((2, 20, 2))
+    assert 'answers' not in assess_outcomes(alike, labels[:20], names=NAMES[:1])
+    assert 'auc' not in assess_outcomes(margins(near), np.zeros(200, int), names=NAMES[:2])
+
+
+@pytest.mark.parametrize('name', ['areas', 'answer_changes'])
+def test_the_part_of_an_example_is_that_of_the_jackknife(name):
+    logits, labels = logits_of(np.random.default_rng(4), examples=150, classes=3)
+    labels[:3] = 0, 1, 2
+
+    def value(kept):
+        given = (logits[:, kept],) if name == 'answer_changes' else (logits[:, kept], labels[kept])
+        return getattr(outcomes, name)(*given)
+
+    whole, linear = value(np.arange(150))
+    np.testing.assert_allclose(linear.mean(axis=1), 0, atol=1e-12)
+    for example in (0, 40, 149):
+        without = value(np.delete(np.arange(150), example))[0]
+        np.testing.assert_allclose(149 * (whole - without), linear[:, example], atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('noise', ['normal', 'rare', 'heavy'])
+def test_errors_in_worlds_without_an_effect(noise):
+    """Models know the same and are wrong on other examples; half are too sure of themselves."""
+    makers = {
+        'normal': lambda rng, shape: 0.3 * rng.normal(size=shape),
+        'rare': lambda rng, shape: (rng.random(shape) < 0.08) * rng.exponential(1.5, shape),
+        'heavy': lambda rng, shape: 0.15 * rng.standard_t(2.5, shape),
+    }
+    wrong, covered = [], []
+    for number in range(150):
+        rng = np.random.default_rng(number)
+        labels = (rng.random(200) < 0.67).astype(int)
+        margin = 1.2 * (2 * labels - 1) * rng.random(200) + 0.8 * rng.normal(size=200)
+        margin = margin + makers[noise](rng, (9, 200))
+        margin[5:] = 1.4 * margin[5:] + 0.3
+        found = assess_outcomes(margins(1.6 * margin), labels, names=['L1-H1'] * 8, seed=number)
+        tested = [found[name] for name in ('discrimination', 'auc')]
+        wrong.append([(each.corrected <= 0.05).any() for each in tested])
+        covered.append([((each.low <= 0) & (each.high >= 0)).mean() for each in tested])
+    # Three standard errors above 5 %.
+    assert np.max(np.mean(wrong, axis=0)) <= 0.103
+    assert np.min(np.mean(covered, axis=0)) >= 0.93
+
+
+def test_a_head_that_tells_classes_apart_is_found():
+    """Losing it flips few predictions: a score does not see it, and the logits do."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(2, size=400)
+    margin = 3.0 * (2 * labels - 1) + 2.5 * rng.normal(size=400)
+    weaker = margin - 0.5 * (2 * labels - 1) * rng.random(400)
+    found = assess_outcomes(margins(np.stack([margin, weaker])), labels, names=NAMES[:1])
+    flipped = ((margin > 0) != (weaker > 0)).sum()
+    assert flipped < 15
+    assert found['discrimination'].corrected[0] < 0.001 and found['auc'].corrected[0] < 0.001
+
+
+def test_bad_logits_are_refused():
+    logits, labels = logits_of(np.random.default_rng(6))
+    logits[0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match='not finite'):
+        assess_outcomes(logits, labels, names=NAMES)
+    with pytest.raises(ValueError, match='needs at least 2'):
+        assess_outcomes(np.zeros((2, 1, 2)), np.zeros(1, int), names=NAMES[:1])

@@ -1,0 +1,72 @@
+"""Shrunken effects and the number of real ones, in simulated worlds whose truth is known."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bert_secrets_jax.ablation.shrinkage import least_count, shrink
+
+WORLDS = {
+    'none': lambda rng: np.zeros(72),
+    'few': lambda rng: np.where(rng.random(72) < 0.2, rng.exponential(4, 72), 0),
+    'both ways': lambda rng: np.where(rng.random(72) < 0.5, rng.normal(0, 3, 72), 0),
+    'all small': lambda rng: rng.normal(0, 1, 72),
+}
+
+
+def measured(true, rng):
+    """Return what is measured of true effects: estimates, errors and p-values."""
+    error = np.exp(rng.normal(0, 0.3, len(true)))
+    found = true + error * rng.normal(size=len(true))
+    return found, error, 2 * scipy.stats.norm.sf(np.abs(found / error))
+
+
+@pytest.mark.parametrize('world', WORLDS)
+def test_shrunken_effects_are_nearer_to_the_truth(world):
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(25):
+        true = WORLDS[world](rng)
+        found, error, p_values = measured(true, rng)
+        shrunken = shrink(found, error, p_values)
+        sure, best = shrunken.false_sign <= 0.05, found.argmax()
+        rows.append(
+            (
+                ((shrunken.mean - true) ** 2).mean(),
+                ((found - true) ** 2).mean(),
+                (np.sign(shrunken.mean) != np.sign(true))[sure].sum(),
+                sure.sum(),
+                shrunken.mean[best] - true[best],
+                found[best] - true[best],
+                ((shrunken.low <= true) & (true <= shrunken.high)).mean(),
+                shrunken.share,
+                shrunken.at_least > (true != 0).sum(),
+            )
+        )
+    near, far, wrong, sure, luck, naive, covered, share, too_many = np.mean(rows, axis=0)
+    assert near < 0.75 * far
+    assert wrong <= 0.05 * sure + 0.1
+    assert abs(luck) < 0.5 and luck < naive
+    assert covered > 0.85 and too_many <= 0.12
+    low, high = {'none': (0, 0.25), 'few': (0.1, 0.4), 'both ways': (0.3, 0.75)}.get(
+        world, (0.3, 1)
+    )
+    assert low <= share <= high
+
+
+def test_an_effect_without_error_is_none():
+    shrunken = shrink(np.array([0.0, 3.0]), np.array([0.0, 0.5]), np.array([1.0, 1e-8]))
+    assert shrunken.mean[0] == shrunken.low[0] == shrunken.high[0] == 0
+    assert shrunken.false_sign[0] == 1 and shrunken.false_sign[1] < 0.01
+    assert 1.9 < shrunken.low[1] < shrunken.mean[1] < shrunken.high[1]
+    nothing = shrink(np.zeros(3), np.zeros(3), np.ones(3))
+    assert nothing.share == nothing.at_least == 0 and not nothing.mean.any()
+
+
+def test_the_number_that_closed_tests_leave():
+    """By hand: of three p-values, subsets are tested by Simes' inequality."""
+    assert least_count(np.array([0.01, 0.9, 0.9])) == 1
+    assert least_count(np.array([0.02, 0.9, 0.9])) == 0
+    assert least_count(np.array([0.01, 0.02, 0.9])) == 2
+    assert least_count(np.array([0.001, 0.002, 0.04])) == 3
+    assert least_count(np.array([np.nan, 0.001])) == 1
