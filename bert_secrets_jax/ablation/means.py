@@ -1,9 +1,9 @@
 """Tests of means over examples that hold where single changes are skewed.
 
-Every outcome of a mask is a mean over examples, or nearly: its linear part is. Student's t of a mean
-is compared with the greatest t of all masks in resamples of the examples (the bootstrap-t of Efron
-and Tibshirani 1993, chapter 12; max-T as Westfall and Young 1993). Flips of signs would find too
-much, because changes of a loss are skewed.
+Every outcome of a mask is a mean over examples, or its linear part is one. Student's t is compared
+with the greatest t of all masks in resamples of the examples (bootstrap-t, Efron and Tibshirani
+1993, chapter 12; max-T, Westfall and Young 1993). Flips of signs would find too much, because
+changes of a loss are skewed.
 
 Axes: M masks, E examples, R resamples.
 """

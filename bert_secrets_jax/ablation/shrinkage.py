@@ -2,8 +2,8 @@
 
 The greatest of many measured effects is partly the luckiest. Empirical Bayes learns from all masks
 how large effects are, and shrinks each accordingly (Stephens 2017, "False discovery rates: a new
-deal"). The prior has its mode at 0 and falls to either side in its own way: a mixture of half-normal
-distributions and of no effect at all.
+deal"). The prior has its mode at 0, and falls on either side in its own way: it is a mixture of
+half-normal distributions and of no effect at all.
 
 Axes: M masks, K components of the prior.
 """
@@ -133,7 +133,7 @@ def _posterior(difference: np.ndarray, error: np.ndarray):
 
 
 def _widths(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return the standard deviations of the components: from a tenth of an error to all there is."""
+    """Return the widths of the components: from a tenth of an error to all there is."""
     least = error.min() / 10
     most = 2 * np.sqrt(max((difference**2 - error**2).max(), (8 * least) ** 2))
     return np.geomspace(least, most, 1 + int(np.ceil(2 * np.log2(most / least))))
