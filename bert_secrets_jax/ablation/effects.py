@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.scores import PerMask
+from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.measure.flips import LEVEL
 
@@ -115,6 +116,8 @@ class Effects:
         one-sided tests). At most 0.05 means that the 90 % interval lies within this margin.
       equivalent: [M] `tost`, adjusted for M tests by Holm's method.
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
+      shrunken: The effects given those of all masks (see `ablation.shrinkage`); None where the
+        outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """
 
@@ -138,6 +141,7 @@ class Effects:
     tost: PerMask | None = None
     equivalent: PerMask | None = None
     unseen: float = 0.0
+    shrunken: Shrunken | None = None
     seeds: BySeed | None = None
 
     __repr__ = brief

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
+from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
 
 _RESAMPLES = 5000
@@ -61,7 +62,8 @@ def assess_means(
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
     # A change that is the same everywhere, up to rounding, has no error and is not tested.
     scale = np.abs(linear + difference[:, None] * share).max(axis=1)
-    t = (difference - outcome.counts_from) / np.where(error > ROUNDING * scale, error, np.inf)
+    tested = error > ROUNDING * scale
+    t = (difference - outcome.counts_from) / np.where(tested, error, np.inf)
     one_sided = outcome.counts_from > 0
     p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
     largest = _largest_t(linear, share, one_sided=one_sided, seed=seed)
@@ -84,6 +86,9 @@ def assess_means(
         correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=outcome.counts_from + (bar + scipy.stats.norm.ppf(POWER)) * error,
+        shrunken=None
+        if one_sided
+        else shrink(difference, np.where(np.isinf(t), 0, error), p_values),
     )
 
 

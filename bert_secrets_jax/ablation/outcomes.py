@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Num
 from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.scores import ROUNDING
+from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 from bert_secrets_jax.finetune.losses import loss_per_example, losses_of
 
 Logits = Float[np.ndarray, 'M E C']
@@ -45,15 +46,17 @@ _SHORTER = np.array([0.0, 0.01, 0.1, 0.3, 1.0])
 
 
 def assess_outcomes(
-    logits: Logits, labels: Labels, *, names: Sequence[str], seed: int = 0
+    logits: Sequence[Logits], labels: Labels, *, names: Sequence[str], seed: int = 0
 ) -> dict[str, Effects]:
-    """Return the effects of masks by each outcome; 'discrimination' leads.
+    """Return the effects of masks by each outcome, on one model or over several of one recipe.
+
+    'discrimination' leads.
 
     A regression has no 'auc', nor have examples of a single class; a model whose answers are all
     alike has no 'answers'.
 
     Args:
-      logits: Those of all models [1 + M, E, C], the intact one first.
+      logits: Those of each fine-tuned model [1 + M, E, C], those of the intact one first.
       labels: The classes, from 0, or the values of a regression.
       names: The names of the masks [M].
       seed: The seed of folds and resamples.
@@ -61,20 +64,32 @@ def assess_outcomes(
     Raises:
       ValueError: There are fewer than two examples, or a logit or label is not finite.
     """
-    if not (np.isfinite(logits).all() and np.isfinite(labels).all()):
+    if not all(np.isfinite(each).all() for each in (*logits, labels)):
         raise ValueError('Some logits or labels are not finite: are the weights broken?')
-    parts = dict(_parts(np.asarray(logits, np.float64), labels, seed))
-    return {
-        outcome.name: assess_means(
-            values[1:] - values[0],
-            linear[1:] - linear[0],
-            names=names,
-            outcome=outcome,
-            intact=float(values[0]),
-            seed=seed,
+    of_models = [dict(_parts(np.asarray(each, np.float64), labels, seed)) for each in logits]
+    found = {}
+    for outcome in of_models[0]:
+        if not all(outcome in each for each in of_models):
+            continue
+        linear = [each[outcome][1][1:] - each[outcome][1][0] for each in of_models]
+        alone = [
+            assess_means(
+                values[1:] - values[0],
+                of_examples,
+                names=names,
+                outcome=outcome,
+                intact=float(values[0]),
+                seed=seed,
+            )
+            for (values, _), of_examples in zip(
+                (each[outcome] for each in of_models), linear, strict=True
+            )
+        ]
+        several = len(alone) > 1
+        found[outcome.name] = (
+            assess_means_over_seeds(alone, np.stack(linear)) if several else alone[0]
         )
-        for outcome, (values, linear) in parts.items()
-    }
+    return found
 
 
 def _parts(

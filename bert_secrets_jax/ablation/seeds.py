@@ -22,6 +22,7 @@ from jaxtyping import Float, Real
 
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
+from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
@@ -98,8 +99,7 @@ def assess_seeds(
     a mask that is the only one with an effect. Where a score is undefined in one seed, the mask has
     NaN.
     """
-    first = alone[0]
-    metric = first.outcome.name
+    metric = alone[0].outcome.name
     seeds, masks, _ = predictions.shape
     effects = np.stack([each.difference for each in alone])
     # A correlation that does not change is told from a small change by its rounding alone.
@@ -111,10 +111,30 @@ def assess_seeds(
         parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
     joined = map(np.concatenate, zip(*parts, strict=True))
     variance = Variance(*joined, seeds=seeds, examples=len(labels))
-    mean = effects.mean(axis=0)
-    half = variance.half_width
-    p_value = variance.p_values(mean)
-    by_seed = _by_seed(alone, effects, holm(p_value), max_t(effects))
+    return _over_seeds(alone, effects, variance)
+
+
+def assess_means_over_seeds(
+    alone: Sequence[Effects], linear: Float[np.ndarray, 'S M E']
+) -> Effects:
+    """Do the same with `alone` and `linear` of `means.assess_means`, for each seed."""
+    effects = np.stack([each.difference for each in alone])
+    variance = crossed_variance(effects[..., None] + linear, counts=False)
+    return _over_seeds(alone, effects, variance)
+
+
+def _over_seeds(alone: Sequence[Effects], effects: OfSeeds, variance: Variance) -> Effects:
+    first = alone[0]
+    mean, half = effects.mean(axis=0), variance.half_width
+    # Of an outcome that cannot fall, only a mean above this counts.
+    above = effects - first.outcome.counts_from
+    p_values = variance.p_values(above.mean(axis=0)), max_t(above)
+    if first.outcome.counts_from:
+        p_values = [np.where(above.mean(axis=0) > 0, each, 1.0) for each in p_values]
+    p_value, by_flips = p_values
+    error = np.sqrt(variance.of_seeds + variance.of_examples)
+    plain = first.shrunken is not None
+    by_seed = _by_seed(alone, effects, holm(p_value), by_flips)
     return Effects(
         names=first.names,
         difference=mean,
@@ -122,14 +142,15 @@ def assess_seeds(
         high=mean + half,
         p_value=p_value,
         corrected=np.maximum(by_seed.holm, by_seed.max_t),
-        sample=seeds,
+        sample=len(effects),
         sample_of='fine-tunings',
         population=ANY_FINETUNING,
         outcome=first.outcome,
         intact=float(by_seed.intact.mean()),
         test='seeds and examples',
         correction='Holm and flips of seeds',
-        critical=variance.least_significant(LEVEL / masks),
+        critical=variance.least_significant(LEVEL / len(mean)),
+        shrunken=shrink(mean, error, p_value) if plain else None,
         seeds=by_seed,
     )
 

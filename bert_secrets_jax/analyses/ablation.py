@@ -19,6 +19,7 @@ from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import with_intact
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
@@ -90,6 +91,8 @@ class Ablated:
     Attributes:
       masks: [M, L, N] The masks, which are 0 at a disabled head.
       assessed: The effects of the masks, by the name of the metric; the task's own comes first.
+      outcomes: The effects by what sees more than a score (see `ablation.outcomes`); the first
+        leads.
       averages: The effect on that metric in each model, on average over the masks.
       tested, reached, larger_class, p_learnt: The tests of whether models have learnt anything, as
         `analyses.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
@@ -98,10 +101,11 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]
+    outcomes: Mapping[str, Effects]
     averages: tuple[MeanEffect, ...]
     tested: str
     reached: np.ndarray
@@ -119,6 +123,11 @@ class Ablated:
     def found(self) -> Effects:
         """The effects on the task's own metric."""
         return self.assessed[self.metric]
+
+    @property
+    def lead(self) -> Effects:
+        """The effects on how well the model tells the texts apart."""
+        return next(iter(self.outcomes.values()))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -140,8 +149,10 @@ class Ablated:
 
     def notes(self, when: str) -> dict[str, np.ndarray]:
         """Return the effect of losing each head in words [L, N], by a title that ends so."""
-        found = self.found
-        return {f'{effects.title_of(found)} {when}': effects.notes_of(found, self.shape)}
+        return {
+            f'{effects.title_of(each)} {when}': effects.notes_of(each, self.shape)
+            for each in (self.lead, self.found)
+        }
 
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
@@ -174,6 +185,7 @@ class Ablation(Result):
             by = {(metric, each.test): each for metric, each in ablated.assessed.items()}
             caption = f'The score without {_LOST.get(name, "each set")}, and its change.'
             frames[name] = effects.frame_of(by, _COLUMNS, caption, 'metric', 'test')
+            frames[f'{name}_outcomes'] = effects.frame_of_outcomes(ablated.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
@@ -181,7 +193,7 @@ class Ablation(Result):
         return frames
 
     def figures(self):
-        return effects.drawn_sets(self, self.sets, _draw)
+        return effects.drawn_sets(self, self.sets, _draw, told_apart=_draw_lead)
 
     @property
     def learnt(self) -> bool:
@@ -213,10 +225,16 @@ class Ablation(Result):
         heads = self.sets.get('heads')
         if heads is None:
             return []
-        return marks.mark_effects(heads.found, heads.shape, rank=marks.ONE_MODEL)
+        return [
+            mark
+            for each in (heads.lead, heads.found)
+            for mark in marks.mark_effects(each, heads.shape, rank=marks.ONE_MODEL)
+        ]
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
+        if not alone:
+            yield from effects.findings_of_outcomes(ablated.outcomes, name, source=SOURCE)
         yield from effects.findings_of(found, name, source=SOURCE, extremes=not alone)
         if alone or len(found.names) < 2 or np.isnan(found.difference).all():
             return
@@ -379,6 +397,7 @@ def assess(
     return Ablated(
         masks=masks,
         assessed=assessed,
+        outcomes=assess_outcomes([each.logits for each in swept], labels, names=names, seed=seed),
         averages=tuple(mean_effect(first, *of_model, labels, seed=seed) for of_model in models),
         tested=tested[0],
         reached=np.array(reached),
@@ -437,6 +456,17 @@ def _draw(result: Ablation, name: str):
         f'({result.subject.as_in(_PUBLISHED[name][0])}).',
         plots.Source(name, 'difference', ablated.metric, times=100),
         **theirs,
+    )
+
+
+def _draw_lead(result: Ablation, name: str):
+    ablated = result.sets[name]
+    return effects.draw_effects(
+        name,
+        ablated.lead,
+        ablated.shape,
+        f'How much worse texts are told apart without {effects.WITHOUT[name]}.',
+        plots.Source(f'{name}_outcomes', 'difference', ablated.lead.outcome.name),
     )
 
 

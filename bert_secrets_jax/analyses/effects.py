@@ -3,6 +3,7 @@
 Shapes: M masks, L layers, N heads.
 """
 
+import dataclasses
 import functools
 import math
 import operator
@@ -16,6 +17,7 @@ import scipy.stats
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.significance import MARGIN
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
@@ -28,10 +30,32 @@ if TYPE_CHECKING:
 
 # The masks at either end in a frame, and in the figure of single fine-tunings.
 _LISTED, _DRAWN = 5, 4
+# Words for the outcomes of `ablation.outcomes`.
+_OUTCOMES = {
+    'discrimination': 'how well texts are told apart',
+    'auc': 'AUC',
+    'answers': 'the answers',
+    'calibration': 'how well answers are calibrated',
+}
+_LABELS = {
+    'discrimination': 'change of the loss after scale and offset are fitted again',
+    'calibration': 'change of the rest of the loss',
+    'answers': 'size of the change of the answers',
+}
 # So many are named in a sentence.
 _NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
+# The columns of outcomes; detectable effects are known for one model alone.
+_OF_OUTCOMES = {
+    **INTERVAL,
+    'p_value': 'p_value',
+    'p_corrected': 'corrected',
+    'shrunken': 'shrunken.mean',
+    'shrunken_low': 'shrunken.low',
+    'shrunken_high': 'shrunken.high',
+    'false_sign_rate': 'shrunken.false_sign',
+}
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
@@ -40,7 +64,8 @@ NEEDED = '{}: significantly needed'
 
 def title_of(effects: Effects) -> str:
     """Return the name of the outcome for readers, such as 'F1'."""
-    return TITLES.get(effects.outcome.name, effects.outcome.name)
+    name = effects.outcome.name
+    return TITLES.get(name) or _OUTCOMES.get(name, name)
 
 
 def unit_of(effects: Effects) -> str:
@@ -51,7 +76,8 @@ def unit_of(effects: Effects) -> str:
 
 def label_of(effects: Effects) -> str:
     """Return the label of an axis of differences."""
-    return f'change of {title_of(effects)} ({_short(effects)})'
+    name = _LABELS.get(effects.outcome.name, f'change of {title_of(effects)}')
+    return f'{name} ({_short(effects)})'
 
 
 def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed: int) -> Effects:
@@ -159,6 +185,19 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     return np.reshape(texts, shape)
 
 
+def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas.DataFrame':
+    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
+    several = any(each.seeds is not None for each in outcomes.values())
+    columns = _OF_OUTCOMES | ({} if several else {'p_benjamini_hochberg': 'benjamini_hochberg'})
+    none = Shrunken(*[np.full(len(next(iter(outcomes.values())).names), np.nan)] * 4, np.nan, 0)
+    filled = {
+        name: dataclasses.replace(each, shrunken=each.shrunken or none)
+        for name, each in outcomes.items()
+    }
+    caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit.'
+    return frame_of(filled, columns, caption, 'outcome')
+
+
 def draw_effects(
     name: str,
     effects: Effects,
@@ -200,10 +239,23 @@ def draw_effects(
     return figure.captioned(f'{caption} {said}', source)
 
 
-def drawn_sets(result: Result, sets: Iterable[str], draw: Callable[..., plots.Figure]) -> Figures:
-    """Return the figure of the heads and that of the layers, where a result has such a set."""
-    names = [name for name in WITHOUT if name in sets]
-    return drawn(result, **{name: functools.partial(draw, name=name) for name in names})
+def drawn_sets(
+    result: Result,
+    sets: Iterable[str],
+    draw: Callable[..., plots.Figure],
+    **others: Callable[..., plots.Figure],
+) -> Figures:
+    """Return the figure of the heads and that of the layers, where a result has such a set.
+
+    `others` draw further ones, which come first; their names stand behind those of the sets.
+    """
+    made = {
+        f'{name}{after}': functools.partial(each, name=name)
+        for after, each in ({f'_{key}': each for key, each in others.items()} | {'': draw}).items()
+        for name in WITHOUT
+        if name in sets
+    }
+    return drawn(result, **made)
 
 
 def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
@@ -233,36 +285,10 @@ def findings_of(
 
     The labels begin with the name, or with what is disabled, such as 'heads'.
     """
-    name, what = name or disabled, disabled if disabled in WITHOUT else 'sets of heads'
+    name, what = name or disabled, _in_words(disabled)
     fields, several = sample_of(effects, source), len(effects.names) > 1
     if several:
-        real, visible = effects.corrected <= LEVEL, _visible(effects)
-        better = int((real & (effects.gain > 0)).sum())
-        worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
-        which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
-        worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
-        said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
-        said += f', losing {{better}} {mends} it.' if better else '.'
-        if not real.any():
-            said = 'We could not show that any of the {count} {what} matters to {outcome}.'
-            if np.isfinite(visible):
-                said += ' Changes below about {visible:.2g} {size} may stay hidden.'
-        yield how_many(
-            NEEDED.format(name),
-            real & (effects.gain < 0),
-            what,
-            template=said,
-            numbers={
-                'count': len(real),
-                'what': what,
-                'visible': visible,
-                'size': unit_of(effects),
-                'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
-                'better': better,
-                'which': which,
-            },
-            **fields,
-        )
+        yield count_of(effects, disabled, source=source, name=name)
     if extremes and not np.isnan(effects.difference).all():
         ends = {'best to lose': effects.best, 'worst to lose': effects.worst}
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
@@ -286,6 +312,77 @@ def findings_of(
         )
     if effects.seeds is not None and len(effects.seeds.intact) > 1:
         yield from _between_seeds(effects, name, what, fields)
+
+
+def _in_words(disabled: str) -> str:
+    return disabled if disabled in WITHOUT else 'sets of heads'
+
+
+def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
+    """Return how many effects are real, and what may stay hidden where none is."""
+    what, least = _in_words(disabled), effects.outcome.counts_from
+    real, visible = effects.corrected <= LEVEL, _visible(effects)
+    better = int((real & (effects.gain > 0)).sum())
+    worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
+    which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
+    worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
+    if effects.outcome.name in _OUTCOMES and not effects.outcome.more_is_better:
+        worsens, mends = 'worsens', 'improves'
+    said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
+    said += f', losing {{better}} {mends} it.' if better else '.'
+    if better and not worse:
+        said = f'Losing {{better}} of {{count}} {{what}} {mends} {{outcome}}, losing none {worsens} it.'
+    if not real.any():
+        said = 'We could not show that any of the {count} {what} matters to {outcome}.'
+        if np.isfinite(visible):
+            said += ' Changes below about {visible:.2g} {size} may stay hidden.'
+    if least:
+        said = (
+            'Losing {estimate} {unit}{which} moves {outcome} by over {least:.0%} of their spread.'
+        )
+    return how_many(
+        NEEDED.format(name or disabled),
+        real & (effects.gain < 0),
+        what,
+        template=said,
+        numbers={
+            'count': len(real),
+            'what': what,
+            'visible': visible,
+            'size': unit_of(effects),
+            'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
+            'better': better,
+            'which': which,
+            'least': least,
+        },
+        **sample_of(effects, source),
+    )
+
+
+def findings_of_outcomes(
+    outcomes: Mapping[str, Effects], disabled: str, *, source: str, name: str = ''
+) -> Iterator[Finding]:
+    """Return how many effects each outcome shows; of the first, also extremes and strength."""
+    for place, (outcome, each) in enumerate(outcomes.items()):
+        label = f'{name or disabled}, {outcome}'
+        if len(each.names) < 2:
+            yield effect_of(each, 0, name=f'{label}: the effect of losing it', source=source)
+            continue
+        if place:
+            yield count_of(each, disabled, source=source, name=label)
+            continue
+        yield from findings_of(each, disabled, source=source, name=label)
+        found = int((each.corrected <= LEVEL).sum())
+        if each.shrunken is not None and each.shrunken.at_least > found:
+            yield Finding(
+                name=f'{label}: with any effect, at least',
+                estimate=each.shrunken.at_least,
+                unit=f'of {len(each.names)} {_in_words(disabled)}',
+                template='At least {estimate} {unit} {estimate:|has|have} some effect on '
+                '{outcome}, though not all can be named.',
+                numbers={'outcome': title_of(each)},
+                **sample_of(each, 'Goeman and Solari 2011'),
+            )
 
 
 def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def test_areas_equal_those_of_scikit_learn(classes):
         )
         for each in probable
     ]
-    effects = assess_outcomes(logits, labels, names=NAMES)['auc']
+    effects = assess_outcomes([logits], labels, names=NAMES)['auc']
     np.testing.assert_allclose(effects.intact, expected[0], atol=1e-12)
     np.testing.assert_allclose(effects.value, expected[1:], atol=1e-12)
 
@@ -69,7 +69,7 @@ def losses(logits, labels):
 def test_scale_and_offset_are_calibration_alone():
     logits, labels = logits_of(np.random.default_rng(2), examples=300)
     logits = np.stack([logits[0], 2.5 * logits[0] + [0.4, -0.3], logits[0]])
-    found = assess_outcomes(logits, labels, names=NAMES[:2])
+    found = assess_outcomes([logits], labels, names=NAMES[:2])
     whole = losses(logits[1], labels).mean() - losses(logits[0], labels).mean()
     assert whole > 0.05
     assert abs(found['discrimination'].difference[0]) < 0.01 * whole
@@ -84,18 +84,18 @@ def test_how_far_answers_move():
     rng = np.random.default_rng(3)
     margin = rng.normal(size=(3, 200))
     labels = rng.integers(2, size=200)
-    found = assess_outcomes(margins(margin), labels, names=NAMES[:2])['answers']
+    found = assess_outcomes([margins(margin)], labels, names=NAMES[:2])['answers']
     expected = np.abs(margin[1:] - margin[0]).mean(axis=1) / margin[0].std()
     np.testing.assert_allclose(found.difference, expected)
-    regression = assess_outcomes(margin[..., None], margin[0], names=NAMES[:2])['answers']
+    regression = assess_outcomes([margin[..., None]], margin[0], names=NAMES[:2])['answers']
     np.testing.assert_allclose(regression.difference, expected)
     # A change counts from 5 % of the spread, and not from 0.
     near = np.stack([margin[0], margin[0] + 0.03 * np.abs(margin[1]), margin[0] + 0.3 * margin[1]])
-    found = assess_outcomes(margins(near), labels, names=NAMES[:2])['answers']
+    found = assess_outcomes([margins(near)], labels, names=NAMES[:2])['answers']
     assert found.low[0] > 0.01 and found.corrected[0] == 1 and found.corrected[1] < 0.001
     alike = np.zeros((2, 20, 2))
-    assert 'answers' not in assess_outcomes(alike, labels[:20], names=NAMES[:1])
-    assert 'auc' not in assess_outcomes(margins(near), np.zeros(200, int), names=NAMES[:2])
+    assert 'answers' not in assess_outcomes([alike], labels[:20], names=NAMES[:1])
+    assert 'auc' not in assess_outcomes([margins(near)], np.zeros(200, int), names=NAMES[:2])
 
 
 @pytest.mark.parametrize('name', ['areas', 'answer_changes'])
@@ -130,7 +130,7 @@ def test_errors_in_worlds_without_an_effect(noise):
         margin = 1.2 * (2 * labels - 1) * rng.random(200) + 0.8 * rng.normal(size=200)
         margin = margin + makers[noise](rng, (9, 200))
         margin[5:] = 1.4 * margin[5:] + 0.3
-        found = assess_outcomes(margins(1.6 * margin), labels, names=['L1-H1'] * 8, seed=number)
+        found = assess_outcomes([margins(1.6 * margin)], labels, names=['L1-H1'] * 8, seed=number)
         tested = [found[name] for name in ('discrimination', 'auc')]
         wrong.append([(each.corrected <= 0.05).any() for each in tested])
         covered.append([((each.low <= 0) & (each.high >= 0)).mean() for each in tested])
@@ -145,7 +145,7 @@ def test_a_head_that_tells_classes_apart_is_found():
     labels = rng.integers(2, size=400)
     margin = 3.0 * (2 * labels - 1) + 2.5 * rng.normal(size=400)
     weaker = margin - 0.5 * (2 * labels - 1) * rng.random(400)
-    found = assess_outcomes(margins(np.stack([margin, weaker])), labels, names=NAMES[:1])
+    found = assess_outcomes([margins(np.stack([margin, weaker]))], labels, names=NAMES[:1])
     flipped = ((margin > 0) != (weaker > 0)).sum()
     assert flipped < 15
     assert found['discrimination'].corrected[0] < 0.001 and found['auc'].corrected[0] < 0.001
@@ -155,6 +155,6 @@ def test_bad_logits_are_refused():
     logits, labels = logits_of(np.random.default_rng(6))
     logits[0, 0, 0] = np.nan
     with pytest.raises(ValueError, match='not finite'):
-        assess_outcomes(logits, labels, names=NAMES)
+        assess_outcomes([logits], labels, names=NAMES)
     with pytest.raises(ValueError, match='needs at least 2'):
-        assess_outcomes(np.zeros((2, 1, 2)), np.zeros(1, int), names=NAMES[:1])
+        assess_outcomes([np.zeros((2, 1, 2))], np.zeros(1, int), names=NAMES[:1])
