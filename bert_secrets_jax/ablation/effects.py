@@ -54,6 +54,9 @@ class Agreement:
       rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
       icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
       icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
+      reliability: The rank correlation of one seed's effects with those on other examples.
+      beyond_noise: `rank` divided by it (Spearman 1904), at most 1: how far the fine-tunings
+        themselves agree, without the noise of examples; NaN where reliability is below 0.3.
     """
 
     rank: float
@@ -65,6 +68,8 @@ class Agreement:
     icc3: float
     icc3_low: float
     icc3_high: float
+    reliability: float
+    beyond_noise: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,14 @@ effect; 92 % where the effects of seeds are strongly skewed.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
+from bert_secrets_jax.ablation.agreement import agreement, reliability
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
@@ -35,8 +36,6 @@ FLIPS = 4096
 # The smallest p-value that is looked for.
 _LEAST = 1e-15
 _HALVINGS = 50
-# A correlation of 1 has no finite value on Fisher's scale.
-_GREATEST = 1 - 1e-9
 
 OfSeeds = Float[np.ndarray, 'S M']
 
@@ -111,7 +110,11 @@ def assess_seeds(
         parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
     joined = map(np.concatenate, zip(*parts, strict=True))
     variance = Variance(*joined, seeds=seeds, examples=len(labels))
-    return _over_seeds(alone, effects, variance)
+    reliable = _reliability(
+        per_example(metric, each, labels) - one
+        for each, one in zip(predictions, whole, strict=True)
+    )
+    return _over_seeds(alone, effects, variance, reliable)
 
 
 def assess_means_over_seeds(
@@ -119,11 +122,18 @@ def assess_means_over_seeds(
 ) -> Effects:
     """Do the same with `alone` and `linear` of `means.assess_means`, for each seed."""
     effects = np.stack([each.difference for each in alone])
-    variance = crossed_variance(effects[..., None] + linear, counts=False)
-    return _over_seeds(alone, effects, variance)
+    values = effects[..., None] + linear
+    variance = crossed_variance(values, counts=False)
+    return _over_seeds(alone, effects, variance, _reliability(values))
 
 
-def _over_seeds(alone: Sequence[Effects], effects: OfSeeds, variance: Variance) -> Effects:
+def _reliability(values: Iterable[Float[np.ndarray, 'M E']]) -> float:
+    return float(np.mean([reliability(each.T) for each in values]))
+
+
+def _over_seeds(
+    alone: Sequence[Effects], effects: OfSeeds, variance: Variance, reliable: float
+) -> Effects:
     first = alone[0]
     mean, half = effects.mean(axis=0), variance.half_width
     # Of an outcome that cannot fall, only a mean above this counts.
@@ -134,7 +144,7 @@ def _over_seeds(alone: Sequence[Effects], effects: OfSeeds, variance: Variance) 
     p_value, by_flips = p_values
     error = np.sqrt(variance.of_seeds + variance.of_examples)
     plain = first.shrunken is not None
-    by_seed = _by_seed(alone, effects, holm(p_value), by_flips)
+    by_seed = _by_seed(alone, effects, holm(p_value), by_flips, reliable)
     return Effects(
         names=first.names,
         difference=mean,
@@ -163,7 +173,11 @@ def as_one_seed(alone: Effects) -> Effects:
 
 
 def _by_seed(
-    alone: Sequence[Effects], effects: OfSeeds, by_holm: PerMask, by_flips: PerMask
+    alone: Sequence[Effects],
+    effects: OfSeeds,
+    by_holm: PerMask,
+    by_flips: PerMask,
+    reliable: float = np.nan,
 ) -> BySeed:
     return BySeed(
         intact=np.array([each.intact for each in alone]),
@@ -173,7 +187,7 @@ def _by_seed(
         max_t=by_flips,
         least_p=least_p(len(alone)),
         significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
-        agreement=agreement(effects),
+        agreement=agreement(effects, reliable),
     )
 
 
@@ -273,71 +287,6 @@ def max_t(effects: OfSeeds) -> PerMask:
 def least_p(seeds: int) -> float:
     """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is."""
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
-
-
-def agreement(effects: OfSeeds) -> Agreement:
-    """Return how well two seeds agree on the effects of masks; one with a NaN is left out."""
-    effects = effects[:, np.isfinite(effects).all(axis=0)]
-    statistics = (_rank_correlation, _icc1, _icc3)
-    return Agreement(*(each for one in statistics for each in _with_jackknife(one, effects)))
-
-
-def _rank_correlation(effects: np.ndarray) -> float:
-    """Spearman's correlation of two seeds, mean over pairs in which both have different effects."""
-    ranks = scipy.stats.rankdata(effects, axis=1)
-    ranks = ranks[np.ptp(ranks, axis=1) > 0]
-    if len(ranks) < 2:
-        return np.nan
-    return float(np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)].mean())
-
-
-def _icc1(effects: np.ndarray) -> float:
-    return _intraclass(effects, effects.var(axis=0, ddof=1).mean())
-
-
-def _icc3(effects: np.ndarray) -> float:
-    masks = effects.shape[1]
-    # Without the means of the seeds, S - 1 further degrees of freedom are gone.
-    rest = effects - effects.mean(axis=1, keepdims=True)
-    return _intraclass(effects, rest.var(axis=0, ddof=1).mean() * masks / (masks - 1))
-
-
-def _intraclass(effects: np.ndarray, within: float) -> float:
-    seeds = len(effects)
-    between = seeds * effects.mean(axis=0).var(ddof=1)
-    whole = between + (seeds - 1) * within
-    return float((between - within) / whole) if whole > 0 else np.nan
-
-
-def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
-    """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
-    seeds, masks = effects.shape
-    if seeds < 2 or masks < 3:
-        return np.nan, np.nan, np.nan
-    estimate, without = statistic(effects), []
-    if seeds > 2:
-        without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
-    return estimate, *jackknife_interval(estimate, [without])
-
-
-def jackknife_interval(
-    estimate: float, samples: Sequence[Sequence[float] | np.ndarray]
-) -> tuple[float, float]:
-    """Return the 95 % interval of a correlation from those without each part of each sample.
-
-    It is on Fisher's scale, with Student's t (Efron and Tibshirani 1993, chapter 11).
-    """
-    if min(map(len, samples)) < 2 or np.isnan(estimate):
-        return np.nan, np.nan
-    variance = 0.0
-    for found in samples:
-        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
-        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
-    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
-    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
-    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
-    # A correlation of 1 is beyond the transformation, and within its interval all the same.
-    return float(min(low, estimate)), float(max(high, estimate))
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

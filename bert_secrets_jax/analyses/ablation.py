@@ -172,7 +172,7 @@ class Ablation(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     baseline: str

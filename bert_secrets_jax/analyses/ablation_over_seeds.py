@@ -56,7 +56,7 @@ class AblationOverSeeds(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     baseline: str
@@ -79,30 +79,35 @@ class AblationOverSeeds(Result):
             name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
             for name, each in self.sets.items()
         }
+        for name, each in self.sets.items():
+            frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
-                ('masks', 'metric', *(field.name for field in dataclasses.fields(Agreement))),
+                ('masks', 'outcome', *(field.name for field in dataclasses.fields(Agreement))),
                 [
-                    (name, metric, *dataclasses.astuple(each.seeds.agreement))
+                    (name, outcome, *dataclasses.astuple(each.seeds.agreement))
                     for name, ablated in self.sets.items()
-                    for metric, each in ablated.assessed.items()
+                    for outcome, each in (ablated.assessed | ablated.outcomes).items()
                     if each.seeds is not None
                 ],
-                'How far two fine-tunings agree: rank correlation, and two intraclass correlations '
-                '(ICC).',
+                'How far two fine-tunings agree: rank correlation, two intraclass correlations '
+                '(ICC), and the rank correlation without the noise of examples.',
             )
         return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
 
     def figures(self):
-        return effects.drawn_sets(self, self.sets, _draw)
+        return effects.drawn_sets(self, self.sets, _draw, told_apart=_draw_lead)
 
     def findings(self):
         first = next(iter(self.sets.values()))
         found = first.warnings(*(f'the model of seed {seed}' for seed in self.seeds))
         for name, each in self.sets.items():
             of = {'name': f'{name} over seeds', 'extremes': name != 'one_head_left'}
+            if of['extremes']:
+                about = {'source': SOURCE, 'name': of['name']}
+                found += effects.findings_of_outcomes(each.outcomes, name, **about)
             found += effects.findings_of(each.found, name, source=SOURCE, **of)
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
@@ -126,23 +131,29 @@ class AblationOverSeeds(Result):
         heads = self.sets.get('heads')
         if heads is None:
             return []
-        what = f'{effects.title_of(heads.found)} {self._over}'
-        return marks.mark_effects(heads.found, heads.shape, rank=marks.OVER_SEEDS, what=what)
+        about = {'shape': heads.shape, 'rank': marks.OVER_SEEDS}
+        return [
+            mark
+            for each in (heads.lead, heads.found)
+            for mark in marks.mark_effects(
+                each, what=f'{effects.title_of(each)} {self._over}', **about
+            )
+        ]
 
     def _by_seed(self, ablated: Ablated):
         rows = [
-            (metric, disabled, seed, 100 * intact, 100 * change)
-            for metric, each in ablated.assessed.items()
+            (metric, disabled, seed, each.outcome.scale * intact, each.outcome.scale * change)
+            for metric, each in (ablated.assessed | ablated.outcomes).items()
             if each.seeds is not None
             for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
             for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)
         ]
-        coloured = {'difference_points': 'difference'}
+        coloured = {'change': 'difference'}
         return framed(
-            ('metric', 'disabled', 'seed', 'intact_points', 'difference_points'),
+            ('outcome', 'disabled', 'seed', 'intact', 'change'),
             rows,
-            'The change in every fine-tuning.',
-            colours=effects.colours_of(ablated.found, coloured, by=('metric', 'seed')),
+            'The change in every fine-tuning: scores in points, others in their units.',
+            colours=effects.colours_of(ablated.found, coloured, by=('outcome', 'seed')),
         )
 
 
@@ -191,6 +202,17 @@ def ablation_over_seeds(
             alone = {metric: as_one_seed(each) for metric, each in sets[name].assessed.items()}
             sets[name] = dataclasses.replace(sets[name], assessed=alone)
     return AblationOverSeeds(subject, baseline, seeds_of(tuned), sets)
+
+
+def _draw_lead(result: AblationOverSeeds, name: str):
+    ablated = result.sets[name]
+    return effects.draw_effects(
+        name,
+        ablated.lead,
+        ablated.shape,
+        f'How much worse texts are told apart without {effects.WITHOUT[name]} ({result._over}).',
+        plots.Source(f'{name}_outcomes', 'difference', ablated.lead.outcome.name),
+    )
 
 
 def _draw(result: AblationOverSeeds, name: str):

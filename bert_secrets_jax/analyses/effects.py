@@ -15,7 +15,7 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, loss_in
+from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.significance import MARGIN
@@ -331,7 +331,8 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
     said += f', losing {{better}} {mends} it.' if better else '.'
     if better and not worse:
-        said = f'Losing {{better}} of {{count}} {{what}} {mends} {{outcome}}, losing none {worsens} it.'
+        said = 'Losing {better} of {count} {what} '
+        said += f'{mends} {{outcome}}, losing none {worsens} it.'
     if not real.any():
         said = 'We could not show that any of the {count} {what} matters to {outcome}.'
         if np.isfinite(visible):
@@ -370,6 +371,8 @@ def findings_of_outcomes(
             continue
         if place:
             yield count_of(each, disabled, source=source, name=label)
+            if each.seeds is not None:
+                yield from _agreement(each.seeds.agreement, label, sample_of(each, source))
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
@@ -426,7 +429,6 @@ def _between_seeds(
 ) -> Iterator[Finding]:
     seeds = effects.seeds
     assert seeds is not None
-    agreed = seeds.agreement
     if seeds.least_p > LEVEL:
         yield Finding(
             name=f'{name}: least p-value with so few seeds',
@@ -438,10 +440,19 @@ def _between_seeds(
         )
     for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):
         yield how_many(f'{name}: significant by {how} alone', p_values <= LEVEL, what, **fields)
+    yield from _agreement(seeds.agreement, name, fields)
+
+
+def _agreement(agreed: Agreement, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
     if np.isfinite(agreed.rank):
         interval = agreed.rank, agreed.rank_low, agreed.rank_high
-        label, unit = f'{name}: agreement of two fine-tunings', 'rank correlation'
-        yield measured(label, interval, unit=unit, **fields)
+        label, fields = (
+            f'{name}: agreement of two fine-tunings',
+            fields | {'unit': 'rank correlation'},
+        )
+        yield measured(label, interval, **fields)
+        if np.isfinite(agreed.beyond_noise):
+            yield Finding(name=f'{label}, without noise', estimate=agreed.beyond_noise, **fields)
 
 
 def sample_of(effects: Effects, source: str) -> dict[str, Any]:

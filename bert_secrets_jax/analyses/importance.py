@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.agreement import reliability
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
@@ -29,7 +30,7 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement, reliability
+from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -75,7 +76,7 @@ class Importance(Result):
       same_examples: Whether both were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement to expect of a second sample of as many examples, by the same
-        measurement (see `pruning.agreement.reliability`).
+        measurement (see `ablation.agreement.reliability`).
     """
 
     title: ClassVar[str] = 'Which heads matter'

@@ -345,10 +345,10 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
 
     own = {name: result for name, result in results.items() if mine(result)}
 
-    def first(*names: str, also: str = '') -> list[str]:
+    def first(*names: str, also: Sequence[str] = ()) -> list[str]:
         found = next((own[name].findings() for name in names if name in own), [])
         found = [each for each in found if not each.warning]
-        others = [each for each in found[1:] if each.name == also and each.estimate]
+        others = [each for each in found[1:] if each.name in also]
         return [each.sentence for each in [*found[:1], *others]]
 
     marks = {name: result.head_marks() for name, result in results.items()}
@@ -356,10 +356,16 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     every, of_own = ([each for name in names for each in marks[name]] for names in (marks, own))
     patterns = own['patterns'].findings() if 'patterns' in own else []
     said = (
-        # Whole layers may matter where no single head does.
-        first('ablate_seeds', 'ablate', 'masked_lm', 'importance', also=NEEDED.format('layers')),
+        # Beside what the head does, what a user would notice.
+        first(
+            'ablate_seeds',
+            'ablate',
+            'masked_lm',
+            'importance',
+            also=[NEEDED.format(name) for name in ('heads', 'heads over seeds')],
+        ),
         [what_heads_do(every, of_own)],
-        first('attention_change', also=ON_AVERAGE)
+        first('attention_change', also=[ON_AVERAGE])
         + [each.sentence for each in patterns if each.name == CHANGED_HEADS],
         first('claims'),
     )

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.seeds import jackknife_interval
+from bert_secrets_jax.ablation.agreement import jackknife_interval
 from bert_secrets_jax.paper import spearman
 
 # Parts are left out in so many groups: each costs a ranking, and more give the same interval.
 _GROUPS = 20
-_HALVES = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,24 +55,6 @@ def rank_agreement(
 def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> RankAgreement:
     """Return a rank correlation with its interval, from those without each group of each sample."""
     return RankAgreement(estimate, *jackknife_interval(estimate, samples))
-
-
-def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
-    """Return the rank correlation that a second sample of this size would have with this one.
-
-    It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
-    expected to agree better. NaN for fewer than four parts.
-    """
-    count = len(parts)
-    if count < 4:
-        return np.nan
-    rng, correlations = np.random.default_rng(seed), []
-    for _ in range(_HALVES):
-        order = rng.permutation(count)
-        halves = (parts[chosen].mean(axis=0) for chosen in np.array_split(order, 2))
-        correlations.append(spearman(*halves))
-    half = float(np.mean(correlations))
-    return 2 * half / (1 + half) if half > 0 else half
 
 
 def _without_each_group(parts: np.ndarray) -> list[np.ndarray]:

@@ -608,6 +608,7 @@ addEventListener('bs-head', ({target, detail}) => {
 // The numbers that most readers ask for, in their words: frame, set, column, how often it is taken
 // and from which number on, and its unit.
 const ASKED_FOR = [
+  ['harm to telling texts apart', /^ablation\w*heads_outcomes$/, /discrimination/, /^difference$/, 1, 0, 'nats'],
   ['effect of losing it', /^ablation_heads$/, /./, /^difference$/, 100, 0, 'points'],
   ['effect of losing it', /^(?:ablation|masked_lm)\w*heads/, /./, /difference|effect|^mean\b/],
   ['importance', /^importance_heads$/, /./, /./],

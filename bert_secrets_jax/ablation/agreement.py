@@ -1,0 +1,110 @@
+"""How far fine-tunings agree on what masks do, and how far a second measurement would agree.
+
+Axes: S seeds (each is one fine-tuned model), M masks, P parts of a sample (examples), H heads.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.paper import spearman
+
+# A correlation of 1 has no finite value on Fisher's scale.
+_GREATEST = 1 - 1e-9
+_HALVES = 50
+# A correlation is not corrected for less reliability: what is left would be noise.
+_LEAST = 0.3
+
+OfSeeds = Float[np.ndarray, 'S M']
+
+
+def agreement(effects: OfSeeds, reliable: float = np.nan) -> Agreement:
+    """Return how well two seeds agree on the effects of masks; one with a NaN is left out.
+
+    `reliable` is the `reliability` of the effects in one seed, mean over seeds.
+    """
+    effects = effects[:, np.isfinite(effects).all(axis=0)]
+    statistics = (_rank_correlation, _icc1, _icc3)
+    rank, *others = (each for one in statistics for each in _with_jackknife(one, effects))
+    # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
+    beyond = min(rank / reliable, 1.0) if reliable >= _LEAST else np.nan
+    return Agreement(rank, *others, reliable, beyond)
+
+
+def _rank_correlation(effects: np.ndarray) -> float:
+    """Spearman's correlation of two seeds, mean over pairs in which both have different effects."""
+    ranks = scipy.stats.rankdata(effects, axis=1)
+    ranks = ranks[np.ptp(ranks, axis=1) > 0]
+    if len(ranks) < 2:
+        return np.nan
+    return float(np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)].mean())
+
+
+def _icc1(effects: np.ndarray) -> float:
+    return _intraclass(effects, effects.var(axis=0, ddof=1).mean())
+
+
+def _icc3(effects: np.ndarray) -> float:
+    masks = effects.shape[1]
+    # Without the means of the seeds, S - 1 further degrees of freedom are gone.
+    rest = effects - effects.mean(axis=1, keepdims=True)
+    return _intraclass(effects, rest.var(axis=0, ddof=1).mean() * masks / (masks - 1))
+
+
+def _intraclass(effects: np.ndarray, within: float) -> float:
+    seeds = len(effects)
+    between = seeds * effects.mean(axis=0).var(ddof=1)
+    whole = between + (seeds - 1) * within
+    return float((between - within) / whole) if whole > 0 else np.nan
+
+
+def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
+    """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
+    seeds, masks = effects.shape
+    if seeds < 2 or masks < 3:
+        return np.nan, np.nan, np.nan
+    estimate, without = statistic(effects), []
+    if seeds > 2:
+        without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
+    return estimate, *jackknife_interval(estimate, [without])
+
+
+def jackknife_interval(
+    estimate: float, samples: Sequence[Sequence[float] | np.ndarray]
+) -> tuple[float, float]:
+    """Return the 95 % interval of a correlation from those without each part of each sample.
+
+    It is on Fisher's scale, with Student's t (Efron and Tibshirani 1993, chapter 11).
+    """
+    if min(map(len, samples)) < 2 or np.isnan(estimate):
+        return np.nan, np.nan
+    variance = 0.0
+    for found in samples:
+        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
+        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
+    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
+    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
+    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
+    # A correlation of 1 is beyond the transformation, and within its interval all the same.
+    return float(min(low, estimate)), float(max(high, estimate))
+
+
+def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
+    """Return the rank correlation that a second sample of this size would have with this one.
+
+    It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
+    expected to agree better. NaN for fewer than four parts.
+    """
+    count = len(parts)
+    if count < 4:
+        return np.nan
+    rng, correlations = np.random.default_rng(seed), []
+    for _ in range(_HALVES):
+        order = rng.permutation(count)
+        halves = (parts[chosen].mean(axis=0) for chosen in np.array_split(order, 2))
+        correlations.append(spearman(*halves))
+    half = float(np.mean(correlations))
+    return 2 * half / (1 + half) if half > 0 else half
