@@ -89,7 +89,7 @@ class Attribution(Result):
     """
 
     title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     test: Faithfulness

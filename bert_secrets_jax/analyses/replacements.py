@@ -65,7 +65,7 @@ class Replacements(Result):
     """
 
     title: ClassVar[str] = 'What replaces a head'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     shape: tuple[int, int]
