@@ -119,7 +119,9 @@ class AblationOverSeeds(Result):
         if len(self.seeds) > 1:
             notes.append(
                 'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
-                'other the examples, too.'
+                'other the examples, too.',
+                'They hold on average or in most fine-tunings: where a few differ much from the '
+                'others, these are not the same.',
             )
         return notes
 
@@ -199,8 +201,11 @@ def ablation_over_seeds(
             swept.append(sweep_examples(model, examples, with_intact(chosen), **how))
         sets[name] = assess(swept, labels, metrics, seed=seed)
         if len(models) == 1:
-            alone = {metric: as_one_seed(each) for metric, each in sets[name].assessed.items()}
-            sets[name] = dataclasses.replace(sets[name], assessed=alone)
+            of_one = [
+                {key: as_one_seed(each) for key, each in found.items()}
+                for found in (sets[name].assessed, sets[name].outcomes)
+            ]
+            sets[name] = dataclasses.replace(sets[name], assessed=of_one[0], outcomes=of_one[1])
     return AblationOverSeeds(subject, baseline, seeds_of(tuned), sets)
 
 

@@ -6,7 +6,9 @@ import scipy.optimize
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
+from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 
 NAMES = [f'L1-H{head}' for head in range(1, 5)]
 
@@ -158,3 +160,50 @@ def test_bad_logits_are_refused():
         assess_outcomes([logits], labels, names=NAMES)
     with pytest.raises(ValueError, match='needs at least 2'):
         assess_outcomes([np.zeros((2, 1, 2))], np.zeros(1, int), names=NAMES[:1])
+
+
+def over_seeds(values):
+    """Return effects over seeds of outcomes [S, M, E], of which each seed alone shows nothing."""
+    each = values.mean(axis=2)
+    names, none = [f'L1-H{mask}' for mask in range(1, values.shape[1] + 1)], np.ones(each.shape[1])
+    about = {'low': none, 'high': none, 'p_value': none, 'corrected': none, 'sample': 1}
+    alone = [Effects(names=names, difference=one, intact=0.5, **about) for one in each]
+    return assess_means_over_seeds(alone, values - each[..., None])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('world', ['none', 'normal', 'exponential', 'two in ten'])
+def test_over_seeds_errors_are_rare(world):
+    """Significant: on average or in most fine-tunings. Of skewed effects, one side is true."""
+    makers = {
+        'none': lambda rng, shape: np.zeros(shape),
+        'normal': lambda rng, shape: 0.3 * rng.normal(size=shape),
+        'exponential': lambda rng, shape: 0.3 * (rng.exponential(size=shape) - 1),
+        'two in ten': lambda rng, shape: np.where(rng.random(shape) < 0.2, -0.8, 0.2),
+    }
+    # The side on which most fine-tunings are.
+    side = {'exponential': -1, 'two in ten': 1}.get(world, 0)
+    wrong, covered = [], []
+    for number in range(150):
+        rng = np.random.default_rng(number)
+        of_seeds, shared = makers[world](rng, (10, 20)), 0.5 * rng.normal(size=(20, 100))
+        noise = rng.normal(size=(10, 20, 100))
+        found = over_seeds(of_seeds[..., None] + shared + noise)
+        true = (found.corrected <= 0.05) & (np.sign(found.difference) != side)
+        wrong.append(true.any())
+        covered.append(((found.low <= 0) & (found.high >= 0)).mean())
+    assert np.mean(wrong) <= 0.103
+    assert np.mean(covered) >= 0.93 or side
+
+
+def test_agreement_without_noise_is_that_of_the_fine_tunings():
+    """Examples are so few that two seeds seem to agree by half of what they do."""
+    rng, found = np.random.default_rng(7), []
+    for _ in range(20):
+        effects = rng.normal(size=60) + 0.5 * rng.normal(size=(6, 60))
+        noise = 10 * rng.normal(size=(6, 60, 80))
+        found.append(over_seeds(effects[..., None] + noise).seeds.agreement)
+    rank, beyond = (
+        np.mean([getattr(each, name) for each in found]) for name in ('rank', 'beyond_noise')
+    )
+    assert rank < 0.5 and beyond == pytest.approx(0.8, abs=0.08)

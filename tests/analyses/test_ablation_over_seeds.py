@@ -44,8 +44,10 @@ def test_effects_are_those_of_each_model(models, texts):
     result = over_seeds(models[:3], texts)
     found = result.sets['heads'].found
     for place, model in enumerate(models[:3]):
-        alone = bs.analyses.ablation(model, texts, **HOW).sets['heads'].found
-        np.testing.assert_allclose(found.seeds.difference[place], alone.difference, atol=1e-12)
+        alone = bs.analyses.ablation(model, texts, **HOW).sets['heads']
+        for name, each in (alone.assessed | alone.outcomes).items():
+            ours = (result.sets['heads'].assessed | result.sets['heads'].outcomes)[name]
+            np.testing.assert_allclose(ours.seeds.difference[place], each.difference, atol=1e-12)
     np.testing.assert_allclose(found.difference, found.seeds.difference.mean(axis=0))
     heads, means = result.sets['heads'], found.seeds.difference.mean(axis=1)
     assert [each.difference for each in heads.averages] == pytest.approx(means)
@@ -56,8 +58,8 @@ def test_effects_are_those_of_each_model(models, texts):
     assert high - mean > 1.96 * spread > 0
     (finding,) = (each for each in result.findings() if each.name.endswith('mean effect'))
     assert [finding.low, finding.high] == [low, high]
-    frame = result.frames()['heads_by_seed'].query('metric == "f1" and seed == 1')
-    np.testing.assert_allclose(frame['difference_points'], 100 * found.seeds.difference[1])
+    frame = result.frames()['heads_by_seed'].query('outcome == "f1" and seed == 1')
+    np.testing.assert_allclose(frame['change'], 100 * found.seeds.difference[1])
 
 
 def test_too_few_seeds_are_told(models, texts):
