@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _LISTED, _DRAWN = 5, 4
 # Words for the outcomes of `ablation.outcomes`.
 _OUTCOMES = {
-    'discrimination': 'how well texts are told apart',
+    'discrimination': 'telling texts apart',
     'auc': 'AUC',
     'answers': 'the answers',
-    'calibration': 'how well answers are calibrated',
+    'calibration': 'calibration',
 }
 _LABELS = {
     'discrimination': 'change of the loss after scale and offset are fitted again',
@@ -60,6 +60,7 @@ _OF_OUTCOMES = {
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
 NEEDED = '{}: significantly needed'
+AT_LEAST = '{}: with any effect, at least'
 
 
 def title_of(effects: Effects) -> str:
@@ -334,7 +335,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
         said = 'Losing {better} of {count} {what} '
         said += f'{mends} {{outcome}}, losing none {worsens} it.'
     if not real.any():
-        said = 'We could not show that any of the {count} {what} matters to {outcome}.'
+        said = 'None of the {count} {what} is shown to matter to {outcome}.'
         if np.isfinite(visible):
             said += ' Changes below about {visible:.2g} {size} may stay hidden.'
     if least:
@@ -378,7 +379,7 @@ def findings_of_outcomes(
         found = int((each.corrected <= LEVEL).sum())
         if each.shrunken is not None and each.shrunken.at_least > found:
             yield Finding(
-                name=f'{label}: with any effect, at least',
+                name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
                 template='At least {estimate} {unit} {estimate:|has|have} some effect on '

@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.comparison import comparison
-from bert_secrets_jax.analyses.effects import NEEDED
+from bert_secrets_jax.analyses.effects import AT_LEAST, NEEDED
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
@@ -45,6 +45,12 @@ from bert_secrets_jax.runs.run import NotKept, digest
 # whenever another section is finished.
 LAST = ('maps', 'claims')
 PAGE = 'report.html'
+# Beside whether heads tell texts apart, a page begins with these findings of disabling them.
+_ALSO = (
+    (AT_LEAST, 'heads', ', discrimination'),
+    (NEEDED, 'layers', ', discrimination'),
+    (NEEDED, 'heads', ''),
+)
 
 
 @dataclasses.dataclass
@@ -356,13 +362,16 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     every, of_own = ([each for name in names for each in marks[name]] for names in (marks, own))
     patterns = own['patterns'].findings() if 'patterns' in own else []
     said = (
-        # Beside what the head does, what a user would notice.
         first(
             'ablate_seeds',
             'ablate',
             'masked_lm',
             'importance',
-            also=[NEEDED.format(name) for name in ('heads', 'heads over seeds')],
+            also=[
+                each.format(f'{name}{over}{outcome}')
+                for over in ('', ' over seeds')
+                for each, name, outcome in _ALSO
+            ],
         ),
         [what_heads_do(every, of_own)],
         first('attention_change', also=[ON_AVERAGE])

@@ -88,9 +88,9 @@ def test_the_order_of_examples_and_seeds_does_not_matter(kind):
     if kind[0] == 'seeds':
         expected = found.seeds.difference[::-1]
         np.testing.assert_allclose(other.seeds.difference, expected, atol=1e-12)
-        np.testing.assert_allclose(
-            dataclasses.astuple(other.seeds.agreement), dataclasses.astuple(found.seeds.agreement)
-        )
+        # The last two are estimated from random halves of the examples.
+        both = (dataclasses.astuple(each.seeds.agreement)[:-2] for each in (other, found))
+        np.testing.assert_allclose(*both)
 
 
 @pytest.mark.parametrize('kind', KINDS)

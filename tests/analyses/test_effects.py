@@ -129,20 +129,28 @@ def test_a_masked_lm_is_compared_with_guessing_by_frequency(results, gain):
 
 
 @pytest.mark.parametrize(
-    ('name', 'change', 'corrected'),
+    ('name', 'frame', 'change', 'corrected'),
     [
-        ('ablation', 'difference', 'p_holm'),
-        ('ablation_over_seeds', 'mean_points', 'p_holm'),
-        ('masked_lm_ablation', 'difference', 'p_max_t'),
-        ('importance', 'loss_difference', 'p_max_t'),
+        ('ablation', 'heads', 'difference', 'p_holm'),
+        ('ablation', 'heads_outcomes', 'difference', 'p_corrected'),
+        ('ablation_over_seeds', 'heads', 'mean_points', 'p_holm'),
+        ('ablation_over_seeds', 'heads_outcomes', 'difference', 'p_corrected'),
+        ('masked_lm_ablation', 'heads', 'difference', 'p_max_t'),
+        ('importance', 'heads', 'loss_difference', 'p_max_t'),
     ],
 )
-def test_findings_are_those_of_the_frame(results, name, change, corrected):
+def test_findings_are_those_of_the_frame(results, name, frame, change, corrected):
     """The worst head to lose, the number of those that matter, and their names."""
-    frame = results[name].frames()['heads'].iloc[:12]
-    values = frame[change].to_numpy() * (100 if name == 'ablation' else 1)
-    of_score, model = name.startswith('ablation'), 'as it is' if 'masked' in name else ''
-    told = {each.name: each for each in results[name].findings() if model in each.name}
+    told_apart = frame == 'heads_outcomes'
+    frame = results[name].frames()[frame].iloc[:12]
+    of_score = name.startswith('ablation') and not told_apart
+    values = frame[change].to_numpy() * (100 if name == 'ablation' and of_score else 1)
+    model = 'as it is' if 'masked' in name else ''
+    told = {
+        each.name: each
+        for each in results[name].findings()
+        if model in each.name and ('discrimination' in each.name) == told_apart
+    }
     worst, needed = (
         next(each for label, each in told.items() if label.startswith('heads') and end in label)
         for end in ('worst to lose', 'significantly needed')

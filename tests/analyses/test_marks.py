@@ -85,7 +85,7 @@ def test_marks_of_all_analyses_make_one_atlas(results):
     # All of them at a glance, and then before and after fine-tuning.
     assert atlas(list(results.values())).count('<a class="head') == 3 * 12
     ablation = results['ablation']
-    (ring,) = found['ablation']
+    _, ring = found['ablation']
     lower, higher = ablation.sets['heads'].found.significant()
     assert (ring.marks == marks.NEEDED).sum() == lower
     assert (ring.marks == marks.BETTER_WITHOUT).sum() == higher
