@@ -1,4 +1,4 @@
-"""What losing a head does, by outcomes that see more than a score does.
+"""Outcomes that see more of losing a head than a score does.
 
 A score moves only when a prediction flips, and few do. So the logits themselves are compared:
 

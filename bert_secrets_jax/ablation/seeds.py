@@ -136,7 +136,7 @@ def _over_seeds(
 ) -> Effects:
     first = alone[0]
     mean, half = effects.mean(axis=0), variance.half_width
-    # Of an outcome that cannot fall, only a mean above this counts.
+    # An outcome that cannot fall counts from this on.
     above = effects - first.outcome.counts_from
     p_values = variance.p_values(above.mean(axis=0)), max_t(above)
     if first.outcome.counts_from:
