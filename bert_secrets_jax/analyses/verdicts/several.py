@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.ablation.shrinkage import least_count
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.features import Features
@@ -107,13 +108,30 @@ def _sets(
     return {} if result is None else result.sets
 
 
-def _effects(results: Sequence[Result], name: str) -> verdicts.Effects | None:
-    """Return the effects over fine-tunings if enough for any to be significant, or on one model."""
+def _ablated(results: Sequence[Result], name: str) -> Ablated | None:
+    """Return effects over fine-tunings if enough for any to be significant, or on one model."""
     several = _sets(results, AblationOverSeeds).get(name)
     if several and (seeds := several.found.seeds) and seeds.least_p <= verdicts.LEVEL:
-        return dataclasses.replace(several.found, sample_of='runs')
-    ablated = _sets(results, Ablation).get(name)
-    return None if ablated is None else ablated.found
+        return several
+    return _sets(results, Ablation).get(name)
+
+
+def _effects(ablated: Ablated) -> verdicts.Effects:
+    several = ablated.found.sample_of == 'fine-tunings'
+    return dataclasses.replace(ablated.found, sample_of='runs') if several else ablated.found
+
+
+def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
+    """Return a verdict on the score with a sentence on telling texts apart beside it."""
+    lead, helps = ablated.lead, ablated.lead.gain > 0
+    p_values = np.where(helps, lead.p_value / 2, 1 - lead.p_value / 2)
+    return _with(
+        ' Losing {told_apart} of them improves telling texts apart significantly, and losing at '
+        'least {helping} improves it at all.',
+        verdict,
+        told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
+        helping=least_count(p_values),
+    )
 
 
 def _instead(results: Sequence[Result], name: str) -> str:
@@ -126,21 +144,23 @@ def _instead(results: Sequence[Result], name: str) -> str:
 
 def _together(results: Sequence[Result]) -> Iterable[Verdict]:
     for claim, name in ((verdicts.HEAD_HELPS, 'heads'), (verdicts.LAYER_HELPS, 'layers')):
-        effects = _effects(results, name)
-        if effects is not None:
-            yield _with(_instead(results, name), verdicts.some_mask_helps(claim, effects))
-    heads, effects = _instead(results, 'heads'), _effects(results, 'heads')
+        ablated = _ablated(results, name)
+        if ablated is not None:
+            found = _told_apart(ablated, verdicts.some_mask_helps(claim, _effects(ablated)))
+            yield _with(_instead(results, name), found)
+    heads, chosen = _instead(results, 'heads'), _ablated(results, 'heads')
     ablated = {**_sets(results, Ablation), **_sets(results, AblationOverSeeds)}.get('heads')
     if ablated is not None:
         found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
         yield _with(heads, found)
     frames = first(results, Frames)
     test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
-    if test is not None and effects is not None:
+    if test is not None and chosen is not None:
         best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
-        yield _with(heads, verdicts.heads_are_not_needed(effects, best))
+        yield _with(heads, verdicts.heads_are_not_needed(_effects(chosen), best))
 
 
-def _with(sentence: str, verdict: Verdict) -> Verdict:
-    """Return a verdict with a sentence more."""
-    return dataclasses.replace(verdict, template=verdict.template + sentence)
+def _with(sentence: str, verdict: Verdict, **numbers: int) -> Verdict:
+    """Return a verdict with a sentence more, and with its numbers."""
+    known = dict(verdict.numbers) | numbers
+    return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
