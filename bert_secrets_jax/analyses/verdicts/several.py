@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.ablation.shrinkage import least_count
+from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.features import Features
