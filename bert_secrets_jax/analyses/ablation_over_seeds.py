@@ -117,12 +117,11 @@ class AblationOverSeeds(Result):
     def notes(self):
         notes = [f'{instead(self.baseline)} Intervals are for {self.population}.']
         if len(self.seeds) > 1:
-            notes.append(
+            notes += [
                 'Significant effects pass two tests: one takes the fine-tunings as a sample, the '
                 'other the examples, too.',
-                'They hold on average or in most fine-tunings: where a few differ much from the '
-                'others, these are not the same.',
-            )
+                'They hold on average or in most fine-tunings, which differ where a few lose much.',
+            ]
         return notes
 
     def head_notes(self):
