@@ -28,10 +28,10 @@ def agreement(effects: OfSeeds, reliable: float = np.nan) -> Agreement:
     """
     effects = effects[:, np.isfinite(effects).all(axis=0)]
     statistics = (_rank_correlation, _icc1, _icc3)
-    rank, *others = (each for one in statistics for each in _with_jackknife(one, effects))
+    values = [each for one in statistics for each in _with_jackknife(one, effects)]
     # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
-    beyond = min(rank / reliable, 1.0) if reliable >= _LEAST else np.nan
-    return Agreement(rank, *others, reliable, beyond)
+    beyond = min(values[0] / reliable, 1.0) if reliable >= _LEAST else np.nan
+    return Agreement(*values, reliability=reliable, beyond_noise=beyond)
 
 
 def _rank_correlation(effects: np.ndarray) -> float:

@@ -125,6 +125,11 @@ class Ablated:
         return self.assessed[self.metric]
 
     @property
+    def every(self) -> dict[str, Effects]:
+        """The effects on scores and on all other outcomes."""
+        return {**self.assessed, **self.outcomes}
+
+    @property
     def lead(self) -> Effects:
         """The effects on how well the model tells the texts apart."""
         return next(iter(self.outcomes.values()))

@@ -89,7 +89,7 @@ class AblationOverSeeds(Result):
                 [
                     (name, outcome, *dataclasses.astuple(each.seeds.agreement))
                     for name, ablated in self.sets.items()
-                    for outcome, each in (ablated.assessed | ablated.outcomes).items()
+                    for outcome, each in ablated.every.items()
                     if each.seeds is not None
                 ],
                 'How far two fine-tunings agree: rank correlation, two intraclass correlations '
@@ -144,7 +144,7 @@ class AblationOverSeeds(Result):
     def _by_seed(self, ablated: Ablated):
         rows = [
             (metric, disabled, seed, each.outcome.scale * intact, each.outcome.scale * change)
-            for metric, each in (ablated.assessed | ablated.outcomes).items()
+            for metric, each in ablated.every.items()
             if each.seeds is not None
             for disabled, changes in zip(each.names, each.seeds.difference.T, strict=True)
             for seed, intact, change in zip(self.seeds, each.seeds.intact, changes, strict=True)

@@ -190,7 +190,8 @@ def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas
     """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | ({} if several else {'p_benjamini_hochberg': 'benjamini_hochberg'})
-    none = Shrunken(*[np.full(len(next(iter(outcomes.values())).names), np.nan)] * 4, np.nan, 0)
+    unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
+    none = Shrunken(unknown, unknown, unknown, unknown, share=math.nan, at_least=0)
     filled = {
         name: dataclasses.replace(each, shrunken=each.shrunken or none)
         for name, each in outcomes.items()

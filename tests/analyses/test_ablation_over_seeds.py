@@ -45,8 +45,8 @@ def test_effects_are_those_of_each_model(models, texts):
     found = result.sets['heads'].found
     for place, model in enumerate(models[:3]):
         alone = bs.analyses.ablation(model, texts, **HOW).sets['heads']
-        for name, each in (alone.assessed | alone.outcomes).items():
-            ours = (result.sets['heads'].assessed | result.sets['heads'].outcomes)[name]
+        for name, each in alone.every.items():
+            ours = result.sets['heads'].every[name]
             np.testing.assert_allclose(ours.seeds.difference[place], each.difference, atol=1e-12)
     np.testing.assert_allclose(found.difference, found.seeds.difference.mean(axis=0))
     heads, means = result.sets['heads'], found.seeds.difference.mean(axis=1)
