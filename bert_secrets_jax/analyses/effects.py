@@ -38,9 +38,9 @@ _OUTCOMES = {
     'calibration': 'calibration',
 }
 _LABELS = {
-    'discrimination': 'change of the loss after scale and offset are fitted again',
-    'calibration': 'change of the rest of the loss',
-    'answers': 'size of the change of the answers',
+    'discrimination': 'harm to telling apart',
+    'calibration': 'harm to calibration',
+    'answers': 'change of the answers',
 }
 # So many are named in a sentence.
 _NAMED = 3
@@ -383,9 +383,8 @@ def findings_of_outcomes(
                 name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='At least {estimate} {unit} {estimate:|has|have} some effect on '
-                '{outcome}, though not all can be named.',
-                numbers={'outcome': title_of(each)},
+                template='At least {estimate} {unit} {estimate:|has|have} some effect, though not '
+                'all can be named.',
                 **sample_of(each, 'Goeman and Solari 2011'),
             )
 
