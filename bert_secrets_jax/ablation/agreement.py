@@ -3,7 +3,8 @@
 Axes: S seeds (each is one fine-tuned model), M masks, P parts of a sample (examples), H heads.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy.stats
@@ -21,17 +22,60 @@ _LEAST = 0.3
 OfSeeds = Float[np.ndarray, 'S M']
 
 
-def agreement(effects: OfSeeds, reliable: float = np.nan) -> Agreement:
+def agreement(
+    effects: OfSeeds, values: Iterable[Float[np.ndarray, 'M P']] | None = None
+) -> Agreement:
     """Return how well two seeds agree on the effects of masks; one with a NaN is left out.
 
-    `reliable` is the `reliability` of the effects in one seed, mean over seeds.
+    `values` are, for each seed, those of every example of which its effects are means; without
+    them, nothing is said about noise.
     """
-    effects = effects[:, np.isfinite(effects).all(axis=0)]
+    known = np.isfinite(effects).all(axis=0)
+    effects = effects[:, known]
     statistics = (_rank_correlation, _icc1, _icc3)
-    values = [each for one in statistics for each in _with_jackknife(one, effects)]
+    numbers = [each for one in statistics for each in _with_jackknife(one, effects)]
+    found = Agreement(*numbers)
+    seeds, masks = effects.shape
+    if values is None or seeds < 2 or masks < 3:
+        return found
+    reliable, noise, together = 0.0, 0.0, 0.0
+    for each in values:
+        each = each[known]
+        reliable += reliability(each.T) / seeds
+        # Only differences between masks count.
+        each = each - each.mean(axis=0)
+        noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
+        together = together + each / seeds
     # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
-    beyond = min(values[0] / reliable, 1.0) if reliable >= _LEAST else np.nan
-    return Agreement(*values, reliability=reliable, beyond_noise=beyond)
+    beyond = min(found.rank / reliable, 1.0) if reliable >= _LEAST else np.nan
+    of_mean = np.var(together, axis=1, ddof=1).mean() / np.shape(together)[1]
+    heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
+    return dataclasses.replace(
+        found,
+        reliability=float(reliable),
+        beyond_noise=float(beyond),
+        of_heads=heads,
+        of_finetunings=finetunings,
+        of_examples=examples,
+    )
+
+
+def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, float, float]:
+    """Return the shares of masks, of fine-tunings and of examples in the variance of one seed.
+
+    The variances by examples are those of one seed's effect and of the mean of all seeds, of which
+    follows how much the seeds share. Each part is estimated from mean squares, and at least 0.
+    """
+    seeds = len(effects)
+    effects = effects - effects.mean(axis=1, keepdims=True)
+    own = (noise - of_mean) * seeds / (seeds - 1)
+    within = effects.var(axis=0, ddof=1).mean()
+    of_masks = max(effects.mean(axis=0).var(ddof=1) - within / seeds - (noise - own), 0.0)
+    of_seeds = max(within - own, 0.0)
+    whole = of_masks + of_seeds + noise
+    if not whole:
+        return np.nan, np.nan, np.nan
+    return float(of_masks / whole), float(of_seeds / whole), noise / whole
 
 
 def _rank_correlation(effects: np.ndarray) -> float:

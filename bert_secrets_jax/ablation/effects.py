@@ -57,6 +57,8 @@ class Agreement:
       reliability: The rank correlation of one seed's effects with those on other examples.
       beyond_noise: `rank` divided by it (Spearman 1904), at most 1: how far the fine-tunings
         themselves agree, without the noise of examples; NaN where reliability is below 0.3.
+      of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
+        that belong to the mask, to the fine-tuning, and to the examples (noise).
     """
 
     rank: float
@@ -68,8 +70,11 @@ class Agreement:
     icc3: float
     icc3_low: float
     icc3_high: float
-    reliability: float
-    beyond_noise: float
+    reliability: float = np.nan
+    beyond_noise: float = np.nan
+    of_heads: float = np.nan
+    of_finetunings: float = np.nan
+    of_examples: float = np.nan
 
 
 @dataclasses.dataclass(frozen=True)

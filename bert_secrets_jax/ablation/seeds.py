@@ -20,8 +20,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.agreement import agreement, reliability
-from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, BySeed, Effects
+from bert_secrets_jax.ablation.agreement import agreement
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
@@ -110,11 +110,11 @@ def assess_seeds(
         parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
     joined = map(np.concatenate, zip(*parts, strict=True))
     variance = Variance(*joined, seeds=seeds, examples=len(labels))
-    reliable = _reliability(
+    changes = (
         per_example(metric, each, labels) - one
         for each, one in zip(predictions, whole, strict=True)
     )
-    return _over_seeds(alone, effects, variance, reliable)
+    return _over_seeds(alone, effects, variance, changes)
 
 
 def assess_means_over_seeds(
@@ -124,15 +124,14 @@ def assess_means_over_seeds(
     effects = np.stack([each.difference for each in alone])
     values = effects[..., None] + linear
     variance = crossed_variance(values, counts=False)
-    return _over_seeds(alone, effects, variance, _reliability(values))
-
-
-def _reliability(values: Iterable[Float[np.ndarray, 'M E']]) -> float:
-    return float(np.mean([reliability(each.T) for each in values]))
+    return _over_seeds(alone, effects, variance, values)
 
 
 def _over_seeds(
-    alone: Sequence[Effects], effects: OfSeeds, variance: Variance, reliable: float
+    alone: Sequence[Effects],
+    effects: OfSeeds,
+    variance: Variance,
+    values: Iterable[Float[np.ndarray, 'M E']],
 ) -> Effects:
     first = alone[0]
     mean, half = effects.mean(axis=0), variance.half_width
@@ -144,7 +143,8 @@ def _over_seeds(
     p_value, by_flips = p_values
     error = np.sqrt(variance.of_seeds + variance.of_examples)
     plain = first.shrunken is not None
-    by_seed = _by_seed(alone, effects, holm(p_value), by_flips, reliable)
+    agreed = agreement(effects, values)
+    by_seed = _by_seed(alone, effects, holm(p_value), by_flips, agreed)
     return Effects(
         names=first.names,
         difference=mean,
@@ -168,7 +168,13 @@ def _over_seeds(
 def as_one_seed(alone: Effects) -> Effects:
     """Return the effects on a single model (`significance.assess`) as those over one seed."""
     by_flips = np.where(np.isnan(alone.difference), np.nan, least_p(1))
-    by_seed = _by_seed([alone], alone.difference[None], alone.corrected, by_flips)
+    by_seed = _by_seed(
+        [alone],
+        alone.difference[None],
+        alone.corrected,
+        by_flips,
+        agreement(alone.difference[None]),
+    )
     return dataclasses.replace(alone, sample=1, sample_of='fine-tunings', seeds=by_seed)
 
 
@@ -177,7 +183,7 @@ def _by_seed(
     effects: OfSeeds,
     by_holm: PerMask,
     by_flips: PerMask,
-    reliable: float = np.nan,
+    agreed: Agreement,
 ) -> BySeed:
     return BySeed(
         intact=np.array([each.intact for each in alone]),
@@ -187,7 +193,7 @@ def _by_seed(
         max_t=by_flips,
         least_p=least_p(len(alone)),
         significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
-        agreement=agreement(effects, reliable),
+        agreement=agreed,
     )
 
 

@@ -207,3 +207,11 @@ def test_agreement_without_noise_is_that_of_the_fine_tunings():
         np.mean([getattr(each, name) for each in found]) for name in ('rank', 'beyond_noise')
     )
     assert rank < 0.5 and beyond == pytest.approx(0.8, abs=0.08)
+    names = ('of_heads', 'of_finetunings', 'of_examples')
+    shares = [np.mean([getattr(each, name) for each in found]) for name in names]
+    # Variances of 1, .25 and 100 / 80.
+    np.testing.assert_allclose(shares, [0.4, 0.1, 0.5], atol=0.04)
+    # Noise that all seeds share looks like the heads' own, and is not.
+    noise = 10 * rng.normal(size=(60, 80)) + np.zeros((6, 60, 80))
+    found = over_seeds(0.5 * rng.normal(size=(6, 60, 1)) + noise).seeds.agreement
+    assert found.of_heads < 0.1 and found.of_examples == pytest.approx(1.25 / 1.5, abs=0.1)
