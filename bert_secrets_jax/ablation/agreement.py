@@ -75,7 +75,7 @@ def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, floa
     whole = of_masks + of_seeds + noise
     if not whole:
         return np.nan, np.nan, np.nan
-    return float(of_masks / whole), float(of_seeds / whole), noise / whole
+    return float(of_masks / whole), float(of_seeds / whole), float(noise / whole)
 
 
 def _rank_correlation(effects: np.ndarray) -> float:

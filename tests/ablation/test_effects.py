@@ -89,7 +89,7 @@ def test_the_order_of_examples_and_seeds_does_not_matter(kind):
         expected = found.seeds.difference[::-1]
         np.testing.assert_allclose(other.seeds.difference, expected, atol=1e-12)
         # Two numbers are estimated from random halves of the examples.
-        drawn_anew = {'reliability': 0, 'beyond_noise': 0}
+        drawn_anew = {'reliability': 0.0, 'beyond_noise': 0.0}
         both = (
             dataclasses.astuple(dataclasses.replace(each.seeds.agreement, **drawn_anew))
             for each in (other, found)
