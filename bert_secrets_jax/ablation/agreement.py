@@ -38,17 +38,17 @@ def agreement(
     seeds, masks = effects.shape
     if values is None or seeds < 2 or masks < 3:
         return found
-    reliable, noise, together = 0.0, 0.0, 0.0
+    reliable, noise, count, together = 0.0, 0.0, 1, np.zeros(())
     for each in values:
         each = each[known]
         reliable += reliability(each.T) / seeds
         # Only differences between masks count.
         each = each - each.mean(axis=0)
         noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
-        together = together + each / seeds
+        together, count = together + each / seeds, each.shape[1]
     # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
     beyond = min(found.rank / reliable, 1.0) if reliable >= _LEAST else np.nan
-    of_mean = np.var(together, axis=1, ddof=1).mean() / np.shape(together)[1]
+    of_mean = np.var(together, axis=1, ddof=1).mean() / count
     heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
     return dataclasses.replace(
         found,

@@ -455,13 +455,14 @@ def _agreement(agreed: Agreement, name: str, fields: dict[str, Any]) -> Iterator
         if np.isfinite(agreed.beyond_noise):
             yield Finding(name=f'{label}, without noise', estimate=agreed.beyond_noise, **fields)
     if np.isfinite(agreed.of_heads):
+        about: dict[str, Any] = fields | {'unit': 'share of variance'}
         yield Finding(
             name=f'{name}: the part of what is lost in differences between them',
             estimate=agreed.of_heads,
             template='Their differences: {estimate:.0%} belong to what is lost, '
             '{finetunings:.0%} to the fine-tuning, {examples:.0%} to the examples (noise).',
             numbers={'finetunings': agreed.of_finetunings, 'examples': agreed.of_examples},
-            **fields | {'unit': 'share of variance'},
+            **about,
         )
 
 
