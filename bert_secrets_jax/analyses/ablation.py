@@ -466,13 +466,7 @@ def _draw(result: Ablation, name: str):
 
 def _draw_lead(result: Ablation, name: str):
     ablated = result.sets[name]
-    return effects.draw_effects(
-        name,
-        ablated.lead,
-        ablated.shape,
-        f'How much worse texts are told apart without {effects.WITHOUT[name]}.',
-        plots.Source(f'{name}_outcomes', 'difference', ablated.lead.outcome.name),
-    )
+    return effects.draw_outcome(name, ablated.lead, ablated.shape)
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:

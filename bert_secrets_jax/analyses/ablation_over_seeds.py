@@ -210,13 +210,7 @@ def ablation_over_seeds(
 
 def _draw_lead(result: AblationOverSeeds, name: str):
     ablated = result.sets[name]
-    return effects.draw_effects(
-        name,
-        ablated.lead,
-        ablated.shape,
-        f'How much worse texts are told apart without {effects.WITHOUT[name]} ({result._over}).',
-        plots.Source(f'{name}_outcomes', 'difference', ablated.lead.outcome.name),
-    )
+    return effects.draw_outcome(name, ablated.lead, ablated.shape, f' ({result._over})')
 
 
 def _draw(result: AblationOverSeeds, name: str):

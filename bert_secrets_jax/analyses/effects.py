@@ -241,6 +241,15 @@ def draw_effects(
     return figure.captioned(f'{caption} {said}', source)
 
 
+def draw_outcome(
+    name: str, effects: Effects, shape: tuple[int, ...], over: str = ''
+) -> plots.Figure:
+    """Draw how much worse texts are told apart without each head, or without each layer."""
+    caption = f'How much worse texts are told apart without {WITHOUT[name]}{over}.'
+    source = plots.Source(f'{name}_outcomes', 'difference', effects.outcome.name)
+    return draw_effects(name, effects, shape, caption, source)
+
+
 def drawn_sets(
     result: Result,
     sets: Iterable[str],
@@ -447,19 +456,17 @@ def _between_seeds(
 def _agreement(agreed: Agreement, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
     if np.isfinite(agreed.rank):
         interval = agreed.rank, agreed.rank_low, agreed.rank_high
-        label, fields = (
-            f'{name}: agreement of two fine-tunings',
-            fields | {'unit': 'rank correlation'},
-        )
-        yield measured(label, interval, **fields)
+        label = f'{name}: agreement of two fine-tunings'
+        of_ranks: dict[str, Any] = fields | {'unit': 'rank correlation'}
+        yield measured(label, interval, **of_ranks)
         if np.isfinite(agreed.beyond_noise):
-            yield Finding(name=f'{label}, without noise', estimate=agreed.beyond_noise, **fields)
+            yield Finding(name=f'{label}, without noise', estimate=agreed.beyond_noise, **of_ranks)
     if np.isfinite(agreed.of_heads):
         about: dict[str, Any] = fields | {'unit': 'share of variance'}
         yield Finding(
             name=f'{name}: the part of what is lost in differences between them',
             estimate=agreed.of_heads,
-            template='Their differences: {estimate:.0%} belong to what is lost, '
+            template='Differences between effects: {estimate:.0%} belong to what is lost, '
             '{finetunings:.0%} to the fine-tuning, {examples:.0%} to the examples (noise).',
             numbers={'finetunings': agreed.of_finetunings, 'examples': agreed.of_examples},
             **about,
