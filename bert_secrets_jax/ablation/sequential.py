@@ -51,8 +51,10 @@ BLOCK = 50
 # Later blocks are this share of all texts before, so that many texts are few blocks.
 _GROWTH = 1 / 8
 # The interval is narrowest at about eight times as many texts.
-_TUNED_TO = 100
+_TUNED_TO = 50
 _UNSEEN = 2
+# So many models are fitted by one call.
+_AT_ONCE = 8
 # Losses of float32 logits are not exact: this share of the margin is no effect.
 _INEXACT = 1e-4
 # Batches of a block have a multiple of so many rows: hardly a shape is new.
@@ -283,14 +285,10 @@ def decide(
         known[models, start:stop] = came
         if not start:
             continue
-        fitted = _fitted(known[models, :start], labels[:start], came)
-        losses = losses_of(fitted, labels[start:stop])
+        losses = _losses(known[models, :start], labels[:start], came, labels[start:stop])
         changes[active, start:stop] = losses[1:] - losses[0]
-        seen = changes[active, block:stop]
-        mean, spread = seen.mean(axis=1), seen.std(axis=1)
-        farthest = np.abs(seen - mean[:, None]).max(axis=1)
-        extreme = max(extreme, float((farthest[spread > 0] / spread[spread > 0]).max(initial=0)))
-        half = reach(stop - block, extreme, level=level / masks) * spread + _INEXACT * margin
+        mean, half, extreme = intervals(changes[active, block:stop], extreme, level=level / masks)
+        half += _INEXACT * margin
         examples[active], estimate[active] = stop, mean
         low[active], high[active] = mean - half, mean + half
         verdict[active] = np.select(
@@ -319,14 +317,26 @@ def decide(
     )
 
 
-def reach(examples: int, extreme: float, *, level: float) -> float:
-    """Return half of an interval that holds at any number of examples, in standard deviations.
+def intervals(
+    changes: Float[np.ndarray, 'm E'], extreme: float, *, level: float
+) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], float]:
+    """Return means over all examples so far, halves of their intervals, and the new `extreme`.
 
     Args:
-      examples: The number of examples so far, at least two.
-      extreme: The greatest deviation of an example from the mean, in standard deviations.
-      level: The chance that the mean is ever outside.
+      changes: The changes of masks on all examples so far, at least two.
+      extreme: The greatest deviation of an example from its mask's mean that was ever seen, in
+        standard deviations; at first 0.
+      level: The chance that the mean of a mask is ever outside.
     """
+    mean, spread = changes.mean(axis=1), changes.std(axis=1)
+    farthest = np.abs(changes - mean[:, None]).max(axis=1)
+    varied = spread > 0
+    extreme = max(extreme, float((farthest[varied] / spread[varied]).max(initial=0.0)))
+    return mean, _reach(changes.shape[1], extreme, level) * spread, extreme
+
+
+def _reach(examples: int, extreme: float, level: float) -> float:
+    """Return half of an interval in standard deviations of single examples."""
     # Of the effect in standard deviations, the prior is normal with a variance of 1 / _TUNED_TO.
     share = _TUNED_TO / (examples + _TUNED_TO)
     growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
@@ -347,19 +357,21 @@ def _blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
         yield start, stop
 
 
-def _fitted(
+def _losses(
     past: Float[np.ndarray, 'm E C'],
-    labels: Num[np.ndarray, ' E'],
+    past_labels: Num[np.ndarray, ' E'],
     came: Float[np.ndarray, 'm B C'],
-) -> Float[np.ndarray, 'm B C']:
-    """Return logits that came, with the scale and the offsets that suit earlier ones best."""
+    labels: Num[np.ndarray, ' B'],
+) -> Float[np.ndarray, 'm B']:
+    """Return the losses of what came, with the scales and the offsets that suit the past best."""
     models, examples, _ = past.shape
     # Filled up with repeats, which have no weight, to few sizes: each is compiled.
     size = 1 << (examples - 1).bit_length()
-    filled = np.resize(np.arange(examples), size)
-    which = np.resize(np.arange(models), 1 << (models - 1).bit_length())
-    scale, offsets = map(
-        np.asarray,
-        fits(past[which][:, filled], labels[filled], (np.arange(size) < examples)[None]),
-    )
-    return scale[:models, :, None] * came + offsets[:models]
+    filled, weighed = np.resize(np.arange(examples), size), (np.arange(size) < examples)[None]
+    losses = np.empty(came.shape[:2])
+    for start in range(0, models, _AT_ONCE):
+        which = np.resize(np.arange(models)[start : start + _AT_ONCE], _AT_ONCE)
+        fitted = fits(past[which][:, filled], past_labels[filled], weighed)
+        scale, offsets = map(np.asarray, fitted)
+        losses[which] = losses_of(scale[..., None] * came[which] + offsets, labels)
+    return losses
