@@ -13,7 +13,8 @@ too often: a few texts that change much may not have come yet. So each interval 
 two unseen texts, which change by as many spreads as the most extreme text of any mask so far. This
 number was chosen by simulation (`test_sequential.py`).
 
-Axes: M masks, m of them that are undecided, E examples, B of a block, C classes (1: a regression).
+Axes: M masks, m of them that are undecided, K models (the intact one and all masks), k models that
+are still computed, E examples, B of a block, C classes (1: a regression), L layers, N heads.
 """
 
 import dataclasses
@@ -55,8 +56,8 @@ _TUNED_TO = 50
 _UNSEEN = 2
 # So many models are fitted by one call.
 _AT_ONCE = 8
-# Losses of float32 logits are not exact: this share of the margin is no effect.
-_INEXACT = 1e-4
+# Fits in float32 are not exact: this share of the margin is no effect.
+_INEXACT = 0.01
 # Batches of a block have a multiple of so many rows: hardly a shape is new.
 _ROWS = 4
 _LEVELS = Range(0.0, 0.5, whole=False, without=0.0)
@@ -64,8 +65,8 @@ _MARGINS = Range(0.0, 1e30, whole=False, without=0.0, optional=True)
 _BLOCKS = Range(10, 10**9)
 
 # A function of undecided masks [m] and of rows [B]: the logits of these examples, first those of
-# the intact model [1 + m, B, C].
-Source = Callable[[Int[np.ndarray, ' m'], Int[np.ndarray, ' B']], Float[np.ndarray, '1+m B C']]
+# the intact model [k, B, C].
+Source = Callable[[Int[np.ndarray, ' m'], Int[np.ndarray, ' B']], Float[np.ndarray, 'k B C']]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,7 +213,7 @@ def sweep_until_decided(
 
 
 def replay_until_decided(
-    logits: Float[np.ndarray, '1+M E C'],
+    logits: Float[np.ndarray, 'K E C'],
     labels: Num[np.ndarray, ' E'],
     *,
     names: Sequence[str],
@@ -224,7 +225,7 @@ def replay_until_decided(
     """Return the verdicts and the cost of `sweep_until_decided`, from the logits of a whole sweep.
 
     Args:
-      logits: [1 + M, E, C] The logits of the intact model, and those under each mask.
+      logits: [K, E, C] The logits of the intact model, and those under each mask.
       labels: The classes, from 0, or the values of a regression.
       names: The names of the masks [M].
       margin, level, block, seed: As in `sweep_until_decided`.
@@ -358,11 +359,11 @@ def _blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
 
 
 def _losses(
-    past: Float[np.ndarray, 'm E C'],
+    past: Float[np.ndarray, 'k E C'],
     past_labels: Num[np.ndarray, ' E'],
-    came: Float[np.ndarray, 'm B C'],
+    came: Float[np.ndarray, 'k B C'],
     labels: Num[np.ndarray, ' B'],
-) -> Float[np.ndarray, 'm B']:
+) -> Float[np.ndarray, 'k B']:
     """Return the losses of what came, with the scales and the offsets that suit the past best."""
     models, examples, _ = past.shape
     # Filled up with repeats, which have no weight, to few sizes: each is compiled.
