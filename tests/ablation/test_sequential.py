@@ -7,8 +7,11 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
+from bert_secrets_jax.ablation.effects import loss_in
+from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.sequential import VERDICTS, intervals
+from bert_secrets_jax.analyses.effects import findings_of_outcomes
 from tests.conftest import PAIRS, killed_after_a_part
 
 HEADS = 72
@@ -73,15 +76,15 @@ def models_of(rng, examples, noises):
     return np.stack([-margin / 2, margin / 2], axis=-1), labels
 
 
-@pytest.mark.parametrize('count', [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('count', [4, pytest.param(200, marks=pytest.mark.slow)])
 def test_verdicts_are_seldom_wrong(count):
     """Each mask knows as much as the intact model, and scales and offsets differ."""
     wrong = 0
     for seed in range(count):
         rng = np.random.default_rng(seed)
-        logits, labels = models_of(rng, 400, np.ones(9))
-        logits = rng.uniform(0.5, 2, size=(9, 1, 1)) * logits + rng.normal(size=(9, 1, 2))
-        found = bs.replay_until_decided(logits, labels, names=list('abcdefgh'), seed=seed)
+        logits, labels = models_of(rng, 250, np.ones(8))
+        logits = rng.uniform(0.5, 2, size=(8, 1, 1)) * logits + rng.normal(size=(8, 1, 2))
+        found = bs.replay_until_decided(logits, labels, names=list('abcdefg'), seed=seed)
         wrong += found.counts['needed'] + found.counts['better lost'] > 0
     assert wrong <= 0.05 * count + 2 * np.sqrt(0.05 * count)
 
@@ -240,3 +243,64 @@ def test_broken_logits_and_missing_labels_are_named(known, tuned):
         bs.replay_until_decided(np.where(logits > 3, np.nan, logits), labels, names=NAMES)
     with pytest.raises(ValueError, match='text/1 has no label'):
         bs.sweep_until_decided(tuned, [TEXTS[0], bs.Example('the cat', 'ran')] * 10)
+
+
+def means_of(changes):
+    """Return the effects of masks that change the loss of examples so [M, E]."""
+    mean = changes.mean(axis=1)
+    names = [f'L1-H{mask}' for mask in range(1, len(changes) + 1)]
+    return assess_means(
+        mean, changes - mean[:, None], names=names, outcome=loss_in('nats'), intact=0.5
+    )
+
+
+def test_so_many_examples_are_enough():
+    """From a first block of 100: what is there is then found in about 80 % of worlds."""
+    rng = np.random.default_rng(0)
+    spread = np.array([0.1, 0.2, 0.4])
+    first = means_of(spread[:, None] * rng.normal(size=(3, 100)))
+    needed = first.examples_for(0.04)
+    assert needed[0] < needed[1] < needed[2]
+    np.testing.assert_allclose(first.examples_for(0.02), 4 * needed)
+    np.testing.assert_allclose(first.examples_for(first.detectable[1])[1], 100)
+    found = [
+        means_of(
+            [[0], [0.04], [0]] + spread[:, None] * np.random.default_rng(seed).normal(size=(3, n))
+        ).corrected[1]
+        <= 0.05
+        for seed in range(40)
+        for n in [int(needed[1])]
+    ]
+    # Two standard errors, and that of the first block.
+    assert 0.66 <= np.mean(found) <= 0.94
+
+
+def test_a_finding_says_how_many_are_enough():
+    rng = np.random.default_rng(2)
+    effects = means_of(
+        0.05 * np.linspace(-0.5, 2, 6)[:, None] / 10 + 0.05 * rng.normal(size=(6, 80))
+    )
+    assert (effects.corrected > 0.05).all()
+    findings = findings_of_outcomes({'discrimination': effects}, 'heads', source='here')
+    (said,) = [each for each in findings if 'clearest effect' in each.name]
+    closest = effects.names.index(said.where)
+    needed = effects.examples_for(abs(float(effects.difference[closest])))[closest]
+    assert needed > 80 and said.estimate == pytest.approx(needed, rel=0.05)
+    assert said.sentence == (
+        f'An effect as large as {said.where} seems to have would be found with about '
+        f'{said.estimate:,} examples.'
+    )
+    certain = means_of(1 + 0.05 * rng.normal(size=(6, 80)))
+    findings = findings_of_outcomes({'discrimination': certain}, 'heads', source='here')
+    assert not any('clearest effect' in each.name for each in findings)
+
+
+def test_unknown_numbers_of_examples_are_refused():
+    effects = means_of(np.random.default_rng(0).normal(size=(3, 50)))
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match='must be a number above 0'):
+            effects.examples_for(wrong)
+    answers = np.random.default_rng(0).integers(2, size=(3, 50))
+    scored = bs.significance.assess('accuracy', answers[1:], answers[0], answers[0])
+    with pytest.raises(ValueError, match='accuracy takes is not known: ask for a mean'):
+        scored.examples_for(0.01)
