@@ -269,23 +269,27 @@ def decide(
         )
     order = np.random.default_rng(seed).permutation(count)
     labels = np.asarray(labels)[order]
-    verdict = np.full(masks, UNDECIDED, dtype=object)
-    examples = np.zeros(masks, int)
+
+    def ask(members: np.ndarray, start: int, stop: int) -> np.ndarray:
+        logits = np.asarray(logits_of(members, order[start:stop]), np.float64)
+        check_finite(logits)
+        return logits
+
+    active = np.arange(masks)
+    first = ask(active, 0, block)
+    outcome = discrimination_in(first)
+    if margin is None:
+        margin = MARGIN * (1.0 if outcome.unit == 'nats' else float(labels.var()))
+    known = np.zeros((1 + masks, count, first.shape[-1]))
+    known[:, :block] = first
+    changes, extreme = np.zeros((masks, count)), 0.0
+    verdict, examples = np.full(masks, UNDECIDED, dtype=object), np.full(masks, block)
     estimate, low, high = np.zeros((3, masks))
-    changes, known = np.zeros((masks, count)), np.zeros((0,))
-    active, extreme, passes, outcome = np.arange(masks), 0.0, 0, None
-    for start, stop in _blocks(count, block):
-        came = np.asarray(logits_of(active, order[start:stop]), np.float64)
-        check_finite(came)
-        passes += came.shape[0] * came.shape[1]
+    for start, stop in _later_blocks(count, block):
+        if not len(active):
+            break
         models = np.append(0, 1 + active)
-        if outcome is None:
-            known, outcome = np.zeros((1 + masks, count, came.shape[-1])), discrimination_in(came)
-            if margin is None:
-                margin = MARGIN * (1 if outcome.unit == 'nats' else float(labels.var()))
-        known[models, start:stop] = came
-        if not start:
-            continue
+        known[models, start:stop] = came = ask(active, start, stop)
         losses = _losses(known[models, :start], labels[:start], came, labels[start:stop])
         changes[active, start:stop] = losses[1:] - losses[0]
         mean, half, extreme = intervals(changes[active, block:stop], extreme, level=level / masks)
@@ -298,9 +302,6 @@ def decide(
             UNDECIDED,
         )
         active = active[verdict[active] == UNDECIDED]
-        if not len(active):
-            break
-    assert outcome is not None and margin is not None
     return Decided(
         names=names,
         verdict=verdict.astype(str),
@@ -313,7 +314,8 @@ def decide(
         outcome=outcome,
         sample=count,
         fitted_on=block,
-        passes=passes,
+        # The intact model goes on as long as any mask.
+        passes=int(examples.sum() + examples.max()),
         whole=(1 + masks) * count,
     )
 
@@ -350,9 +352,9 @@ def _reach(examples: int, extreme: float, level: float) -> float:
     return moved + t * math.sqrt(variance / (count - 1))
 
 
-def _blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
-    """Yield the first text of each block, and the one after its last."""
-    stop = 0
+def _later_blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
+    """Yield the first text of each block after the first, and the one after its last."""
+    stop = block
     while stop < count:
         start, stop = stop, min(stop + max(block, int(stop * _GROWTH)), count)
         yield start, stop

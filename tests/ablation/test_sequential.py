@@ -38,8 +38,8 @@ def worlds(kind, rng, examples):
 def ever_outside(changes, *, first=50, true=0.0):
     """Return which masks have an interval without the true mean after some block."""
     outside, extreme = np.zeros(len(changes), bool), 0.0
-    for _, stop in sequential._blocks(changes.shape[1], first):
-        mean, half, extreme = intervals(changes[:, :stop], extreme, level=0.05 / len(changes))
+    for start, _ in sequential._later_blocks(changes.shape[1], first):
+        mean, half, extreme = intervals(changes[:, :start], extreme, level=0.05 / len(changes))
         outside |= np.abs(mean - true) > half
     return outside
 
