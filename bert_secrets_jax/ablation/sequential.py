@@ -340,7 +340,7 @@ def intervals(
 
 def _reach(examples: int, extreme: float, level: float) -> float:
     """Return half of an interval in standard deviations of single examples."""
-    # Of the effect in standard deviations, the prior is normal with a variance of 1 / _TUNED_TO.
+    # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
     share = _TUNED_TO / (examples + _TUNED_TO)
     growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
     if share * growth >= 1:

@@ -413,7 +413,7 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
         unit=effects.sample_of,
         where=effects.names[closest],
         template='An effect as large as {where} seems to have would be found with about '
-        '{estimate:,} {unit}.',
+        '{estimate:example|examples}.',
         **sample_of(effects, source),
     )
 
