@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
     from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
+    from bert_secrets_jax.ablation.sequential import (
+        Decided,
+        replay_until_decided,
+        sweep_until_decided,
+    )
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache

@@ -172,7 +172,7 @@ def test_how_tos_run(path, model, masked_lm, tmp_path, monkeypatch, untyped):
         return bs.with_classifier(plain, label_names) if label_names else plain
 
     monkeypatch.setattr(bs, 'from_pretrained', from_pretrained)
-    texts = [(a, b) for a, b in itertools.product(*zip(*PAIRS, strict=True))] * 2
+    texts = [(a, b) for a, b in itertools.product(*zip(*PAIRS, strict=True))] * 6
     corpus = [bs.Example(a, b, n % 2) for n, (a, b) in enumerate(texts)]
     monkeypatch.setattr(bs, 'read_corpus', lambda split: corpus)
     names = {}

@@ -181,6 +181,30 @@ class Effects:
         order = np.argsort(self.difference)[: np.isfinite(self.difference).sum()].tolist()
         return list(dict.fromkeys((*order[:count], *order[-count:])))
 
+    def examples_for(self, effect: float) -> PerMask:
+        """Return how many examples [M] it would take to find such an effect of each mask.
+
+        It is then found with a probability of POWER, after correction for all masks. This is the
+        inverse of `detectable`: errors fall with the square root of the number of examples.
+
+        Args:
+          effect: The true difference, in either direction, in the unit of `difference`.
+
+        Raises:
+          ValueError: The outcome is no mean over the examples of one model, or the effect is so
+            small that it does not count.
+        """
+        least = self.outcome.counts_from
+        if self.detectable is None or self.critical is not None:
+            raise ValueError(
+                f'The number of examples that {self.outcome.name} takes is not known: ask for a '
+                "mean over the examples of one model, such as 'discrimination'."
+            )
+        if not least < effect < np.inf:
+            raise ValueError(f'{effect=} must be a number above {least:g}, and not infinite.')
+        # Two examples are the fewest that have an error.
+        return np.maximum(self.sample * ((self.detectable - least) / (effect - least)) ** 2, 2)
+
     def significant(self, level: float = LEVEL, correction: str = 'corrected') -> tuple[int, int]:
         """Return the numbers of masks that significantly lower the outcome and that raise it.
 

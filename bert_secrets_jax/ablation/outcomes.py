@@ -13,6 +13,7 @@ For a regression, 'discrimination' and 'calibration' are the two parts of its sq
 Axes: M masks (of models, the first is the intact one), E examples, C classes (1: a regression).
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -97,16 +98,22 @@ def _parts(
 ) -> Iterator[tuple[Outcome, tuple[Float[np.ndarray, ' M'], PerModel]]]:
     """Return the value of each outcome for every model, and the part of each example in it."""
     regression = logits.shape[-1] == 1
-    unit = 'squared error' if regression else 'nats'
+    leading = discrimination_in(logits)
     again = refitted(logits, labels, seed=seed)
     whole, fitted = (losses_of(each, labels) for each in (logits, again))
-    yield Outcome('discrimination', unit, 1.0, 4, more_is_better=False), _mean(fitted)
+    yield leading, _mean(fitted)
     if not regression and len(np.unique(labels)) > 1:
         yield AUC, areas(logits, labels)
     moved = answer_changes(logits)
     if moved is not None:
         yield ANSWERS, moved
-    yield Outcome('calibration', unit, 1.0, 4, more_is_better=False), _mean(whole - fitted)
+    yield dataclasses.replace(leading, name='calibration'), _mean(whole - fitted)
+
+
+def discrimination_in(logits: Logits) -> Outcome:
+    """Return the outcome 'discrimination' with the unit that logits have."""
+    unit = 'squared error' if logits.shape[-1] == 1 else 'nats'
+    return Outcome('discrimination', unit, 1.0, 4, more_is_better=False)
 
 
 def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:
@@ -117,7 +124,7 @@ def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:
     """
     folds = folds_of(labels, seed=seed, alike=logits.shape[-1] > 1)
     others = folds != np.arange(folds.max() + 1)[:, None]
-    scale, offsets = map(np.asarray, _fits(logits, labels, others))
+    scale, offsets = map(np.asarray, fits(logits, labels, others))
     return scale[:, folds, None] * logits + offsets[:, folds]
 
 
@@ -132,7 +139,7 @@ def folds_of(labels: Labels, *, seed: int, alike: bool) -> Int[np.ndarray, ' E']
 
 
 @jax.jit
-def _fits(
+def fits(
     logits: Float[Array, 'M E C'], labels: Num[Array, ' E'], others: Bool[Array, 'F E']
 ) -> tuple[Float[Array, 'M F'], Float[Array, 'M F C']]:
     """Return the scale and the offsets by which the loss over others is least (Newton's steps)."""

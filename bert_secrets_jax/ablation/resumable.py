@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from absl import logging
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.ablation.donors import Donors
@@ -78,26 +78,32 @@ def sweep_all(
     descent: Descent,
     *,
     folder: str | os.PathLike[str] | None,
+    members: Int[np.ndarray, ' wanted'] | None = None,
     what: str | None = None,
     unit: str = 'masks x examples',
 ) -> np.ndarray:
-    """Return the logits [M, E, ...] of all batches under a descent that lacks no replacement."""
+    """Return the logits [M, E, ...] of all batches under a descent that lacks no replacement.
+
+    `members` are the indices of the masks that are wanted; None takes all.
+    """
+    given = descent.which if members is None else descent.which[members]
+    wanted = np.unique(given)
     files = [None] * len(batches)
     if folder is not None:
         files = _files(pathlib.Path(folder), pretrained, descent, batches)
     parts = [_read(file, descent, batch) for file, batch in zip(files, batches, strict=True)]
-    waiting = [index for index, (_, done) in enumerate(parts) if not done.all()]
+    waiting = [index for index, (_, done) in enumerate(parts) if not done[wanted].all()]
     if len(waiting) < len(batches):
         logging.info('%d of %d batches are done.', len(batches) - len(waiting), len(batches))
     for index in progress(
         waiting,
-        what or f'Ablation ({len(descent.which)} masks)',
-        size=lambda index: batches[index].size * len(descent.which),
+        what or f'Ablation ({len(given)} masks)',
+        size=lambda index: batches[index].size * len(given),
         unit=unit,
     ):
-        _complete(parts[index], descent, batches[index], files[index])
+        _complete(parts[index], descent, batches[index], files[index], wanted)
     joined = to_one_length(logits for logits, _ in parts)
-    return in_order([batch.example for batch in batches], joined, axis=1)[descent.which]
+    return in_order([batch.example for batch in batches], joined, axis=1)[given]
 
 
 def _files(
@@ -151,7 +157,11 @@ def _read(
 
 
 def _complete(
-    part: tuple[np.ndarray, np.ndarray], descent: Descent, batch: Batch, file: pathlib.Path | None
+    part: tuple[np.ndarray, np.ndarray],
+    descent: Descent,
+    batch: Batch,
+    file: pathlib.Path | None,
+    wanted: Int[np.ndarray, ' wanted'],
 ) -> None:
     """Compute what is missing of a part, in place, and write it now and then and at the end."""
     logits, done = part
@@ -161,7 +171,7 @@ def _complete(
         write_arrays(file, {'key': np.array(file.stem), 'logits': logits, 'done': done})
 
     written = time.monotonic()
-    missing = np.flatnonzero(~done.all(axis=1))
+    missing = wanted[~done[wanted].all(axis=1)]
     for members, rows, found in descent.steps(batch, missing):
         logits[np.ix_(members, rows)] = found
         done[np.ix_(members, rows)] = True

@@ -387,6 +387,8 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
+        if not found:
+            yield from _enough(each, label, source)
         if each.shrunken is not None and each.shrunken.at_least > found:
             yield Finding(
                 name=AT_LEAST.format(label),
@@ -396,6 +398,24 @@ def findings_of_outcomes(
                 'all can be named.',
                 **sample_of(each, 'Goeman and Solari 2011'),
             )
+
+
+def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
+    """Return how many examples would show the effect that comes closest to being found."""
+    if effects.detectable is None or not effects.difference.any():
+        return
+    size = np.abs(effects.difference)
+    closest = int(np.argmax(size / effects.detectable))
+    needed = effects.examples_for(float(size[closest]))[closest]
+    yield Finding(
+        name=f'{name}: examples that would show the clearest effect',
+        estimate=int(float(f'{needed:.2g}')),
+        unit=effects.sample_of,
+        where=effects.names[closest],
+        template='An effect as large as {where} seems to have would be found with about '
+        '{estimate:example|examples}.',
+        **sample_of(effects, source),
+    )
 
 
 def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.data.tasks import GLUE, Example, Text, as_examples
+from bert_secrets_jax.data.tasks import GLUE, Example
+from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import filled
 
@@ -90,34 +90,6 @@ def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
     """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes."""
     known = GLUE.get((task or '').lower())
     return known.metrics if known else metrics.metrics_for(classes)
-
-
-def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
-    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
-    if not config.num_labels:
-        raise ValueError(
-            'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'
-        )
-    if not config.labels_inputs:
-        raise ValueError(
-            f'Each text has one label here, and the model ({config.summary}) gives others: give '
-            'one that was fine-tuned for that, such as `bs.finetune` returns.'
-        )
-    examples = as_examples(texts)
-    for example in examples:
-        label = example.label
-        if label is None:
-            raise ValueError(f'{example.place} has no label: labelled texts are needed.')
-        if config.num_labels == 1:
-            if not np.isfinite(label):
-                raise ValueError(f'The label of {example.place}, {label}, is not a finite number.')
-        elif label != int(label) or not 0 <= label < config.num_labels:
-            raise ValueError(
-                f'The label of {example.place} is {label}, and the model has {config.num_labels} '
-                f'classes, 0 to {config.num_labels - 1}: give a model that was fine-tuned on this '
-                'task.'
-            )
-    return np.array([example.label for example in examples])
 
 
 def check_varied(metric: str, labels: np.ndarray, name: str) -> None:

@@ -99,8 +99,14 @@ def faithfulness(
     descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
     variants = kept_tokens(encoded, plan.text, plan.kept)
     batches = bucket(variants, **encoding_for(descent, compute))
-    shown = {'what': 'Texts without tokens', 'unit': 'texts'}
-    (logits,) = sweep_all(pretrained, batches, descent, folder=compute.folder, **shown)
+    (logits,) = sweep_all(
+        pretrained,
+        batches,
+        descent,
+        folder=compute.folder,
+        what='Texts without tokens',
+        unit='texts',
+    )
     logits = logits.astype(np.float64)
     weights = np.asarray(prediction_weights(jnp.asarray(logits[plan.whole])), np.float64)
     values = logits[:, 0]

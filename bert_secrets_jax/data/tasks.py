@@ -10,6 +10,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.model.config import BertConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,34 @@ def as_example(text: object, row: int) -> tuple[Example, str]:
             return Example(first, second, id=made_up), 'pair'
         case _:
             raise TypeError(f'Text {row} is a {type(text).__name__}: {_KINDS_OF_TEXT}.')
+
+
+def labels_of(texts: Sequence[Text], config: BertConfig) -> np.ndarray:
+    """Return the labels of examples [E], checked against the classes of a model (ValueError)."""
+    if not config.num_labels:
+        raise ValueError(
+            'The model has no classifier: give a fine-tuned one, such as `bs.finetune` returns.'
+        )
+    if not config.labels_inputs:
+        raise ValueError(
+            f'Each text has one label here, and the model ({config.summary}) gives others: give '
+            'one that was fine-tuned for that, such as `bs.finetune` returns.'
+        )
+    examples = as_examples(texts)
+    for example in examples:
+        label = example.label
+        if label is None:
+            raise ValueError(f'{example.place} has no label: labelled texts are needed.')
+        if config.num_labels == 1:
+            if not np.isfinite(label):
+                raise ValueError(f'The label of {example.place}, {label}, is not a finite number.')
+        elif label != int(label) or not 0 <= label < config.num_labels:
+            raise ValueError(
+                f'The label of {example.place} is {label}, and the model has {config.num_labels} '
+                f'classes, 0 to {config.num_labels - 1}: give a model that was fine-tuned on this '
+                'task.'
+            )
+    return np.array([example.label for example in examples])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

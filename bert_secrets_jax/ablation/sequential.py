@@ -1,0 +1,380 @@
+"""A sweep that goes on until its verdicts are decided, and stops paying for decided masks.
+
+Texts come in random order, block after block. Each text says how much worse, without a head, it is
+told apart: the change of its loss after scale and offsets of the logits are fitted again. The fit
+knows earlier blocks only, so that the first block is only fitted to. After each block every
+undecided mask has an interval of its mean change, and is dropped once that decides.
+
+Intervals hold for all masks and after all blocks together. Each is that of the anytime-valid t-test
+(Wang and Ramdas 2023), which is exact for normal changes, and for others as the number of texts
+grows (Waudby-Smith et al. 2024, "Time-uniform central limit theory and asymptotic confidence
+sequences"). Masks share the level equally (Bonferroni). Where changes are skewed, that alone errs
+too often: a few texts that change much may not have come yet. So each interval also reckons with
+two unseen texts, which change by as many spreads as the most extreme text of any mask so far. This
+number was chosen by simulation (`test_sequential.py`).
+
+Axes: M masks, m of them that are undecided, K models (the intact one and all masks), k models that
+are still computed, E examples, B of a block, C classes (1: a regression), L layers, N heads.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int, Num, Shaped
+
+from bert_secrets_jax.ablation import masks as mask_sets
+from bert_secrets_jax.ablation.effects import THIS_MODEL, Outcome
+from bert_secrets_jax.ablation.outcomes import discrimination_in, fits
+from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
+from bert_secrets_jax.ablation.scores import PerMask
+from bert_secrets_jax.ablation.sweep import Descent
+from bert_secrets_jax.brief import brief, shortened, tree
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import bucket, padded_lengths, tokenize
+from bert_secrets_jax.data.tasks import Example, labels_of
+from bert_secrets_jax.finetune.losses import losses_of
+from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.ranges import Range
+
+if TYPE_CHECKING:
+    import pandas
+
+NEEDED, BETTER_LOST, NEGLIGIBLE, UNDECIDED = 'needed', 'better lost', 'negligible', 'undecided'
+VERDICTS = NEEDED, BETTER_LOST, NEGLIGIBLE, UNDECIDED
+# The true class then has 1 % less probability, in the geometric mean.
+MARGIN = 0.01
+BLOCK = 50
+# Later blocks are this share of all texts before, so that many texts are few blocks.
+_GROWTH = 1 / 8
+# The interval is narrowest at about eight times as many texts.
+_TUNED_TO = 50
+_UNSEEN = 2
+# So many models are fitted by one call.
+_AT_ONCE = 8
+# Fits in float32 are not exact: this share of the margin is no effect.
+_INEXACT = 0.01
+# Batches of a block have a multiple of so many rows: hardly a shape is new.
+_ROWS = 4
+_LEVELS = Range(0.0, 0.5, whole=False, without=0.0)
+_MARGINS = Range(0.0, 1e30, whole=False, without=0.0, optional=True)
+_BLOCKS = Range(10, 10**9)
+
+# A function of undecided masks [m] and of rows [B]: the logits of these examples, first those of
+# the intact model [k, B, C].
+Source = Callable[[Int[np.ndarray, ' m'], Int[np.ndarray, ' B']], Float[np.ndarray, 'k B C']]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The verdicts on masks, and what they cost.
+
+    The chance that any verdict is wrong, or any interval at any time, is at most `level`. An
+    estimate that stopped the sweep is a little flattered; its interval is not.
+
+    Attributes:
+      names: [M] The heads that each mask disables, such as 'L1-H2'.
+      verdict: [M] One of VERDICTS: 'needed' (texts are told apart worse without it), 'better lost'
+        (better), 'negligible' (the change is within the margin), or 'undecided'.
+      examples: [M] The number of texts that the mask was computed on.
+      estimate, low, high: [M] The mean change of the loss without it, after the last of its texts,
+        and its interval.
+      margin: The greatest change that is negligible, in the outcome's unit.
+      level: The error rate over all masks and all blocks.
+      outcome: The outcome, with its unit.
+      sample: The number of texts that were given.
+      fitted_on: The number of texts in the first block.
+      passes, whole: The number of models times texts that were computed, and that of a whole sweep.
+      population: For whom the verdicts are: the texts count as a random sample of texts like these.
+    """
+
+    names: Sequence[str]
+    verdict: Shaped[np.ndarray, ' M']
+    examples: Int[np.ndarray, ' M']
+    estimate: PerMask
+    low: PerMask
+    high: PerMask
+    margin: float
+    level: float
+    outcome: Outcome
+    sample: int
+    fitted_on: int
+    passes: int
+    whole: int
+    population: str = THIS_MODEL
+
+    __repr__ = brief
+    _repr_html_ = tree
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of masks with each verdict."""
+        return {each: int((self.verdict == each).sum()) for each in VERDICTS}
+
+    @property
+    def saved(self) -> float:
+        """The share of the passes of a whole sweep that were not made."""
+        return 1 - self.passes / self.whole
+
+    def frame(self) -> 'pandas.DataFrame':
+        """Return a frame with a row for each mask; changes are in the outcome's unit."""
+        import pandas
+
+        columns = ('verdict', 'examples', 'estimate', 'low', 'high')
+        return pandas.DataFrame(
+            {'disabled': list(self.names)} | {each: getattr(self, each) for each in columns}
+        )
+
+
+def sweep_until_decided(
+    pretrained: Pretrained,
+    examples: Sequence[Example],
+    *,
+    masks: Shaped[np.ndarray, 'M L N'] | None = None,
+    baseline: str = 'uniform',
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
+    margin: float | None = None,
+    level: float = LEVEL,
+    block: int = BLOCK,
+    seed: int = 0,
+    compute: Compute = Compute(),
+) -> Decided:
+    """Sweep over masks block by block, and drop each mask as soon as its effect is decided.
+
+    The outcome is 'discrimination': the loss after scale and offsets of the logits are fitted
+    again. A verdict is about texts like these, of which the examples are a random sample, and not
+    about these very examples. The test of a fixed number of texts (`bs.analyses.ablation`) finds
+    effects with about half as many texts; this one tells when to stop.
+
+    With a folder, a sweep that was killed goes on where it was, as that of `sweep_examples`.
+
+    Args:
+      pretrained: A model with a classification or regression head.
+      examples: The labelled texts, the more the better: those not needed cost nothing.
+      masks: [M, L, N] The masks, as in `sweep`; None disables one head at a time. The intact model
+        is added.
+      baseline, replacement, donor_seed: As in `sweep`. The mean and the donors are those of all
+        examples.
+      margin: The greatest change of the mean loss that is negligible. None takes 0.01 nats: the
+        true class then has 1 % less probability, in the geometric mean. Of a regression it takes 1
+        % of the variance of the labels.
+      level: The chance of any wrong verdict.
+      block: The number of texts in the first block and the least of each later one. A later one has
+        an eighth of all texts before.
+      seed: The seed of the order of the texts.
+      compute: How it is computed.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or the examples are not texts.
+      ValueError: A label is missing or does not fit the model; margin, level or block are out of
+        range; there is only one block; or `sweep` would refuse the other arguments.
+      FloatingPointError: Some logits are NaN or infinite.
+    """
+    check_pretrained(pretrained)
+    labels = labels_of(examples, pretrained.config)
+    masks = mask_sets.single_heads(pretrained.config) if masks is None else masks
+    masks = mask_sets.check_masks(pretrained.config, masks)
+    descent = Descent.start(
+        pretrained, mask_sets.with_intact(masks), baseline, replacement, compute
+    )
+    encoding = encoding_for(descent, compute)
+    encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
+    passes = descent.passes
+    every = bucket(encoded, passes=passes, **encoding)
+    descent = descent.replacing(pretrained, every, donor_seed, compute.mesh)
+    # All blocks are padded to the lengths that suit all texts.
+    lengths = padded_lengths(None, compute.max_length, encoded.lengths, passes=passes).tolist()
+    encoding['batch_multiple'] *= _ROWS
+
+    def logits_of(members: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        batches = [
+            dataclasses.replace(each, example=np.where(each.example < 0, -1, rows[each.example]))
+            for each in bucket(encoded.take(rows), buckets=lengths, fewest=1, **encoding)
+        ]
+        logits = sweep_all(
+            pretrained,
+            batches,
+            descent,
+            folder=compute.folder,
+            members=np.append(0, 1 + members),
+            what=f'{len(members)} masks undecided, next {len(rows)} of {len(labels)} texts',
+        )
+        return logits[:, rows]
+
+    names = [mask_sets.describe(mask) for mask in masks]
+    return decide(
+        logits_of, labels, names=names, margin=margin, level=level, block=block, seed=seed
+    )
+
+
+def replay_until_decided(
+    logits: Float[np.ndarray, 'K E C'],
+    labels: Num[np.ndarray, ' E'],
+    *,
+    names: Sequence[str],
+    margin: float | None = None,
+    level: float = LEVEL,
+    block: int = BLOCK,
+    seed: int = 0,
+) -> Decided:
+    """Return the verdicts and the cost of `sweep_until_decided`, from the logits of a whole sweep.
+
+    Args:
+      logits: [K, E, C] The logits of the intact model, and those under each mask.
+      labels: The classes, from 0, or the values of a regression.
+      names: The names of the masks [M].
+      margin, level, block, seed: As in `sweep_until_decided`.
+
+    Raises:
+      ValueError: Logits, labels and names do not fit each other, or an argument is out of range.
+      FloatingPointError: Some logits are NaN or infinite.
+    """
+    if logits.ndim != 3 or logits.shape[:2] != (1 + len(names), len(labels)):
+        raise ValueError(
+            f'logits must be [1 + masks, examples, classes] = [{1 + len(names)}, {len(labels)}, C]'
+            f', the intact model first, got {list(logits.shape)}.'
+        )
+    return decide(
+        lambda members, rows: logits[np.ix_(np.append(0, 1 + members), rows)],
+        labels, names=names, margin=margin, level=level, block=block, seed=seed,
+    )  # fmt: skip
+
+
+def decide(
+    logits_of: Source,
+    labels: Num[np.ndarray, ' E'],
+    *,
+    names: Sequence[str],
+    margin: float | None,
+    level: float,
+    block: int,
+    seed: int,
+) -> Decided:
+    """Ask a source for the logits of undecided masks, block by block, until all are decided."""
+    count, masks = len(labels), len(names)
+    for name, value, allowed in (
+        ('margin', margin, _MARGINS), ('level', level, _LEVELS), ('block', block, _BLOCKS),
+    ):  # fmt: skip
+        if value not in allowed:
+            raise ValueError(f'{name}={shortened(value)} must be {allowed}.')
+    if count <= block:
+        raise ValueError(
+            f'The first {block} texts are only fitted to, and there are {count}: give more texts, '
+            'or a smaller block.'
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    labels = np.asarray(labels)[order]
+
+    def ask(members: np.ndarray, start: int, stop: int) -> np.ndarray:
+        logits = np.asarray(logits_of(members, order[start:stop]), np.float64)
+        check_finite(logits)
+        return logits
+
+    active = np.arange(masks)
+    first = ask(active, 0, block)
+    outcome = discrimination_in(first)
+    if margin is None:
+        margin = MARGIN * (1.0 if outcome.unit == 'nats' else float(labels.var()))
+    known = np.zeros((1 + masks, count, first.shape[-1]))
+    known[:, :block] = first
+    changes, extreme = np.zeros((masks, count)), 0.0
+    verdict, examples = np.full(masks, UNDECIDED, dtype=object), np.full(masks, block)
+    estimate, low, high = np.zeros((3, masks))
+    for start, stop in _later_blocks(count, block):
+        if not len(active):
+            break
+        models = np.append(0, 1 + active)
+        known[models, start:stop] = came = ask(active, start, stop)
+        losses = _losses(known[models, :start], labels[:start], came, labels[start:stop])
+        changes[active, start:stop] = losses[1:] - losses[0]
+        mean, half, extreme = intervals(changes[active, block:stop], extreme, level=level / masks)
+        half += _INEXACT * margin
+        examples[active], estimate[active] = stop, mean
+        low[active], high[active] = mean - half, mean + half
+        verdict[active] = np.select(
+            [low[active] > 0, high[active] < 0, np.abs(mean) + half <= margin],
+            [NEEDED, BETTER_LOST, NEGLIGIBLE],
+            UNDECIDED,
+        )
+        active = active[verdict[active] == UNDECIDED]
+    return Decided(
+        names=names,
+        verdict=verdict.astype(str),
+        examples=examples,
+        estimate=estimate,
+        low=low,
+        high=high,
+        margin=margin,
+        level=level,
+        outcome=outcome,
+        sample=count,
+        fitted_on=block,
+        # The intact model goes on as long as any mask.
+        passes=int(examples.sum() + examples.max()),
+        whole=(1 + masks) * count,
+    )
+
+
+def intervals(
+    changes: Float[np.ndarray, 'm E'], extreme: float, *, level: float
+) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], float]:
+    """Return means over all examples so far, halves of their intervals, and the new `extreme`.
+
+    Args:
+      changes: The changes of masks on all examples so far, at least two.
+      extreme: The greatest deviation of an example from its mask's mean that was ever seen, in
+        standard deviations; at first 0.
+      level: The chance that the mean of a mask is ever outside.
+    """
+    mean, spread = changes.mean(axis=1), changes.std(axis=1)
+    farthest = np.abs(changes - mean[:, None]).max(axis=1)
+    varied = spread > 0
+    extreme = max(extreme, float((farthest[varied] / spread[varied]).max(initial=0.0)))
+    return mean, _reach(changes.shape[1], extreme, level) * spread, extreme
+
+
+def _reach(examples: int, extreme: float, level: float) -> float:
+    """Return half of an interval in standard deviations of single examples."""
+    # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
+    share = _TUNED_TO / (examples + _TUNED_TO)
+    growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
+    if share * growth >= 1:
+        return math.inf
+    t = math.sqrt((examples - 1) * (growth - 1) / (1 - share * growth))
+    count = examples + _UNSEEN
+    moved = _UNSEEN * extreme / count
+    variance = (examples + _UNSEEN * extreme**2) / count - moved**2
+    return moved + t * math.sqrt(variance / (count - 1))
+
+
+def _later_blocks(count: int, block: int) -> Iterator[tuple[int, int]]:
+    """Yield the first text of each block after the first, and the one after its last."""
+    stop = block
+    while stop < count:
+        start, stop = stop, min(stop + max(block, int(stop * _GROWTH)), count)
+        yield start, stop
+
+
+def _losses(
+    past: Float[np.ndarray, 'k E C'],
+    past_labels: Num[np.ndarray, ' E'],
+    came: Float[np.ndarray, 'k B C'],
+    labels: Num[np.ndarray, ' B'],
+) -> Float[np.ndarray, 'k B']:
+    """Return the losses of what came, with the scales and the offsets that suit the past best."""
+    models, examples, _ = past.shape
+    # Filled up with repeats, which have no weight, to few sizes: each is compiled.
+    size = 1 << (examples - 1).bit_length()
+    filled, weighed = np.resize(np.arange(examples), size), (np.arange(size) < examples)[None]
+    losses = np.empty(came.shape[:2])
+    for start in range(0, models, _AT_ONCE):
+        which = np.resize(np.arange(models)[start : start + _AT_ONCE], _AT_ONCE)
+        fitted = fits(past[which][:, filled], past_labels[filled], weighed)
+        scale, offsets = map(np.asarray, fitted)
+        losses[which] = losses_of(scale[..., None] * came[which] + offsets, labels)
+    return losses
