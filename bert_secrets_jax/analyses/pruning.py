@@ -503,7 +503,7 @@ def assemble(
     }
     curves = {}
     for order, each in predictions.items():
-        curve = stepwise.curve_of(metric, each, intact, labels, seed=seed)
+        curve = stepwise.curve_of(metric, each, intact, labels)
         # Where no head is removed, nothing is in doubt.
         low, high = (np.where(removed, end, curve.difference) for end in (curve.low, curve.high))
         curves[order] = dataclasses.replace(curve, low=low, high=high)
@@ -551,7 +551,7 @@ def _choose(
         sparsest.items(), key=lambda each: (kept[each[1]], -model.choosing[each[0]][each[1]])
     )
     predictions = model.predictions[order][None, :, step : step + 1]
-    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels, seed=seed)
+    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels)
     difference, low, high = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
     choosing = model.choosing[order]
     gained = float(choosing[step] - choosing[0])

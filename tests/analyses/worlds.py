@@ -244,7 +244,7 @@ def random_head(rng, margin):
     draws = rng.random((3, examples))
     after = np.where(right, draws >= spoilt[:, None] / 0.8, draws < mended[:, None] / 0.2)
     data = np.where(after, labels, 1 - labels), np.where(right, labels, 1 - labels), labels
-    average = mean_effect('f1', *data, resamples=200)
+    average = mean_effect('f1', *data)
     return claims.a_random_head_helps(average, heads=3)
 
 
