@@ -133,8 +133,6 @@ def p_above(difference: PerMask, parts: Parts, bound: float = 0.0) -> PerMask:
 
 def p_zero(difference: PerMask, parts: Parts) -> PerMask:
     """Return the two-sided p-values [M] of the hypotheses that a true difference is 0."""
-    # A correlation that does not change is told from a small change by its rounding alone.
-    difference = np.where(np.abs(difference) < ROUNDING, 0, difference)
     p_values = np.minimum(p_above(difference, parts), p_above(-difference, -parts))
     return np.minimum(2 * p_values, 1)
 

@@ -101,8 +101,6 @@ def assess_seeds(
     metric = alone[0].outcome.name
     seeds, masks, _ = predictions.shape
     effects = np.stack([each.difference for each in alone])
-    # A correlation that does not change is told from a small change by its rounding alone.
-    effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]

@@ -84,6 +84,8 @@ def assess(
     models = np.concatenate([baseline[None], predictions])
     scores = weighted_scores(metric, models, labels)[0]
     difference = scores[1:] - scores[0]
+    # A correlation that does not change is told from a small change by its rounding alone.
+    difference = np.where(np.abs(difference) < ROUNDING, 0, difference)
     level = LEVEL / len(predictions)
     if metric in confusion.METRICS:
         counted = count(*given)
