@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.agreement import agreement
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.influence import per_example as per_example
 from bert_secrets_jax.ablation.scores import METRICS as METRICS
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
+from bert_secrets_jax.ablation.scores import PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion

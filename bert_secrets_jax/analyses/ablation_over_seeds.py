@@ -176,14 +176,13 @@ def ablation_over_seeds(
         for anything to be significant by flips of seeds. With one, the effects, intervals and
         p-values are those of `ablation`.
       examples: The labelled texts.
-      masks, baseline, metrics: As in `ablation`, but the metrics are any but 'spearman', and the
-        mean of 'mean' is that over the examples.
-      seed: The seed of the bootstrap and the randomization test of each model, and of donors.
+      masks, baseline, metrics: As in `ablation`, but the mean of 'mean' is that over the examples.
+      seed: The seed of resamples and the randomization test of each model, and of donors.
       compute, subject: As in `ablation`.
 
     Raises:
       TypeError, ValueError: As in `ablation`; or the models differ in their layers, heads or
-        classes, or a metric is not offered over seeds.
+        classes.
     """
     subject = subject or Subject()
     models = all_models(tuned)

@@ -13,8 +13,7 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
+from bert_secrets_jax.ablation.scores import METRICS, quietly
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
@@ -481,7 +480,7 @@ def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
             f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
             'point).'
         )
-    check_name('metric', metric, METRICS_OVER_SEEDS)
+    check_name('metric', metric, METRICS)
 
 
 def assemble(
