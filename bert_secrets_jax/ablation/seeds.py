@@ -183,6 +183,7 @@ def _by_seed(
     by_flips: PerMask,
     agreed: Agreement,
 ) -> BySeed:
+    real = np.stack([each.corrected <= LEVEL for each in alone])
     return BySeed(
         intact=np.array([each.intact for each in alone]),
         difference=effects,
@@ -190,7 +191,8 @@ def _by_seed(
         holm=by_holm,
         max_t=by_flips,
         least_p=least_p(len(alone)),
-        significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
+        significant_share=real.mean(axis=0),
+        needed_share=(real & (np.stack([each.gain for each in alone]) < 0)).mean(axis=0),
         agreement=agreed,
     )
 

@@ -39,6 +39,7 @@ _COLUMNS = {
     'high_points': 'high',
     'least_significant_points': 'critical',
     'significant_share': 'seeds.significant_share',
+    **effects.NEEDED_IN,
     'p_value': 'p_value',
     'p_holm': 'seeds.holm',
     'p_max_t': 'seeds.max_t',
@@ -56,7 +57,7 @@ class AblationOverSeeds(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     baseline: str

@@ -694,3 +694,54 @@ def test_an_order_that_is_like_random_ones_tells_nothing(seeds):
         loss = 0.05 + 0.02 * rng.normal()
         found.append(worlds.order_among_random(rng, right, loss).verdict)
     assert max(found.count(HOLDS), found.count(DOES_NOT_HOLD)) / 200 <= most(200)
+
+
+# How runs differ, and where neither their average nor most of them are on this side of 0.
+RUNS = {
+    'normal': (lambda rng, shape: rng.normal(size=shape), (HOLDS, DOES_NOT_HOLD)),
+    'skewed': (lambda rng, shape: rng.exponential(size=shape) - 1, (HOLDS,)),
+    'one in five fails': (
+        lambda rng, shape: np.where(rng.random(shape) < 0.2, -2.0, 0.5),
+        (DOES_NOT_HOLD,),
+    ),
+    'half fail': (
+        lambda rng, shape: np.where(rng.random(shape) < 0.5, -1.0, 1.0),
+        (HOLDS, DOES_NOT_HOLD),
+    ),
+}
+
+
+def of_runs(claim, rng, own):
+    """Return a verdict on runs whose parts of a claim are above its threshold by `own` [R]."""
+    runs = len(own)
+    if claim == 'pre-training':
+        scores = 0.7 + 0.005 * rng.normal(size=(2, runs))
+        return claims.pretraining_helps(scores[0] + 0.05 * own, scores[1])
+    if claim == 'last layers':
+        lead = claims.PRACTICAL_SIMILARITY + 0.05 * own
+        return claims.last_layers_change_most(
+            [of_layers(rng, [0.9, 0.8, 0.8 - each, 0.4]) for each in lead]
+        )
+    effects = 0.03 * own + 0.005 * rng.normal(size=runs) + 0.005 * rng.normal()
+    return claims.a_random_head_helps(
+        [MeanEffect(each, 0.008, each - 0.016, each + 0.016, 50, 400) for each in effects], heads=72
+    )
+
+
+@pytest.mark.parametrize('runs', [5, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('world', RUNS)
+@pytest.mark.parametrize('claim', ['pre-training', 'last layers', 'random head'])
+def test_runs_that_differ_or_fail(claim, world, runs):
+    """On a side where neither the average nor most runs are, a verdict is rare."""
+    rng, (make, wrong), draws = np.random.default_rng(0), RUNS[world], 200
+    found = [of_runs(claim, rng, make(rng, runs)).verdict for _ in range(draws)]
+    assert max(found.count(each) for each in wrong) / draws <= most(draws)
+
+
+@pytest.mark.parametrize('claim', ['pre-training', 'last layers', 'random head'])
+def test_runs_that_agree_decide(claim):
+    """Most of five runs are far on one side, and all are on it."""
+    rng = np.random.default_rng(1)
+    for side, expected in ((1, HOLDS), (-1, DOES_NOT_HOLD)):
+        found = [of_runs(claim, rng, side * (4 + rng.normal(size=5))).verdict for _ in range(30)]
+        assert found.count(expected) >= 27
