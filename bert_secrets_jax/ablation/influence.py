@@ -91,10 +91,11 @@ def interval(
 
     The true difference is below or above them with these probabilities.
     """
-    given, tails = (metric, predictions, baseline, labels), {'below': below, 'above': above}
+    given = metric, predictions, baseline, labels
     if metric in confusion.METRICS:
-        return score_limits(count(*given), **tails)
-    return limits(differences(*given)[0], parts_of_difference(*given), **tails, chosen=chosen)
+        return score_limits(count(*given), below=below, above=above)
+    difference, parts = differences(*given)[0], parts_of_difference(*given)
+    return limits(difference, parts, below=below, above=above, chosen=chosen)
 
 
 def limits(

@@ -469,6 +469,10 @@ def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iter
     share = float(seeds.needed_share[most])
     if share * len(seeds.intact) < 2 or effects.corrected[most] <= LEVEL:
         return
+    about: dict[str, Any] = fields | {
+        'unit': 'share of fine-tunings',
+        'source': 'Clopper and Pearson 1934',
+    }
     yield Finding(
         name=f'{name}: needed in some fine-tunings',
         where=effects.names[most],
@@ -478,7 +482,7 @@ def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iter
         template='{where} is needed in {needed} of {sample} fine-tunings ({low:.0%} to '
         '{high:.0%}), though not shown to be on average.',
         numbers={'needed': round(share * len(seeds.intact))},
-        **fields | {'unit': 'share of fine-tunings', 'source': 'Clopper and Pearson 1934'},
+        **about,
     )
 
 

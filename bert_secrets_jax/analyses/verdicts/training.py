@@ -89,11 +89,11 @@ def pretraining_helps(
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
         p, half = scipy.stats.t.sf(difference / error, freedom), verdict.margin(freedom) * error
-        pairs = (
-            scipy.stats.mannwhitneyu(*each, alternative='greater').pvalue
-            for each in (groups, groups[::-1])
+        higher, lower = (
+            float(scipy.stats.mannwhitneyu(*groups, alternative=side).pvalue)
+            for side in ('greater', 'less')
         )
-        p_values, population = tuple(map(max, (p, 1 - p), pairs)), ANY_FINETUNING
+        p_values, population = (max(float(p), higher), max(float(1 - p), lower)), ANY_FINETUNING
         interval = difference, difference - half, difference + half
     words = f'Pre-trained weights score {verdict.with_interval(PRETRAINING, interval)} above random'
     runs = ' ones, in {pretrained_runs:run|runs} against {random_runs}.'
