@@ -9,7 +9,7 @@ normal values reach. If a text has an effect of 1 or none, this is nearly the ex
 Poisson mean.
 
 Texts of a kind that is not in the sample cannot be allowed for. Simulated with changes of one text
-in fifty, 95 % intervals hold the difference in 80 to 97 % at 300 examples and in 92 to 96 % at
+in fifty, 95 % intervals hold the difference in 80 to 93 % at 300 examples and in 92 to 96 % at
 1,000; with one in two hundred, in 57 to 72 % and in 83 to 93 %. Where values are normal, they hold
 it in 95 to 97 %, and with the tails of Student's t with three degrees of freedom in 96 to 97 %.
 

@@ -89,8 +89,9 @@ def pretraining_helps(
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
         p, half = scipy.stats.t.sf(difference / error, freedom), verdict.margin(freedom) * error
+        one, other = groups
         higher, lower = (
-            float(scipy.stats.mannwhitneyu(*groups, alternative=side).pvalue)
+            float(scipy.stats.mannwhitneyu(one, other, alternative=side).pvalue)
             for side in ('greater', 'less')
         )
         p_values, population = (max(float(p), higher), max(float(1 - p), lower)), ANY_FINETUNING
