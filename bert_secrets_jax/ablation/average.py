@@ -6,8 +6,9 @@ Axes: M masks, E examples.
 import dataclasses
 
 import numpy as np
+import scipy.stats
 
-from bert_secrets_jax.ablation import scores
+from bert_secrets_jax.ablation import influence, scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +17,8 @@ class MeanEffect:
 
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
-      error, low, high: Its standard error over examples, and 95 % interval (bootstrap).
+      low, high: The ends of its 95 % interval over examples (see `ablation.influence`).
+      error: The standard error that the longer side of the interval stands for.
       changed: The number of examples on which some mask changes the prediction.
     """
 
@@ -33,26 +35,27 @@ def mean_effect(
     predictions: scores.Predictions,
     baseline: scores.PerExample,
     labels: scores.PerExample,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> MeanEffect:
     """Compare the masks with the intact model on average: what losing a random head does.
 
-    All masks are scored on the same resamples. Arguments are those of `significance.assess`.
+    Masks whose score is undefined do not count. Arguments are those of `significance.assess`.
     """
     given = metric, predictions, baseline, labels
-    resampled = scores.resampled_differences(*given, resamples=resamples, seed=seed)
-    means = scores.quietly(np.nanmean, resampled, axis=1)
-    known = means[~np.isnan(means)]
-    error = low = high = np.nan
-    if len(known) > 1:
-        error, (low, high) = known.std(ddof=1), np.quantile(known, [0.025, 0.975])
+    difference = scores.differences(*given)[0]
+    known = ~np.isnan(difference)
+    error = low = high = np.array([np.nan])
+    if known.any() and len(labels) > 1:
+        difference = difference[known].mean(keepdims=True)
+        parts = influence.parts_of_difference(metric, predictions[known], baseline, labels)
+        parts = parts.mean(axis=0, keepdims=True)
+        low, high = influence.limits(difference, parts)
+        longer = np.maximum(high - difference, difference - low)
+        error = longer / scipy.stats.t.isf(0.025, len(labels) - 1)
     return MeanEffect(
-        difference=float(scores.quietly(np.nanmean, scores.differences(*given))),
-        error=float(error),
-        low=float(low),
-        high=float(high),
+        difference=float(difference[0]) if known.any() else np.nan,
+        error=float(error[0]),
+        low=float(low[0]),
+        high=float(high[0]),
         changed=int(np.any(predictions != baseline[None], axis=0).sum()),
         examples=len(labels),
     )

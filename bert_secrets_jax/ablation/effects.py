@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.scores import PerMask
@@ -89,6 +90,8 @@ class BySeed:
         on these very examples; effects over seeds count as symmetric.
       least_p: The least that `max_t` can be with so many seeds: above 0.05 for five and fewer.
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
+      needed_share: [M] The share of the seeds in which losing it worsens the outcome significantly,
+        each by its own test, corrected for all masks.
     """
 
     intact: Float[np.ndarray, ' S']
@@ -98,9 +101,29 @@ class BySeed:
     max_t: PerMask
     least_p: float
     significant_share: PerMask
+    needed_share: PerMask
     agreement: Agreement
 
     __repr__ = brief
+
+    @property
+    def needed_low(self) -> PerMask:
+        """[M] The lower end of the interval of that share in all fine-tunings.
+
+        It is exact (Clopper and Pearson 1934). A need that a single test does not see is not in it.
+        """
+        seeds = len(self.intact)
+        needed = np.round(seeds * self.needed_share)
+        low = scipy.stats.beta.ppf(LEVEL / 2, np.maximum(needed, 1), seeds - needed + 1)
+        return np.where(needed > 0, low, 0.0)
+
+    @property
+    def needed_high(self) -> PerMask:
+        """[M] The upper end of the same interval."""
+        seeds = len(self.intact)
+        needed = np.round(seeds * self.needed_share)
+        high = scipy.stats.beta.isf(LEVEL / 2, needed + 1, np.maximum(seeds - needed, 1))
+        return np.where(needed < seeds, high, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -22,14 +22,14 @@ from jaxtyping import Float, Real
 
 from bert_secrets_jax.ablation.agreement import agreement
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
+from bert_secrets_jax.ablation.influence import per_example as per_example
+from bert_secrets_jax.ablation.scores import METRICS as METRICS
+from bert_secrets_jax.ablation.scores import PerMask, bisected, blocks, quietly
 from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
 
-METRICS = (*confusion.METRICS, 'pearson')
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
 FLIPS = 4096
 
@@ -101,12 +101,10 @@ def assess_seeds(
     metric = alone[0].outcome.name
     seeds, masks, _ = predictions.shape
     effects = np.stack([each.difference for each in alone])
-    # A correlation that does not change is told from a small change by its rounding alone.
-    effects = np.where(np.abs(effects) < ROUNDING, 0, effects)
     whole, parts = per_example(metric, intact, labels), []
     for start, stop in blocks(masks, whole.size):
         values = per_example(metric, predictions[:, start:stop], labels) - whole[:, None]
-        of_block = crossed_variance(values, counts=metric != 'pearson')
+        of_block = crossed_variance(values, counts=metric in confusion.METRICS)
         parts.append((of_block.of_seeds, of_block.of_examples, of_block.degrees))
     joined = map(np.concatenate, zip(*parts, strict=True))
     variance = Variance(*joined, seeds=seeds, examples=len(labels))
@@ -185,6 +183,7 @@ def _by_seed(
     by_flips: PerMask,
     agreed: Agreement,
 ) -> BySeed:
+    real = np.stack([each.corrected <= LEVEL for each in alone])
     return BySeed(
         intact=np.array([each.intact for each in alone]),
         difference=effects,
@@ -192,36 +191,10 @@ def _by_seed(
         holm=by_holm,
         max_t=by_flips,
         least_p=least_p(len(alone)),
-        significant_share=np.mean([each.corrected <= LEVEL for each in alone], axis=0),
+        significant_share=real.mean(axis=0),
+        needed_share=(real & (np.stack([each.gain for each in alone]) < 0)).mean(axis=0),
         agreement=agreed,
     )
-
-
-def per_example(
-    metric: str, predictions: Real[np.ndarray, '*models E'], labels: Real[np.ndarray, ' E']
-) -> Float[np.ndarray, '*models E']:
-    """Return a value [..., E] for each example whose mean is the score of the model [...].
-
-    It is the jackknife's (Efron and Tibshirani 1993, chapter 11); NaN where that is undefined.
-    """
-    check_name('metric', metric, METRICS)
-    if metric in ('accuracy', 'f1_micro'):
-        return (predictions == labels).astype(np.float64)
-    if metric == 'pearson':
-        x, y = (_standardized(each) for each in (predictions, labels))
-        others = len(labels) - 1
-        score = np.clip((x * y).mean(axis=-1, keepdims=True), -1, 1)
-        # Without it, the sums of squares and products about the new means are smaller by these.
-        squares = (1 - x**2 / others) * (1 - y**2 / others)
-        without = (score - x * y / others) / np.sqrt(np.where(squares > 0, squares, np.nan))
-    else:
-        features = confusion.summands(metric, predictions, labels)
-        sums = [each.sum(axis=-1, keepdims=True, dtype=np.float64) for each in features]
-        score = confusion.score_of_sums(metric, sums)
-        rest = [whole - each for whole, each in zip(sums, features, strict=True)]
-        without = np.asarray(confusion.score_of_sums(metric, rest))
-    influence = without.mean(axis=-1, keepdims=True) - without
-    return score + (len(labels) - 1) * influence
 
 
 def crossed_variance(values: Float[np.ndarray, 'S M E'], *, counts: bool) -> Variance:
@@ -293,11 +266,3 @@ def max_t(effects: OfSeeds) -> PerMask:
 def least_p(seeds: int) -> float:
     """Return the smallest p-value that `max_t` can have: two of all flips leave |t| as it is."""
     return 2 / 2**seeds if 2**seeds <= FLIPS else 1 / (1 + FLIPS)
-
-
-def _standardized(values: np.ndarray) -> np.ndarray:
-    """Return values [..., E] with mean 0 and mean square 1; NaN where all are equal."""
-    centred = values - values.mean(axis=-1, keepdims=True, dtype=np.float64)
-    scale = np.sqrt((centred**2).mean(axis=-1, keepdims=True))
-    flat = scale <= 1e-12 * np.abs(values).max(axis=-1, keepdims=True)
-    return centred / np.where(flat, np.nan, scale)

@@ -6,12 +6,9 @@ Axes: M masks, E examples, R resamples.
 import dataclasses
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.ablation import scores
-from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.ablation import influence, scores
 from bert_secrets_jax.measure.flips import LEVEL
 
 FOLDS = 10
@@ -77,7 +74,6 @@ def selected_gain(
     *,
     splits: int = 1000,
     repeats: int = 20,
-    resamples: int = 2000,
     seed: int = 0,
 ) -> SelectedGain:
     """Compute the gain of the best mask on the examples on which it was chosen, and on others.
@@ -95,7 +91,6 @@ def selected_gain(
       metric, predictions, baseline, labels, seed: As in `assess`, with its errors.
       splits: The number of random halvings.
       repeats: The number of random divisions into tenths.
-      resamples: The number of resamples from which the interval of a correlation is made.
     """
     scores.check(metric, predictions, labels, baseline)
     masks, examples = predictions.shape
@@ -109,15 +104,15 @@ def selected_gain(
     low = high = np.nan
     if best >= 0:
         below, above = tails(masks)
-        alone = metric, predictions[best : best + 1], baseline, labels
-        low, high = _limits(*alone, below=below, above=above, resamples=resamples, seed=seed)
+        ends = influence.interval(*given, below=below, above=above, chosen=True)
+        low, high = (float(end[best]) for end in ends)
     return SelectedGain(
         best=best,
         naive=float(overall[best]) if best >= 0 else np.nan,
         from_nine_tenths=float(scores.quietly(np.nanmean, joined)),
         from_half=float(scores.quietly(np.nanmean, _on_other_halves(*given, splits, rng))),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         chosen=chosen,
     )
 
@@ -130,14 +125,12 @@ def tails(masks: int) -> tuple[float, float]:
     return LEVEL / (masks + 1), LEVEL * masks / (masks + 1)
 
 
-def gain_of_choice(
-    metric: str, choose: Answers, measure: Answers, *, resamples: int = 2000, seed: int = 0
-) -> ChosenElsewhere:
+def gain_of_choice(metric: str, choose: Answers, measure: Answers) -> ChosenElsewhere:
     """Choose the best mask on some examples, and measure it on others, on one of METRICS.
 
     If no example is in both sets, the gain is unbiased, and its interval needs no correction for
     the number of masks. Examples on which the model was trained choose badly: it has most of them
-    right already. The interval of a correlation is made from resamples.
+    right already.
 
     ValueError as in `assess`, for different numbers of masks, or if no mask has a score.
     """
@@ -154,13 +147,13 @@ def gain_of_choice(
     if best < 0:
         raise ValueError('No mask has a score on the examples for choosing: they are constant.')
     alone = metric, measure.predictions[best : best + 1], measure.baseline, measure.labels
-    low, high = _limits(*alone, below=0.025, above=0.025, resamples=resamples, seed=seed)
+    low, high = influence.interval(*alone)
     return ChosenElsewhere(
         best=best,
         where_chosen=float(where_chosen[best]),
         gain=float(scores.differences(*alone)[0, 0]),
-        low=float(low),
-        high=float(high),
+        low=float(low[0]),
+        high=float(high[0]),
         choosing=len(choose.labels),
         measuring=len(measure.labels),
     )
@@ -200,23 +193,6 @@ def _on_other_halves(metric, predictions, baseline, labels, splits, rng) -> np.n
         for here, there in (on_halves, on_halves[::-1]):
             gains.append(there[np.arange(stop - start), _best(here, rng)])
     return np.concatenate(gains)
-
-
-def _limits(
-    metric, predictions, baseline, labels, *, below, above, resamples, seed
-) -> tuple[float, float]:
-    """Return the interval of a single mask with these probabilities of missing on either side."""
-    given = metric, predictions, baseline, labels
-    if metric in confusion.METRICS:
-        low, high = score_limits(count(*given), below=below, above=above)
-        return low[0], high[0]
-    # Only the error is the bootstrap's: thin tails would need millions of resamples.
-    error = scores.quietly(
-        np.nanstd, scores.resampled_differences(*given, resamples=resamples, seed=seed)
-    )
-    difference = scores.differences(*given)[0, 0]
-    tails = scipy.stats.norm.isf([below, above])
-    return difference - tails[0] * error, difference + tails[1] * error
 
 
 def _best(gains: Float[np.ndarray, 'R M'], rng: np.random.Generator) -> Int[np.ndarray, ' R']:

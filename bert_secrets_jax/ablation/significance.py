@@ -9,12 +9,12 @@ is the mask's score minus the baseline's; it and its p-value are NaN where a cor
 undefined.
 """
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 
+from bert_secrets_jax.ablation import influence
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
 from bert_secrets_jax.ablation.power import (
@@ -42,12 +42,13 @@ from bert_secrets_jax.ablation.selection import ChosenElsewhere as ChosenElsewhe
 from bert_secrets_jax.ablation.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.ablation.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
+from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
 
 # A difference of the score that is too small to matter: half a point.
 MARGIN = 0.005
-# In fewer examples, the bootstrap intervals of a correlation are too narrow.
+# In fewer examples, little is known of the tails of what a correlation is made from.
 FEWEST_FOR_CORRELATIONS = 50
 
 
@@ -58,24 +59,22 @@ def assess(
     labels: PerExample,
     *,
     names: Sequence[str] = (),
-    resamples: int = 2000,
     rounds: int = 10_000,
     seed: int = 0,
 ) -> Effects:
     """Compute the effect of every mask on a score, with its interval and its p-values.
 
     Intervals of metrics of classes are score intervals (see `intervals`), which hold where few
-    predictions change, too; those of correlations are bootstrap intervals. `critical` keeps the
-    changes to and fro of the mask, or the spread of its correlation (see `power`). The metric is
-    one of METRICS.
+    predictions change, too. Those of correlations, and their p-values, are made from the part that
+    each example has in them (see `influence`). `critical` keeps the changes to and fro of the mask,
+    or the spread of its correlation (see `power`). The metric is one of METRICS.
 
     Args:
       predictions, baseline, labels: [M, E], [E] and [E] Under each mask, of the intact model, and
         true.
       names: The names of the masks [M].
-      resamples: The number of resamples of the bootstrap, which only correlations need.
-      rounds: The number of rounds of the randomization test, which accuracy does not need. With
-        fewer than M / level, Holm's correction can find nothing.
+      rounds: The number of rounds of the randomization test, which neither accuracy nor
+        correlations need. With fewer than M / level, Holm's correction can find nothing.
 
     Raises:
       ValueError: The metric is unknown, the shapes do not fit, or predictions are not finite.
@@ -85,28 +84,29 @@ def assess(
     models = np.concatenate([baseline[None], predictions])
     scores = weighted_scores(metric, models, labels)[0]
     difference = scores[1:] - scores[0]
+    # A correlation that does not change is told from a small change by its rounding alone.
+    difference = np.where(np.abs(difference) < ROUNDING, 0, difference)
     level = LEVEL / len(predictions)
     if metric in confusion.METRICS:
         counted = count(*given)
         low, high = score_limits(counted, below=0.025, above=0.025)
         critical, detectable = smallest_effects(counted, level=level, power=POWER)
         tost = score_equivalence(counted, MARGIN)
+        if metric in ('accuracy', 'f1_micro'):
+            test, p_value = 'exact McNemar', mcnemar(*given[1:])
+            critical = critical_of_mcnemar(counted, level=level)
+        else:
+            test = 'paired randomization'
+            p_value = randomization_test(*given, rounds=rounds, seed=seed)
     else:
-        drawn = resampled_differences(*given, resamples=resamples, seed=seed)
-        low, high = quietly(np.nanquantile, drawn, [0.025, 0.975], axis=0)
-        error = quietly(np.nanstd, drawn, axis=0)
+        parts = influence.parts_of_difference(*given)
+        low, high = influence.limits(difference, parts)
+        error = parts.std(axis=1, ddof=1) / np.sqrt(len(labels))
         critical, detectable = smallest_effects_on_correlation(
             error, float(scores[0]), len(labels), level=level, power=POWER
         )
-        # A mask without any effect has no error, and is equivalent.
-        inside = (MARGIN - np.abs(difference)) / np.maximum(error, ROUNDING)
-        tost = scipy.stats.t.sf(inside, len(labels) - 1)
-    if metric in ('accuracy', 'f1_micro'):
-        test, p_value = 'exact McNemar', mcnemar(*given[1:])
-        critical = critical_of_mcnemar(counted, level=level)
-    else:
-        test = 'paired randomization'
-        p_value = randomization_test(*given, rounds=rounds, seed=seed)
+        tost = influence.p_matters(difference, parts, MARGIN)
+        test, p_value = "Student's t, by parts", influence.p_zero(difference, parts)
     return Effects(
         names=names,
         difference=difference,
@@ -191,45 +191,37 @@ def randomization_test(
     rounds: int = 10_000,
     seed: int = 0,
 ) -> PerMask:
-    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000), NaN if undefined.
+    """Return two-sided p-values [M] of no difference (Noreen 1989; Yeh 2000).
 
     The p-value is the share of swaps of predictions with the baseline's, example by example, after
     which the two differ at least as much as observed: of all swaps where there are at most
     `rounds`, and otherwise of `rounds` random ones and the observed predictions.
 
-    A correlation does not depend on scale or offset. So predictions are standardized before they
-    are swapped (for Pearson's) or replaced by their ranks (for Spearman's, which takes about 0.4 ms
-    per round and mask for 1,500 examples). The scale is the mean absolute deviation from the
-    median: the standard deviation follows a few outliers, which doubles the false alarms. Where one
-    of two equally good models has outliers, those of Pearson's at a level of 5 % can still rise to
-    about 11 %. Arguments and errors are those of `assess`.
+    The metric is one of classes; other arguments and errors are those of `assess`.
     """
+    check_name('metric', metric, confusion.METRICS)
     check(metric, predictions, labels, baseline)
     observed = differences(metric, predictions, baseline, labels)[0]
-    known = np.flatnonzero(~np.isnan(observed))
-    pairs = {k: _in_own_units(metric, np.stack([predictions[k], baseline])) for k in known}
-    changes = np.array([(pairs[k][0] != pairs[k][1]).sum() for k in known], int)
-    p_values = np.full(len(predictions), np.nan)
+    changes = (predictions != baseline).sum(axis=1)
+    p_values = np.empty(len(predictions))
     # Masks with equally many changes share their swaps, which take longer to draw than to use.
     for number in np.unique(changes).tolist():
-        masks = known[changes == number]
+        masks = np.flatnonzero(changes == number)
         exact = 2**number <= rounds
-        # Ranks need all examples of every swap, sums only those that differ.
-        width = len(labels) if metric == 'spearman' else max(number, 1)
         rng = np.random.default_rng(seed)
         extreme, total = np.zeros(len(masks)), 0
-        for start, stop in blocks(2**number if exact else rounds, width):
+        for start, stop in blocks(2**number if exact else rounds, max(number, 1)):
             if exact:
                 swaps = (np.arange(start, stop)[:, None] >> np.arange(number)) & 1 == 1
             else:
                 swaps = rng.integers(2, size=(stop - start, number), dtype=bool)
             total += len(swaps)
             # NumPy multiplies booleans without BLAS, which is slow.
-            swaps = swaps if metric == 'spearman' else swaps.astype(np.float64)
+            swaps = swaps.astype(np.float64)
             for place, k in enumerate(masks):
-                swapped = _swapped_difference(metric, pairs[k], labels, swaps)
-                # An undefined difference counts as extreme, which makes the p-value conservative.
-                extreme[place] += np.sum(~(np.abs(swapped) < abs(observed[k]) - ROUNDING))
+                pair = np.stack([predictions[k], baseline])
+                swapped = _swapped_difference(metric, pair, labels, swaps)
+                extreme[place] += np.sum(np.abs(swapped) >= abs(observed[k]) - ROUNDING)
         p_values[masks] = extreme / total if exact else (1 + extreme) / (1 + total)
     return p_values
 
@@ -260,36 +252,11 @@ def benjamini_hochberg(p_values: PerMask) -> PerMask:
     return np.where(np.isnan(p_values), np.nan, adjusted)
 
 
-def _in_own_units(metric, pair) -> np.ndarray:
-    """Return the predictions [2, E] without scale and offset if the metric ignores these."""
-    match metric:
-        case 'pearson':
-            centred = pair - np.median(pair.astype(np.float64), axis=1, keepdims=True)
-            return centred / np.abs(centred).mean(axis=1, keepdims=True)
-        case 'spearman':
-            return scipy.stats.rankdata(pair, axis=1)
-        case _:
-            return pair
-
-
 def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
-    """Return the differences [R] between mask and baseline [2, E] after swaps of differing ones.
-
-    Each round has booleans, or 0.0 and 1.0 but for Spearman's.
-    """
+    """Return the differences [R] between mask and baseline [2, E] after swaps of differing ones."""
     differs = pair[0] != pair[1]
-    if metric == 'spearman':
-        swapped = np.zeros((len(swaps), len(labels)), bool)
-        swapped[:, differs] = swaps
-        ranks = [
-            scipy.stats.rankdata(np.where(swapped, there, here), axis=1)
-            for here, there in (pair, pair[::-1])
-        ]
-        score = functools.partial(weighted_scores, 'pearson', labels=scipy.stats.rankdata(labels))
-        return score(ranks[0])[0] - score(ranks[1])[0]
-    # The sums of the other metrics are linear in the swaps. Mask and baseline are centred alike, so
-    # that swapping does not change a value.
-    features = summands(metric, pair, labels, pair.mean())
+    # The sums are linear in the swaps.
+    features = summands(metric, pair, labels, 0.0)
     features = np.stack(np.broadcast_arrays(*features)).astype(np.float64, copy=False)
     mask, baseline = features.sum(axis=2).T[..., None]  # [F, 1] each
     change = (features[:, 1] - features[:, 0])[:, differs]

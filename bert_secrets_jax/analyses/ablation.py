@@ -101,7 +101,7 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]
@@ -305,7 +305,7 @@ def ablation(
       choose_on: Other labelled texts, such as held-out training ones, on which the best mask of
         each set is chosen before it is measured on `examples`. They are swept, too. None chooses by
         cross-validation. Nothing is chosen for 'one_head_left' and a set of a single mask.
-      seed: The seed of bootstrap, randomization test, random parts of the examples, and donors.
+      seed: The seed of resamples, the randomization test, random parts of the examples, and donors.
       compute: How it is computed.
       subject: The names of the model, the texts and the task, for sentences and captions.
 
@@ -353,7 +353,7 @@ def ablation(
                 Answers(each.predictions[1:], each.predictions[0], true)
                 for each, true in ((there, labels_elsewhere), (here, labels))
             ]
-            gain = significance.gain_of_choice(metrics[0], *answers, seed=seed)
+            gain = significance.gain_of_choice(metrics[0], *answers)
             sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
 
@@ -361,7 +361,7 @@ def ablation(
 def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
     """Return the metrics that `ablation` compares by default: those of the task but Spearman's.
 
-    Its test ranks all examples anew in every round, and tasks that have it have Pearson's, too.
+    Tasks that have it have Pearson's, too.
     """
     return tuple(name for name in metrics_for(classes, task) if name != 'spearman')
 
@@ -403,7 +403,7 @@ def assess(
         masks=masks,
         assessed=assessed,
         outcomes=assess_outcomes([each.logits for each in swept], labels, names=names, seed=seed),
-        averages=tuple(mean_effect(first, *of_model, labels, seed=seed) for of_model in models),
+        averages=tuple(mean_effect(first, *of_model, labels) for of_model in models),
         tested=tested[0],
         reached=np.array(reached),
         larger_class=larger_class[0],

@@ -39,6 +39,7 @@ _COLUMNS = {
     'high_points': 'high',
     'least_significant_points': 'critical',
     'significant_share': 'seeds.significant_share',
+    **effects.NEEDED_IN,
     'p_value': 'p_value',
     'p_holm': 'seeds.holm',
     'p_max_t': 'seeds.max_t',
@@ -56,7 +57,7 @@ class AblationOverSeeds(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     baseline: str
@@ -176,14 +177,13 @@ def ablation_over_seeds(
         for anything to be significant by flips of seeds. With one, the effects, intervals and
         p-values are those of `ablation`.
       examples: The labelled texts.
-      masks, baseline, metrics: As in `ablation`, but the metrics are any but 'spearman', and the
-        mean of 'mean' is that over the examples.
-      seed: The seed of the bootstrap and the randomization test of each model, and of donors.
+      masks, baseline, metrics: As in `ablation`, but the mean of 'mean' is that over the examples.
+      seed: The seed of resamples and the randomization test of each model, and of donors.
       compute, subject: As in `ablation`.
 
     Raises:
       TypeError, ValueError: As in `ablation`; or the models differ in their layers, heads or
-        classes, or a metric is not offered over seeds.
+        classes.
     """
     subject = subject or Subject()
     models = all_models(tuned)

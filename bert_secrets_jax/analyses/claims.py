@@ -139,6 +139,7 @@ class Claims(Result):
             'Holds: the data rule out the opposite. Does not hold: they rule out the claim. '
             'Undecided: they rule out neither.',
             'Tests are one-sided at 5 %: a 95 % interval may reach a little past the threshold.',
+            'Any fine-tuning: on average or in most of them, which differ where some fail.',
         ]
 
 

@@ -56,6 +56,12 @@ _OF_OUTCOMES = {
     'shrunken_high': 'shrunken.high',
     'false_sign_rate': 'shrunken.false_sign',
 }
+# Those of the share of fine-tunings that need it.
+NEEDED_IN = {
+    'needed_share': 'seeds.needed_share',
+    'needed_share_low': 'seeds.needed_low',
+    'needed_share_high': 'seeds.needed_high',
+}
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
@@ -189,7 +195,8 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
 def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas.DataFrame':
     """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
     several = any(each.seeds is not None for each in outcomes.values())
-    columns = _OF_OUTCOMES | ({} if several else {'p_benjamini_hochberg': 'benjamini_hochberg'})
+    further = {'p_benjamini_hochberg': 'benjamini_hochberg'}
+    columns = _OF_OUTCOMES | (NEEDED_IN if several else further)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
     none = Shrunken(unknown, unknown, unknown, unknown, share=math.nan, at_least=0)
     filled = {
@@ -468,9 +475,35 @@ def _between_seeds(
             '{estimate:.2g}); six can.',
             **fields,
         )
+    yield from _needed_in_some(effects, name, fields)
     for how, p_values in (('Holm', seeds.holm), ('flips of seeds', seeds.max_t)):
         yield how_many(f'{name}: significant by {how} alone', p_values <= LEVEL, what, **fields)
     yield from _agreement(seeds.agreement, name, fields)
+
+
+def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
+    """Yield the mask that most fine-tunings need, if at least two do and not all on average."""
+    seeds = effects.seeds
+    assert seeds is not None
+    most = int(np.argmax(seeds.needed_share))
+    share = float(seeds.needed_share[most])
+    if share * len(seeds.intact) < 2 or effects.corrected[most] <= LEVEL:
+        return
+    about: dict[str, Any] = fields | {
+        'unit': 'share of fine-tunings',
+        'source': 'Clopper and Pearson 1934',
+    }
+    yield Finding(
+        name=f'{name}: needed in some fine-tunings',
+        where=effects.names[most],
+        estimate=share,
+        low=float(seeds.needed_low[most]),
+        high=float(seeds.needed_high[most]),
+        template='{where} is needed in {needed} of {sample} fine-tunings ({low:.0%} to '
+        '{high:.0%}), though not shown to be on average.',
+        numbers={'needed': round(share * len(seeds.intact))},
+        **about,
+    )
 
 
 def _agreement(agreed: Agreement, name: str, fields: dict[str, Any]) -> Iterator[Finding]:

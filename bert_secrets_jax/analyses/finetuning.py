@@ -89,7 +89,9 @@ class Finetuning(Result):
     def verdicts(self):
         metric = self.metrics[0]
         scores = {start: [row[metric] for row in runs.last] for start, runs in self.starts.items()}
-        return [verdicts.pretraining_helps(**scores)] if len(scores) == 2 else []
+        if len(scores) < 2:
+            return []
+        return [verdicts.pretraining_helps(**scores, unlearnt=len(self.unlearnt))]
 
     def frames(self):
         curve = [

@@ -318,7 +318,7 @@ def gates(
       seeds: The seeds of the training of gates, or their number.
       frozen: Whether only the gates are learnt; False trains the weights, too.
       metrics: The names of the metrics, the most important first; None takes those of `ablation`.
-      seed: The seed of the bootstrap and of the randomization test.
+      seed: The seed of the randomization test.
       subject: The names of the model, the texts and the task, for sentences and captions.
       **training: Further settings of `bs.train_gates`, such as `epochs`, `gate_learning_rate`,
         `max_length`, `folder` or `mesh`.

@@ -13,8 +13,7 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
+from bert_secrets_jax.ablation.scores import METRICS, quietly
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
@@ -481,7 +480,7 @@ def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:
             f'{draws=} must be at least 0, and {tolerance=} at least 0 and below 1 (0.01 is one '
             'point).'
         )
-    check_name('metric', metric, METRICS_OVER_SEEDS)
+    check_name('metric', metric, METRICS)
 
 
 def assemble(
@@ -503,7 +502,7 @@ def assemble(
     }
     curves = {}
     for order, each in predictions.items():
-        curve = stepwise.curve_of(metric, each, intact, labels, seed=seed)
+        curve = stepwise.curve_of(metric, each, intact, labels)
         # Where no head is removed, nothing is in doubt.
         low, high = (np.where(removed, end, curve.difference) for end in (curve.low, curve.high))
         curves[order] = dataclasses.replace(curve, low=low, high=high)
@@ -551,7 +550,7 @@ def _choose(
         sparsest.items(), key=lambda each: (kept[each[1]], -model.choosing[each[0]][each[1]])
     )
     predictions = model.predictions[order][None, :, step : step + 1]
-    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels, seed=seed)
+    curve = stepwise.curve_of(metric, predictions, model.intact[None], labels)
     difference, low, high = (float(each[0]) for each in (curve.difference, curve.low, curve.high))
     choosing = model.choosing[order]
     gained = float(choosing[step] - choosing[0])

@@ -8,7 +8,6 @@ import numpy as np
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import disable, parse_heads
-from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.analyses.ablation import SETS
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
@@ -165,10 +164,7 @@ def ablate(a: Arguments) -> Call:
 
 
 def ablate_seeds(a: Arguments) -> Call:
-    metrics = a.metrics
-    if metrics:
-        metrics = tuple(name for name in metrics if name in METRICS_OVER_SEEDS)
-    given = {**_disabling(a), 'metrics': metrics, **a.seed}
+    given = {**_disabling(a), 'metrics': a.metrics, **a.seed}
     return a.analysis('ablation_over_seeds', a.models, 'ablated', **given)
 
 

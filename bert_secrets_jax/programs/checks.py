@@ -3,7 +3,6 @@
 from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import disable, parse_heads
-from bert_secrets_jax.ablation.seeds import METRICS as METRICS_OVER_SEEDS
 from bert_secrets_jax.analyses.pruning import check_pruning
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
@@ -29,17 +28,6 @@ def donors(study: Study) -> None:
     """Refuse too few texts to draw others from."""
     if study.config.ablation.baseline == 'resample':
         check_enough(len(study.ablated_texts))
-
-
-def over_seeds(study: Study) -> None:
-    """Refuse metrics that have no test over seeds, and what `disabling` refuses."""
-    chosen = inputs.metrics(study.config.data)
-    if len(study.ablated_seeds) > 1 and chosen and not set(chosen) & set(METRICS_OVER_SEEDS):
-        raise ValueError(
-            f'data.metrics={study.config.data.metrics} has nothing that is offered over seeds: add '
-            f'one of {", ".join(METRICS_OVER_SEEDS)}, or analyse one seed (train.num_seeds=1).'
-        )
-    disabling(study)
 
 
 def pairs(study: Study) -> None:

@@ -260,7 +260,7 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'ablate_seeds': _swept(
         bindings.ablate_seeds,
-        checks.over_seeds,
+        checks.disabling,
         needs=needs.seeds,
         costs=lambda study: costs.swept(study, len(study.ablated_seeds)),
         asked='all',

@@ -14,11 +14,11 @@ import scipy.stats
 from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.average import mean_effect
-from bert_secrets_jax.ablation.intervals import count, score_limits
+from bert_secrets_jax.ablation.influence import interval, per_example
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.seeds import crossed_variance, per_example
-from bert_secrets_jax.ablation.significance import paired_bootstrap, weighted_scores
+from bert_secrets_jax.ablation.seeds import crossed_variance
+from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import confusion
@@ -153,8 +153,6 @@ def curve_of(
     predictions: Real[np.ndarray, 'S D K E'],
     intact: Real[np.ndarray, 'S E'],
     labels: Real[np.ndarray, ' E'],
-    *,
-    seed: int = 0,
 ) -> Curve:
     """Return the change of the score at each number of heads, with its interval."""
     seeds, draws, steps, examples = predictions.shape
@@ -165,20 +163,15 @@ def curve_of(
     if seeds > 1:
         values = per_example(metric, predictions, labels).mean(axis=1)
         values = values - per_example(metric, intact, labels)[:, None]
-        half = crossed_variance(values, counts=metric != 'pearson').half_width
+        half = crossed_variance(values, counts=metric in confusion.METRICS).half_width
         low, high = difference - half, difference + half
     elif draws > 1:
         means = [
-            mean_effect(metric, predictions[0, :, step], intact[0], labels, seed=seed)
-            for step in range(steps)
+            mean_effect(metric, predictions[0, :, step], intact[0], labels) for step in range(steps)
         ]
         low, high = (np.array([getattr(each, end) for each in means]) for end in ('low', 'high'))
     else:
-        given = metric, predictions[0, 0], intact[0], labels
-        if metric in confusion.METRICS:
-            low, high = score_limits(count(*given), below=0.025, above=0.025)
-        else:
-            low, high = paired_bootstrap(*given, seed=seed)
+        low, high = interval(metric, predictions[0, 0], intact[0], labels)
     low, high = np.where(np.isnan(difference), np.nan, (low, high))
     return Curve(difference, low, high, differences)
 
@@ -191,7 +184,7 @@ def lead_over_random(
 ) -> tuple[float, float, float]:
     """Return the score in one order less that in random ones, a mean over steps, with its interval.
 
-    It is over seeds and examples (`ablation.seeds.per_example`); the random orders are fixed.
+    It is over seeds and examples (`influence.per_example`); the random orders are fixed.
     """
     values = per_example(metric, ordered, labels).mean(axis=1)
     values = values - per_example(metric, random, labels).mean(axis=(1, 2))

@@ -181,7 +181,7 @@ def test_all_flips_are_made():
     assert (sign_flip_test(values, rounds=31)[1] != expected).any()
 
 
-@pytest.mark.parametrize('metric', seeds.METRICS)
+@pytest.mark.parametrize('metric', [name for name in seeds.METRICS if name != 'spearman'])
 def test_values_are_the_jackknife(metric):
     """Their mean is the score; each is E - 1 times what leaving the example out costs."""
     rng = np.random.default_rng(8)

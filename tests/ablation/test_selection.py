@@ -93,7 +93,7 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, b
         found = selected_gain(
             metric,
             *answers(metric, gains, size=size, rng=rng),
-            splits=1, repeats=1, resamples=150, seed=seed,
+            splits=1, repeats=1, seed=seed,
         )  # fmt: skip
         covered.append(found.low <= truth[found.best] <= found.high)
         chosen.append(found.best)
@@ -108,7 +108,7 @@ def test_the_best_of_useless_masks_gains_nothing_elsewhere(metric):
     found = [
         selected_gain(
             metric, *answers(metric, np.zeros(20), size=200, rng=rng),
-            splits=10, repeats=4, resamples=2, seed=seed,
+            splits=10, repeats=4, seed=seed,
         )
         for seed in range(80)
     ]  # fmt: skip
@@ -162,7 +162,7 @@ def test_selected_gain_by_hand():
 
 def test_nothing_defined_is_nothing_chosen():
     labels = np.arange(6.0)
-    gain = selected_gain('pearson', np.ones((2, 6)), labels, labels, splits=3, resamples=5)
+    gain = selected_gain('pearson', np.ones((2, 6)), labels, labels, splits=3)
     assert gain.best == -1
     assert np.isnan([gain.naive, gain.from_nine_tenths, gain.from_half, gain.low]).all()
 
@@ -183,11 +183,11 @@ def test_a_choice_elsewhere_is_measured_without_luck(metric, name):
     truth = true_gains(metric, gains)
     covered, errors, lucky = [], [], []
     runs = 60
-    for seed in range(runs):
+    for _ in range(runs):
         choose, measure = (
             Answers(*answers(metric, gains, size=size, rng=rng)) for size in (200, 300)
         )
-        found = gain_of_choice(metric, choose, measure, resamples=100, seed=seed)
+        found = gain_of_choice(metric, choose, measure)
         covered.append(found.low <= truth[found.best] <= found.high)
         errors.append(found.gain - truth[found.best])
         lucky.append(found.where_chosen - truth[found.best])

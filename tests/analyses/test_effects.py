@@ -5,12 +5,15 @@ import re
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.effects import LEVEL, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.effects import findings_of
+from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of
 from tests.conftest import killed_after_a_part, rarely
@@ -163,3 +166,30 @@ def test_findings_are_those_of_the_frame(results, name, frame, change, corrected
     significant = lower & (frame[corrected] <= LEVEL)
     assert needed.estimate <= significant.sum()
     assert needed.estimate == significant.sum() or name == 'ablation_over_seeds'
+
+
+def test_a_head_that_half_of_the_fine_tunings_need_is_seen():
+    """Where it is not shown to be needed on average; its share has an interval."""
+    rng = np.random.default_rng(8)
+    labels, logits = rng.integers(2, size=300), []
+    for seed in range(6):
+        margin = 3.0 * (2 * labels - 1) + 2.5 * rng.normal(size=300)
+        needed = margin * np.where(seed % 2, 1, rng.choice([-1, 1], 300, p=[0.2, 0.8]))
+        idle = margin + 0.1 * rng.normal(size=(3, 300))
+        logits.append(margins(np.stack([margin, needed, *idle])))
+    found = assess_outcomes(logits, labels, names=[f'L1-H{each}' for each in range(1, 5)])
+    lead = found['discrimination']
+    assert lead.corrected[0] > 0.05
+    np.testing.assert_array_equal(lead.seeds.needed_share, [0.5, 0, 0, 0])
+    expected = scipy.stats.binomtest(3, 6).proportion_ci()
+    ends = lead.seeds.needed_low[0], lead.seeds.needed_high[0]
+    np.testing.assert_allclose(ends, [expected.low, expected.high])
+    none = scipy.stats.binomtest(0, 6).proportion_ci()
+    assert (lead.seeds.needed_low[1], lead.seeds.needed_high[1]) == (0, pytest.approx(none.high))
+    said = [
+        each.sentence for each in findings_of(lead, 'heads', source='') if each.where == 'L1-H1'
+    ]
+    assert (
+        'L1-H1 is needed in 3 of 6 fine-tunings (12% to 88%), though not shown to be on average.'
+        in said
+    )

@@ -395,22 +395,6 @@ def test_metrics_of_the_settings(study):
     assert study.finetuning_digest('pretrained') != digest
 
 
-@pytest.mark.parametrize(
-    ('section', 'metric', 'message'),
-    [
-        ('ablate_seeds', 'spearman', 'nothing that is offered over seeds: add one of accuracy'),
-        ('prune', 'spearman', "metric='spearman' must be 'acc"),
-    ],
-)
-def test_metrics_are_refused_before_models_are_trained(study, section, metric, message):
-    """A single seed is refused, too: the error does not say that a single model would do."""
-    study.config.data.metrics = metric
-    study.config.train.num_seeds = 1 if section == 'prune' else 2
-    with pytest.raises(ValueError, match=message):
-        sections.SECTIONS[section].answer(study, {})
-    assert not (study.folder / 'finetune').exists()
-
-
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
     for split in ('train', 'dev'):
         file = tmp_path / 'CoLA' / f'{split}.tsv'

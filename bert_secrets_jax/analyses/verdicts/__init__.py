@@ -7,7 +7,8 @@ once in twenty. Where one of the two could not come out at all, it is not decida
 
 Every verdict says for what it is. Of one model, the examples are the sample: the verdict is about
 this model on such texts, and not about fine-tuning it again. Of three or more fine-tuned models,
-there is an interval over their seeds, and the verdict is about any fine-tuning of this recipe.
+there is an interval over their seeds. Of five or more, the verdict is about any fine-tuning of this
+recipe: on average, or most of them.
 
 Claims are in a module for each topic, and `verdict.py` has what all of them share.
 """

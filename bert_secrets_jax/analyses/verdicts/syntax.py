@@ -148,7 +148,7 @@ def probe_leads(
     arguments are those of `uas_contrasts`.
     """
     found = uas_contrasts(words, right, other, threshold=claim.threshold)
-    several = found.runs >= verdict.FEWEST_RUNS
+    several = found.runs >= verdict.FEWEST_FOR_ANY
     return verdict.verdict_on(
         claim,
         found,

@@ -96,7 +96,10 @@ def vertical_patterns_are_special(
     )
     needed = math.ceil(NEARLY_ALL * len(found.difference))
     others = len(found.difference) - needed + 1
-    p_values = verdict.at_least(found.above, needed), verdict.at_least(found.below, others)
+    p_values = (
+        verdict.at_least(found.above, needed, found.by_flips[0]),
+        verdict.at_least(found.below, others, found.by_flips[1]),
+    )
     if count < verdict.FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')

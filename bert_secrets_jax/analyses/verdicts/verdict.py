@@ -3,6 +3,12 @@
 Each test gives the p-values of two hypotheses: that the claim is false, and that it is true. One of
 the two is true, so that a verdict is wrong at most once in twenty.
 
+Of any fine-tuning, a verdict is about the average or about most fine-tunings. These differ where
+some of them fail, and no test of the average holds there: of five runs, of which one in five fails,
+none is seen to fail in a third of cases. So two tests have to agree. Student's t takes the runs and
+the examples as samples; flips of the runs' signs show that the runs agree with each other. A
+verdict is wrong if neither the average nor most fine-tunings are on its side.
+
 Shapes: R runs, P parts of a claim, L layers, N heads.
 """
 
@@ -18,7 +24,7 @@ import scipy.stats
 
 from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
 from bert_secrets_jax.names import filled
 
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
@@ -30,8 +36,11 @@ NOT_MEASURED = 'not measured'
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
 FEWEST = 20
-# Fewer runs have no interval over seeds.
-FEWEST_RUNS = 3
+# Fewer runs have no interval over seeds, and fewer than the second number are none of any
+# fine-tuning: where half of them fail, three others in a row are no rare luck.
+FEWEST_RUNS, FEWEST_FOR_ANY = 3, 5
+# Up to so many flips of the runs' signs are all made.
+_FLIPS = 4096
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
 Count = float | int | np.ndarray  # the number of examples of a table
@@ -136,6 +145,8 @@ class Contrasts:
     Attributes:
       difference, error: [P] The mean over runs, and a bound of its standard error.
       freedom: [P] The degrees of freedom of this error.
+      by_flips: [2, P] The p-values that runs are not above and that they are not below 0, by flips
+        of their signs; 0 where a verdict is not about any fine-tuning.
       examples: The number of examples, which all runs share.
       runs: The number of runs.
     """
@@ -145,11 +156,12 @@ class Contrasts:
     freedom: np.ndarray
     examples: float
     runs: int
+    by_flips: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 1)))
 
     @property
     def population(self) -> str:
         """For what a verdict on these contrasts is."""
-        if self.runs >= FEWEST_RUNS:
+        if self.runs >= FEWEST_FOR_ANY:
             return ANY_FINETUNING
         return THIS_MODEL if self.runs == 1 else THESE_MODELS
 
@@ -191,7 +203,7 @@ def contrasts(
 
     With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
     between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
-    freedom are Satterthwaite's.
+    freedom are Satterthwaite's. From FEWEST_FOR_ANY runs on, they have to agree with each other.
     """
     each, bounds = (np.array(part, np.float64) for part in zip(*per_run, strict=True))
     if each.ndim == 1:
@@ -204,7 +216,16 @@ def contrasts(
     of_runs = each.var(axis=0, ddof=1) / runs
     squared = of_runs + of_examples**2
     freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
-    return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
+    known = Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
+    if runs < FEWEST_FOR_ANY:
+        return known
+    by_flips = [[_flipped(part) for part in parts] for parts in np.nan_to_num([each.T, -each.T])]
+    return dataclasses.replace(known, by_flips=np.array(by_flips))
+
+
+def _flipped(part: np.ndarray) -> float:
+    """Return the p-value of a part [R] that it is not above 0, by flips of the runs' signs."""
+    return sign_flip_test(part[None], alternative='greater', rounds=_FLIPS)[1].item()
 
 
 def contrast_of(
@@ -239,20 +260,23 @@ def all_above(found: Contrasts) -> tuple[float, float]:
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni).
+    corrected for their number (Bonferroni), but for flips: a run that fails does so in all parts.
     """
+    below = np.maximum(found.below * len(found.below), found.by_flips[1])
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    return float(np.max(found.above)), capped(np.fmin.reduce(found.below) * len(found.below))
+    return float(np.maximum(found.above, found.by_flips[0]).max()), capped(np.fmin.reduce(below))
 
 
-def at_least(p_values: np.ndarray, count: int) -> float:
+def at_least(p_values: np.ndarray, count: int, by_flips: np.ndarray | float = 0.0) -> float:
     """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
 
     It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
-    whatever the dependence. A p-value that is NaN shows nothing.
+    whatever the dependence. A p-value that is NaN shows nothing. So many of the p-values by flips
+    have to be as small, without a correction (see `all_above`).
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
-    return capped((len(ordered) - count + 1) * ordered[count - 1])
+    by_bonferroni = capped((len(ordered) - count + 1) * ordered[count - 1])
+    return max(by_bonferroni, float(np.sort(by_flips + 0 * ordered)[count - 1]))
 
 
 def not_measured(claim: Claim, needs: str = '') -> Verdict:
@@ -335,7 +359,7 @@ def verdict_on(
             estimate, low, high = found.interval(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
     known: dict[str, Any] = {'sample': found.examples, 'population': found.population}
-    if found.runs >= FEWEST_RUNS:
+    if found.population == ANY_FINETUNING:
         known |= {'sample': found.runs, 'sample_of': 'runs'}
     if found.examples < FEWEST:
         template = template or decisive(claim, interval)
