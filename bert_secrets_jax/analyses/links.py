@@ -180,12 +180,14 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
 
 def _could_be_found(test: LinkTest) -> tuple[str, dict[str, float]]:
     """Return what would have been found where no head is, as the end of a sentence, and numbers."""
-    detectable = float(np.median(test.detectable))
     if test.real.any():
         return '', {}
+    if CLASSES in test.nulls and not test.nulls[CLASSES].links:
+        return ', which decide where these links stand', {}
+    detectable = float(np.median(test.detectable))
     if np.isnan(detectable):
         return ', and these texts cannot tell', {}
-    return '; half of them would show at {detectable:.2f} more', {'detectable': detectable}
+    return '; {detectable:.3f} more would be found in half of them', {'detectable': detectable}
 
 
 def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:

@@ -22,6 +22,8 @@ of all choices one after another, F features, L layers, N heads.
 """
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse
@@ -39,7 +41,8 @@ _DISTANCES, _BINS = 8, (12, 20)
 _FIRST, _LAST = 6, 4  # so many words from the start and the end of a text have an indicator each
 _NEAR = 4  # up to this distance, linked classes have distances of their own
 _FREQUENT = 0.1  # a class of queries with a smaller share is joined with others
-_TARGET = 0.05  # a class with a smaller share of the linked words is none of the link's classes
+_TARGET = 0.05  # a class with a smaller share of an end of the links is none of its classes
+_TOGETHER = 3  # linked classes of which each combination has a nearest word of its own
 _FEWEST = 10  # an indicator of fewer words would fit these words alone
 # Less of what tells linked words from others, after the features, cannot be compared.
 _LEAST_LEFT = 0.1
@@ -132,13 +135,20 @@ def _features(
     near = np.where(distance <= _DISTANCES, distance, binned)
     # Classes from 0, where 0 is none; those of queries are joined where they are rare.
     kind = encoded.classes[host, begin].astype(np.int64) + 1
-    of_query = encoded.classes[example, query].astype(np.int64) + 1
-    rare = np.bincount(of_query) < _FREQUENT * len(query)
-    of_query = np.where(rare[of_query], -1, of_query)[choice]
-    target = (np.bincount(kind, linked) >= _TARGET * linked.sum())[kind]
+    classes_of_queries = encoded.classes[example, query].astype(np.int64) + 1
+    rare = np.bincount(classes_of_queries) < _FREQUENT * len(query)
+    of_query = np.where(rare[classes_of_queries], -1, classes_of_queries)[choice]
+    shares = np.bincount(kind, linked) / max(linked.sum(), 1)
+    target = (shares >= _TARGET)[kind]
     text, everywhere = encoded.text[host, begin], np.zeros_like(side)
     before, after = (_rank(choice, text, everywhere, by=by) for by in (begin, -end))
     nearest, nearest_target = (_rank(choice, side, of, by=distance) == 0 for of in (kind, target))
+    # A head may look for the nearest word of several classes, such as nouns and proper nouns.
+    several = [
+        np.isin(kind, of) & (_rank(choice, side, np.isin(kind, of), by=distance) == 0)
+        for at_end in (shares, np.bincount(classes_of_queries) / max(len(query), 1))
+        for of in _combinations(at_end)
+    ]
     extremes = [
         _rank(choice, text, of, by=by) == 0 for of in (kind, target) for by in (begin, -end)
     ]
@@ -148,11 +158,11 @@ def _features(
         (after < _LAST, after),
         (True, kind, side),
         (True, kind, of_query),
-        (nearest, side),
         (target, side, of_query),
-        (target & nearest, kind, side),
+        (nearest, kind, side),
         (target & nearest_target, side, of_query),
         (target & (distance <= _NEAR), side, near),
+        *((each, side) for each in several),
         *((target & extreme, kind) for extreme in extremes),
     ]
     indicators = [_indicators(where, *codes) for where, *codes in categories]
@@ -162,6 +172,14 @@ def _features(
     numbers = [place, place**2, share, share**2, frequency, np.log1p(end - begin)]
     columns = scipy.sparse.csr_array(np.stack(numbers, axis=1))
     return scipy.sparse.hstack([*indicators, columns]).tocsr()
+
+
+def _combinations(shares: Float[np.ndarray, ' K']) -> Iterator[tuple[int, ...]]:
+    """Yield combinations of two classes and more of those at an end of links, by their shares."""
+    frequent = np.flatnonzero(shares >= _TARGET)
+    frequent = frequent[np.argsort(-shares[frequent])][:_TOGETHER].tolist()
+    for size in range(2, len(frequent) + 1):
+        yield from itertools.combinations(frequent, size)
 
 
 def _rank(choice, group, kind, *, by) -> Int[np.ndarray, ' R']:
@@ -316,7 +334,7 @@ class Preference:
 
 
 def numbers_of(
-    first: Int[np.ndarray, ' C'], examples: np.ndarray
+    first: Int[np.ndarray, ' _'], examples: np.ndarray
 ) -> tuple[Int[np.ndarray, ' C'], Int[np.ndarray, ' C']]:
     """Return the places of some examples: which example [C], and the number in it [C]."""
     counts = np.diff(first)[examples]
