@@ -45,7 +45,7 @@ _TARGET = 0.05  # a class with a smaller share of an end of the links is none of
 _TOGETHER = 3  # linked classes of which each combination has a nearest word of its own
 _FEWEST = 10  # an indicator of fewer words would fit these words alone
 # Less of what tells linked words from others, after the features, cannot be compared.
-_LEAST_LEFT = 0.1
+_LEAST_LEFT = 0.05
 _FLOOR = 1e-6  # less attention counts as this: what a head hardly sees tells nothing
 _SINGULAR = 1e-8  # the least eigenvalue of the features that counts, relative to the greatest
 _ROUNDING = 1e-6
