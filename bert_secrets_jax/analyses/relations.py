@@ -35,7 +35,7 @@ class Linked(Result):
         there is one, of the notebook ('verb to subject (notebook)').
     """
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     tests: links.Tests
@@ -121,8 +121,9 @@ def relations(
 ) -> Relations:
     """Measure attention along relations, and at places where these links could stand as well.
 
-    The places are random ones, the same distances elsewhere, the same positions of other inputs
-    and, with word classes, the same parts of speech at the same distances (`measure/places.py`).
+    The places are random ones, the same distances elsewhere and the same positions of other inputs
+    (`measure/places.py`). With word classes, linked words are also compared with all words that a
+    head can choose from, by what position and word class explain (`measure/choices.py`).
 
     Args:
       relations: Relations that spaCy finds ('verb-subject', 'noun-pronoun'), or those of

@@ -93,7 +93,7 @@ class SyntaxHeads(Result):
     """
 
     title: ClassVar[str] = 'Heads that find relations between words'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     relations: tuple[str, ...]

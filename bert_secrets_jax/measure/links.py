@@ -26,14 +26,15 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
-import scipy.stats
 from absl import logging
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
+from bert_secrets_jax.measure.choices import Choices, Preference, choices_of, numbers_of
+from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.measure.nulls import NullTest
 from bert_secrets_jax.measure.places import (
     CLASSES,
     ELSEWHERE,
@@ -59,47 +60,7 @@ __all__ = [
 OFFSETS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)
 _ROUNDING = 1e-6  # scores are means in float32: less than this apart, they are the same
 _ROUNDS = 2000  # sign flips: the least corrected p-value is 1 / (rounds + 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class NullTest:
-    """The scores of heads on links, compared with their scores at places of one kind.
-
-    Only links that have such places are compared. Arrays are NaN if there are none of these, or in
-    fewer than two examples.
-
-    Attributes:
-      score: [L, N] The mean attention along the links that are compared, or along the closest pair
-        of each (`CLASSES`): over the links of an example, then over examples.
-      mean: [L, N] The same mean of the attention at the places of each link.
-      percentile_99: [L, N] The 99th percentile of this mean over the draws.
-      excess: The table of `score` minus `mean`, over the examples with links or places.
-      p: [L, N] The one-sided p-value of the hypothesis that the head does no better on the links
-        (Student's t), not corrected for the number of heads.
-      familywise: [L, N] The p-value corrected for the number of heads (`flips.sign_flip_test`).
-      links: The number of links that are compared.
-      possible: The median number of places that those of a link were drawn from; NaN if none.
-    """
-
-    score: Float[np.ndarray, 'L N']
-    mean: Float[np.ndarray, 'L N']
-    percentile_99: Float[np.ndarray, 'L N']
-    excess: HeadTable
-    p: Float[np.ndarray, 'L N']
-    familywise: Float[np.ndarray, 'L N']
-    links: int
-    possible: float
-
-    @property
-    def t(self) -> np.ndarray:
-        """[L, N] The excess in units of its standard error; 0 where both are 0."""
-        error = self.excess.standard_error
-        return self.excess.mean / np.where(error == 0, 1, error)
-
-    @property
-    def above(self) -> Bool[np.ndarray, 'L N']:
-        """Whether a head is above its places, at 5 % for all heads."""
-        return np.nan_to_num(self.familywise, nan=1.0) <= LEVEL
+_Key = tuple[str, Kind]  # a relation, and what it is compared with
 
 
 class Direction(NamedTuple):
@@ -151,6 +112,14 @@ class LinkTest:
     def familywise(self) -> Float[np.ndarray, 'L N']:
         """The greatest corrected p-value over the kinds; NaN where a kind has no places."""
         return np.max([null.familywise for null in self.nulls.values()], axis=0)
+
+    @property
+    def detectable(self) -> Float[np.ndarray, 'L N']:
+        """[L, N] The excess found with a probability of 80 % by the kind that needs most.
+
+        NaN where a kind has no places: then no head can be found.
+        """
+        return np.max([null.detectable for null in self.nulls.values()], axis=0)
 
     @property
     def top(self) -> tuple[int, int]:
@@ -211,27 +180,43 @@ def with_random_links(
     if kinds is None:
         kinds = [kind for kind in KINDS if kind != CLASSES or encoded.classes is not None]
     kinds = tuple(kinds)
-    drawn: dict[tuple[str, Kind], Places] = {
-        (relation, kind): draw_places(
-            _relation(encoded, relation), encoded, kind=kind, draws=draws, seed=seed
-        )
-        for relation in relations
-        for kind in kinds
-    }
     for kind in kinds:
+        check_name('kind', kind, KINDS)
+    links = {relation: _relation(encoded, relation) for relation in relations}
+    of_places = [kind for kind in kinds if kind != CLASSES]
+    drawn: dict[_Key, Places] = {
+        (relation, kind): draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
+        for relation, of in links.items()
+        for kind in of_places
+    }
+    for kind in of_places:
         possible = np.concatenate([drawn[relation, kind].possible for relation in relations])
         if not possible.all():
             logging.info(
                 'Random links (%s): %d of %d links have no other place, and are not compared.',
                 kind, (possible == 0).sum(), len(possible),
             )  # fmt: skip
+    # Queries are other words in each direction, and so are the words that they choose from.
+    chosen: dict[bool, dict[_Key, Choices]] = {
+        reverse: {
+            (relation, CLASSES): choices_of(of, encoded, reverse=reverse)
+            for relation, of in links.items()
+            if CLASSES in kinds
+        }
+        for reverse in (False, True)
+    }
     # All in one table, so that little is compiled.
-    pairs, starts = together(list(drawn.values()))
-    first_of = dict(zip(drawn, starts, strict=True))
+    pairs, starts = together([*drawn.values(), *chosen[False].values(), *chosen[True].values()])
+    of_drawn, *of_chosen = np.split(np.stack(starts), [len(drawn), len(drawn) + len(chosen[False])])
     reductions = {
         RandomLinks(reverse): Reduction(
             attention_at_places(reverse=reverse),
-            functools.partial(_Comparisons, drawn, first_of, seed),
+            functools.partial(
+                _Comparisons,
+                drawn | chosen[reverse],
+                np.concatenate([of_drawn, of_chosen[reverse]]),
+                seed,
+            ),
         )
         for reverse in (False, True)
     }
@@ -281,13 +266,10 @@ class _Comparisons:
     """Hands the scores of the places of all relations and kinds to the comparisons with them."""
 
     def __init__(
-        self,
-        drawn: Mapping[tuple[str, Kind], Places],
-        starts: Mapping[tuple[str, Kind], Int[np.ndarray, ' E']],
-        seed: int,
+        self, places: Mapping[_Key, Places | Choices], starts: Int[np.ndarray, 'C E'], seed: int
     ):
-        self._starts = starts
-        self._each = {key: _Comparison(places, seed) for key, places in drawn.items()}
+        self._starts = dict(zip(places, starts, strict=True))
+        self._each = {key: comparison_of(each, seed) for key, each in places.items()}
 
     def add(self, examples: np.ndarray, values: Float[np.ndarray, 'B L N P']) -> None:
         by_place = np.moveaxis(values, -1, 1)
@@ -295,8 +277,13 @@ class _Comparisons:
             rows, numbers = comparison.numbers(examples)
             comparison.add(examples, by_place[rows, numbers + self._starts[key][examples[rows]]])
 
-    def result(self) -> dict[tuple[str, Kind], NullTest]:
+    def result(self) -> dict[_Key, NullTest]:
         return {key: comparison.result() for key, comparison in self._each.items()}
+
+
+def comparison_of(places: Places | Choices, seed: int) -> '_Comparison | Preference':
+    """Return what adds up the scores of places, or the attention to words to choose from."""
+    return (Preference if isinstance(places, Choices) else _Comparison)(places, seed)
 
 
 class _Comparison:
@@ -333,9 +320,7 @@ class _Comparison:
 
     def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the places of some examples: which example [C], and the number in it [C]."""
-        counts = np.diff(self._places.first)[examples]
-        rows = np.repeat(np.arange(len(examples)), counts)
-        return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return numbers_of(self._places.first, examples)
 
     def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
         """Add the scores of the places of some examples, in the order of `numbers`."""

@@ -6,8 +6,9 @@ away, at tokens near the beginning, or at certain parts of speech. Each kind hol
 - `ELSEWHERE`: random places of the same text that are not adjacent. This is what chance gives.
 - `MOVED`: the link is moved within its text as a whole. All its distances stay.
 - `POSITIONS`: the link stands at the same positions of another input of like length.
-- `CLASSES`: two wordpieces of the same parts of speech at the same distance, in any input of like
-  length, on average at the same positions. Of a link, only the closest pair is compared.
+
+The fourth kind, `CLASSES`, has no places. There a link is compared with all words that the head can
+choose from, of which position and word class are known (`measure/choices.py`).
 
 No annotated link of the relation is among the places.
 
@@ -46,7 +47,7 @@ class Places:
     pairs: Int[np.ndarray, 'E P 3']
     first: Int[np.ndarray, ' C']  # [E + 1] the first place of each example, and how many there are
     example: Int[np.ndarray, ' X']
-    own: Int[np.ndarray, ' X']  # where each link stands; of `CLASSES`, only its closest pair
+    own: Int[np.ndarray, ' X']  # where each link stands
     drawn: Int[np.ndarray, 'X K']  # -1 for a link that has none
     possible: Int[np.ndarray, ' X']  # how many they were drawn from; 0 if these were too few
 
@@ -60,17 +61,12 @@ def draw_places(
     attention to one token is less among more tokens. If a text is too short for places that are not
     adjacent, the widest possible distance is taken (`ELSEWHERE`).
     """
-    check_name('kind', kind, KINDS)
+    check_name('kind', kind, KINDS[:-1])
     if draws < 1:
         raise ValueError(f'{draws=} must be at least 1.')
-    if kind == CLASSES and encoded.classes is None:
-        raise ValueError(
-            'These texts have no word classes: bs.annotate finds them, or give them as '
-            'Annotation.classes.'
-        )
-    _check(links, encoded.text)
+    check_links(links, encoded.text)
     number = KINDS.index(kind)
-    of_kind = (_Elsewhere, _Moved, _Positions, _Classes)[number](links, encoded)
+    of_kind = (_Elsewhere, _Moved, _Positions)[number](links, encoded)
     rng = np.random.default_rng([seed, number])
     count = len(of_kind.links)
     drawn = np.full((count, draws), -1)
@@ -211,51 +207,6 @@ class _Positions(_Kind):
         return pairs, hosts[kept], np.zeros((kept.sum(), 2), np.int64), chance
 
 
-class _Classes(_Kind):
-    def __init__(self, links, encoded):
-        super().__init__(links, encoded)
-        self.links = [(example, closest(pairs)[None]) for example, pairs in self.links]
-        assert encoded.classes is not None
-        self._classes = encoded.classes.astype(np.int64)
-        self._found: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
-
-    def places(self, example, pairs):
-        query, key = pairs[0]
-        texts = self.text[example, query], self.text[example, key]
-        classes = self._classes[example, query], self._classes[example, key]
-        none = np.zeros(0, np.int64)
-        if min(classes) < 0:
-            return pairs, none, none.reshape(0, 2), None
-        examples, queries = self._of(key - query, classes, texts)
-        low, high = _alike(int(self.lengths[example]))
-        lengths = self.lengths[examples]
-        alike = (lengths >= low) & (lengths <= high)
-        examples, queries = examples[alike], queries[alike]
-        longer, later = self.lengths[examples] - self.lengths[example], queries - query
-        kept, chance = _balanced(np.stack([longer, later], axis=1))
-        shifts = (queries[kept] - query)[:, None].repeat(2, axis=1)
-        return pairs, examples[kept], shifts, chance
-
-    def _of(self, offset, classes, texts):
-        """Return examples and queries of all pairs at an offset of two classes, not linked."""
-        wanted = (offset, *classes, *texts)
-        if wanted not in self._found:
-            start, stop = max(0, -offset), self.text.shape[1] - max(0, offset)
-            here, there = slice(start, stop), slice(start + offset, stop + offset)
-            hit = (
-                (self._classes[:, here] == classes[0])
-                & (self._classes[:, there] == classes[1])
-                & (self.text[:, here] == texts[0])
-                & (self.text[:, there] == texts[1])
-            )
-            examples, queries = np.nonzero(hit)
-            queries = queries + start
-            pairs = np.stack([queries, queries + offset], axis=1)
-            free = self.free(examples, pairs[:, None])
-            self._found[wanted] = examples[free], queries[free]
-        return self._found[wanted]
-
-
 def _alike(length: int) -> tuple[int, int]:
     return int(np.ceil(length * (1 - _ALIKE))), int(np.floor(length * (1 + _ALIKE)))
 
@@ -295,13 +246,8 @@ def pairs_of(
     return filled[:, :2], link.ravel(), unique[:, 0]
 
 
-def closest(pairs: Int[np.ndarray, 'P 2']) -> Int[np.ndarray, ' 2']:
-    """Return the closest of pairs; of two that are as close, the one with the negative offset."""
-    offset = pairs[:, 1] - pairs[:, 0]
-    return pairs[np.argmin(2 * np.abs(offset) - (offset < 0))]
-
-
-def _check(links, text):
+def check_links(links: Int[np.ndarray, 'E P 3'], text: Int[np.ndarray, 'E T']) -> None:
+    """Raise ValueError for links that are not of these texts, or not between their words."""
     if links.ndim != 3 or links.shape[2] != 3 or len(text) != len(links):
         raise ValueError(
             f'Links {list(links.shape)} are not [examples, pairs, 3] of the {len(text)} examples '

@@ -27,7 +27,7 @@ _Keys = dict[str, dict[str, Any]]
 class Measured:
     """The outcome of one pass for one statistic, or for random links: the parts of their tests."""
 
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     table: HeadTable | None = None
     scores: LinkScores | None = None

@@ -1,0 +1,342 @@
+"""What a head prefers among all words: a conditional logit, and whether links add to it.
+
+A query shares its attention among the words of a text. Attention is a softmax, so its logarithm is
+the logit of a word up to a constant of the query. The logit is a sum of what explains it without
+links, and of a preference for linked words (conditional logit, McFadden 1974). Since the shares
+themselves are known, least squares fits it (Berry 1994, section 4):
+
+    log attention[query, word] = constant[query] + features[query, word] beta + preference * linked
+
+The features are functions of position and word class: distance, place in the text, class with side
+and with the class of the query, being the nearest of a class on either side or the first or last in
+the text, and frequency and length, because rare words attract some heads. They are the same for all
+heads, so that the part of `linked` that they leave is known before the pass, and the pass only adds
+up. Texts are the sample: each contributes to the efficient score of "no preference", and signs of
+contributions are flipped (Hemerik, Goeman and Finos 2020).
+
+Where the features tell linked words from all others, nobody can tell whether a head follows the
+link or the features: such relations are not compared.
+
+Shapes: E examples, T positions, P pairs of wordpieces, Q choices (queries), R words to choose from,
+of all choices one after another, F features, L layers, N heads.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Bool, Float, Int
+
+from bert_secrets_jax.data.annotation import fill_up
+from bert_secrets_jax.data.encoding import WORD, Encoded
+from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.measure.nulls import NullTest
+from bert_secrets_jax.measure.places import check_links, pairs_of
+from bert_secrets_jax.measure.tables import HeadTable
+
+# Distances up to the first have an indicator each; the others are bins.
+_DISTANCES, _BINS = 8, (12, 20)
+_FIRST, _LAST = 6, 4  # so many words from the start and the end of a text have an indicator each
+_NEAR = 4  # up to this distance, linked classes have distances of their own
+_FREQUENT = 0.1  # a class of queries with a smaller share is joined with others
+_TARGET = 0.05  # a class with a smaller share of an end of the links is none of its classes
+_TOGETHER = 3  # linked classes of which each combination has a nearest word of its own
+_FEWEST = 10  # an indicator of fewer words would fit these words alone
+# Less of what tells linked words from others, after the features, cannot be compared.
+_LEAST_LEFT = 0.05
+_FLOOR = 1e-6  # less attention counts as this: what a head hardly sees tells nothing
+_SINGULAR = 1e-8  # the least eigenvalue of the features that counts, relative to the greatest
+_ROUNDING = 1e-6
+_ROUNDS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The queries of links, and the words of the texts of their keys, from which they choose."""
+
+    # Query, key and number of the word among those of the example, filled up with the number -1.
+    pairs: Int[np.ndarray, 'E P 3']
+    first: Int[np.ndarray, ' C']  # [E + 1] the first word of each example, and how many there are
+    example: Int[np.ndarray, ' Q']
+    choice: Int[np.ndarray, ' R']
+    linked: Bool[np.ndarray, ' R']
+    features: scipy.sparse.csr_array  # [R, F]
+    links: int
+
+
+def choices_of(links: Int[np.ndarray, 'E P 3'], encoded: Encoded, *, reverse: bool) -> Choices:
+    """Return the choices of the queries of links [E, P, 3], the query first or, reversed, last.
+
+    The query of a link is that of its closest pair. A word is linked if one of its wordpieces is,
+    to this query; its score is the greatest attention to one of them. The pairs are as those of the
+    links, the query last if it is last there.
+
+    Raises:
+      ValueError: There are no word classes, or a link is to a special token.
+    """
+    if encoded.classes is None:
+        raise ValueError(
+            'These texts have no word classes: bs.annotate finds them, or give them as '
+            'Annotation.classes.'
+        )
+    check_links(links, encoded.text)
+    pairs, link, of_link = pairs_of(links[..., [1, 0, 2]] if reverse else links)
+    examples, length = encoded.text.shape
+    offset = pairs[:, 1] - pairs[:, 0]
+    order = np.lexsort([2 * np.abs(offset) - (offset < 0), link])
+    closest = order[np.searchsorted(link[order], np.arange(len(of_link)))]
+    codes = np.unique(of_link * length + pairs[closest, 0])
+    example, query = np.divmod(codes, length)
+    # Which wordpieces are linked to each of these queries, and the texts that they are in.
+    codes_of_pairs = of_link[link] * length + pairs[:, 0]
+    chooses = np.isin(codes_of_pairs, codes)
+    number, key = np.searchsorted(codes, codes_of_pairs[chooses]), pairs[chooses, 1]
+    linked = np.zeros((len(codes), length), bool)
+    linked[number, key] = True
+    text = encoded.text[example].astype(np.int64)
+    has_key = np.zeros((len(codes), 2), bool)
+    has_key[number, text[number, key]] = True
+    inside = (text >= 0) & np.take_along_axis(has_key, np.maximum(text, 0), axis=1)
+    # Wordpieces to words: these are runs of neighbours.
+    choice, piece = np.nonzero(inside)
+    words = encoded.marks.get(WORD)
+    word = piece if words is None else words[example[choice], piece]
+    starts = np.ones(len(choice), bool)
+    starts[1:] = (np.diff(choice) != 0) | (np.diff(word) != 0)
+    row = np.cumsum(starts) - 1
+    begin, of_row = piece[starts], choice[starts]
+    end = piece[np.append(starts[1:], True)[: len(piece)]]
+    is_linked = np.bincount(row, linked[choice, piece], len(begin)) > 0
+    first = np.searchsorted(example[of_row], np.arange(examples + 1))
+    pieces = np.stack([query[choice], piece, row - first[example[choice]]], axis=1)
+    ends = np.searchsorted(example[choice], np.arange(examples + 1))
+    table = fill_up(np.split(pieces[:, [1, 0, 2]] if reverse else pieces, ends[1:-1]))
+    features = _features(encoded, example, query, of_row, (begin, end), is_linked)
+    return Choices(table, first, example, of_row, is_linked, features, len(of_link))
+
+
+def _features(
+    encoded: Encoded,
+    example: Int[np.ndarray, ' Q'],
+    query: Int[np.ndarray, ' Q'],
+    choice: Int[np.ndarray, ' R'],
+    ends: tuple[np.ndarray, np.ndarray],
+    linked: Bool[np.ndarray, ' R'],
+) -> scipy.sparse.csr_array:
+    """Return what may explain the attention to each word without links, as features [R, F]."""
+    assert encoded.classes is not None
+    begin, end = ends
+    host, here = example[choice], query[choice]
+    offset = np.where(begin > here, begin - here, np.minimum(end - here, 0))
+    side, distance = np.sign(offset), np.abs(offset)
+    binned = _DISTANCES + 1 + np.digitize(distance, _BINS, right=True)
+    near = np.where(distance <= _DISTANCES, distance, binned)
+    # Classes from 0, where 0 is none; those of queries are joined where they are rare.
+    kind = encoded.classes[host, begin].astype(np.int64) + 1
+    classes_of_queries = encoded.classes[example, query].astype(np.int64) + 1
+    rare = np.bincount(classes_of_queries) < _FREQUENT * len(query)
+    of_query = np.where(rare[classes_of_queries], -1, classes_of_queries)[choice]
+    shares = np.bincount(kind, linked) / max(linked.sum(), 1)
+    target = (shares >= _TARGET)[kind]
+    text, everywhere = encoded.text[host, begin], np.zeros_like(side)
+    before, after = (_rank(choice, text, everywhere, by=by) for by in (begin, -end))
+    nearest, nearest_target = (_rank(choice, side, of, by=distance) == 0 for of in (kind, target))
+    # A head may look for the nearest word of several classes, such as nouns and proper nouns.
+    several = [
+        np.isin(kind, of) & (_rank(choice, side, np.isin(kind, of), by=distance) == 0)
+        for at_end in (shares, np.bincount(classes_of_queries) / max(len(query), 1))
+        for of in _combinations(at_end)
+    ]
+    extremes = [
+        _rank(choice, text, of, by=by) == 0 for of in (kind, target) for by in (begin, -end)
+    ]
+    categories = [
+        (True, side, near),
+        (before < _FIRST, before),
+        (after < _LAST, after),
+        (True, kind, side),
+        (True, kind, of_query),
+        (target, side, of_query),
+        (nearest, kind, side),
+        (target & nearest_target, side, of_query),
+        (target & (distance <= _NEAR), side, near),
+        *((each, side) for each in several),
+        *((target & extreme, kind) for extreme in extremes),
+    ]
+    indicators = [_indicators(where, *codes) for where, *codes in categories]
+    counts = np.bincount(encoded.input_ids[encoded.text >= 0])
+    place, share = begin / max(begin.max(initial=0), 1), before / (before + after + 1)
+    frequency = np.log(counts[encoded.input_ids[host, begin]])
+    numbers = [place, place**2, share, share**2, frequency, np.log1p(end - begin)]
+    columns = scipy.sparse.csr_array(np.stack(numbers, axis=1))
+    return scipy.sparse.hstack([*indicators, columns]).tocsr()
+
+
+def _combinations(shares: Float[np.ndarray, ' K']) -> Iterator[tuple[int, ...]]:
+    """Yield combinations of two classes and more of those at an end of links, by their shares."""
+    frequent = np.flatnonzero(shares >= _TARGET)
+    frequent = frequent[np.argsort(-shares[frequent])][:_TOGETHER].tolist()
+    for size in range(2, len(frequent) + 1):
+        yield from itertools.combinations(frequent, size)
+
+
+def _rank(choice, group, kind, *, by) -> Int[np.ndarray, ' R']:
+    """Return how many words of the same choice, group and kind come before each in an order."""
+    order = np.lexsort([by, kind, group, choice])
+    keys = np.stack([choice, group, kind])[:, order]
+    starts = np.ones(len(order), bool)
+    starts[1:] = (np.diff(keys) != 0).any(axis=0)
+    place = np.arange(len(order))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = place - np.maximum.accumulate(np.where(starts, place, 0))
+    return rank
+
+
+def _indicators(where, *codes) -> scipy.sparse.csr_array:
+    """Return an indicator of each combination of codes [R] that is frequent `where` they count."""
+    rows = np.flatnonzero(np.broadcast_to(where, codes[0].shape))
+    combined = np.stack([code[rows] for code in codes], axis=1)
+    found, column, counts = np.unique(combined, axis=0, return_inverse=True, return_counts=True)
+    shape = (len(codes[0]), len(found))
+    every = scipy.sparse.csc_array((np.ones(len(rows)), (rows, column.ravel())), shape=shape)
+    return every[:, counts >= _FEWEST].tocsr()
+
+
+class Preference:
+    """Adds up the attention of choices by batch; memory grows with choices and examples alone."""
+
+    def __init__(self, choices: Choices, seed: int):
+        self._choices, self._seed = choices, seed
+        choice, features = choices.choice, choices.features
+        sizes = np.bincount(choice, minlength=len(choices.example))
+        rows, numbers = np.arange(len(choice)), np.arange(len(choices.example))
+        shape = len(numbers), len(rows)
+        mean = scipy.sparse.csr_array((1 / sizes[choice], (choice, rows)), shape=shape)
+        means = (mean @ features).toarray()
+        # Sums of products of features and of `linked`, each without its mean over a choice.
+        self._linked = choices.linked - (mean @ choices.linked)[choice]
+        self._of_linked = features.T @ self._linked
+        squares = (features.T @ features).toarray() - (means.T * sizes) @ means
+        values, vectors = np.linalg.eigh(squares)
+        kept = values > _SINGULAR * values.max(initial=0)
+        self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+        explained = self._inverse @ self._of_linked
+        # What the features leave of `linked`, which adds up to 0 within each choice.
+        self._left = self._linked - features @ explained + (means @ explained)[choice]
+        squared = self._linked @ self._linked
+        self._told = squared > 0 and self._left @ self._left >= _LEAST_LEFT * squared
+        host = choices.example[choice]
+        examples = len(choices.first) - 1
+        by_example = scipy.sparse.csr_array((self._left, (host, rows)), shape=(examples, len(rows)))
+        self._features_left = (by_example @ features).toarray()
+        self._information = by_example @ self._linked
+        self._of_example = np.bincount(choices.example, minlength=examples)
+        self._sums: dict[str, np.ndarray] = {}
+
+    def numbers(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the words of some examples: which example [C], and the number in it [C]."""
+        return numbers_of(self._choices.first, examples)
+
+    def add(self, examples: np.ndarray, scores: Float[np.ndarray, 'C L N']) -> None:
+        """Add the attention to the words of some examples, in the order of `numbers`."""
+        choices, width = self._choices, int(np.prod(scores.shape[1:]))
+        if not self._sums:
+            self._heads = scores.shape[1:]
+            self._sums = {
+                'left': np.zeros((len(choices.first) - 1, width)),
+                'features': np.zeros((choices.features.shape[1], width)),
+                'own': np.zeros((len(choices.example), width), np.float32),
+            }
+        if not len(scores):
+            return
+        scores = scores.reshape(len(scores), width)
+        rows, numbers = self.numbers(examples)
+        rows = choices.first[examples][rows] + numbers
+        # The words of a choice stand one after another.
+        starts = np.flatnonzero(np.diff(choices.choice[rows], prepend=-1))
+        chosen, sizes = choices.choice[rows[starts]], np.diff(starts, append=len(rows))
+        logits = np.log(np.maximum(scores, _FLOOR, dtype=np.float64))
+        means = np.add.reduceat(logits, starts) / sizes[:, None]
+        logits -= np.repeat(means, sizes, axis=0)
+        self._sums['features'] += choices.features[rows].T @ logits
+        self._sums['own'][chosen] = np.add.reduceat(
+            scores * choices.linked[rows, None], starts, dtype=np.float64
+        )
+        left = np.add.reduceat(logits * self._left[rows, None], starts)
+        np.add.at(self._sums['left'], choices.example[chosen], left)
+
+    def result(self) -> NullTest:
+        """Return the test of a preference for linked words, and its size in logits."""
+        sums, width = self._sums, int(np.prod(self._heads))
+        takes_part = self._of_example > 0
+        count = int(takes_part.sum())
+
+        def shaped(values):
+            return values.reshape(self._heads).astype(np.float32)
+
+        if not self._told or count < 2 or not np.isfinite(sums['features']).all():
+            none = shaped(np.full(width, np.nan))
+            table = HeadTable(none, none, float(count))
+            return NullTest(none, none, none, table, none, none, 0, np.nan, table)
+        information = self._information.sum()
+        preference = sums['left'].sum(axis=0) / information
+
+        def contributed(of_linked):
+            weights = self._inverse @ (sums['features'] - self._of_linked[:, None] * of_linked)
+            logits = sums['left'] - self._features_left @ weights
+            logits -= self._information[:, None] * of_linked
+            # As much of the mean as an example has of it.
+            return logits[takes_part] * (count / information)
+
+        score = contributed(np.zeros(width))
+        score[np.abs(score) < _ROUNDING] = 0
+        p, familywise = sign_flip_test(
+            score.T, alternative='greater', rounds=_ROUNDS, seed=self._seed
+        )
+        error = contributed(preference)
+        own, without, slope = self._attention(preference)
+        excess = (own - without)[takes_part] + slope[takes_part].mean(axis=0) * error
+        return NullTest(
+            score=shaped(own[takes_part].mean(axis=0)),
+            mean=shaped(without[takes_part].mean(axis=0)),
+            percentile_99=shaped(np.full(width, np.nan)),
+            excess=HeadTable(
+                shaped(excess.mean(axis=0)), shaped(excess.var(axis=0, ddof=1)), float(count)
+            ),
+            p=p.reshape(self._heads),
+            familywise=familywise.reshape(self._heads),
+            links=self._choices.links,
+            possible=float(np.median(np.bincount(self._choices.choice))),
+            preference=HeadTable(
+                shaped(preference), shaped(error.var(axis=0, ddof=1)), float(count)
+            ),
+        )
+
+    def _attention(self, preference: Float[np.ndarray, ' H']) -> list[np.ndarray]:
+        """Return means over the choices of each example [E, H].
+
+        They are the attention to linked words, what it is without the preference, and by how much
+        the difference grows with it.
+        """
+        own = self._sums['own'].astype(np.float64)
+        odds = np.exp(-preference)
+        without = own * odds / (1 - own + own * odds)
+        mean = scipy.sparse.csr_array(
+            (
+                1 / self._of_example[self._choices.example],
+                (self._choices.example, np.arange(len(own))),
+            ),
+            shape=(len(self._of_example), len(own)),
+        )
+        return [mean @ each for each in (own, without, without * (1 - without))]
+
+
+def numbers_of(
+    first: Int[np.ndarray, ' _'], examples: np.ndarray
+) -> tuple[Int[np.ndarray, ' C'], Int[np.ndarray, ' C']]:
+    """Return the places of some examples: which example [C], and the number in it [C]."""
+    counts = np.diff(first)[examples]
+    rows = np.repeat(np.arange(len(examples)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
