@@ -84,7 +84,8 @@ def test_a_finding_beside_the_papers_numbers():
     assert all(f'published: {lead}' in said for lead in ('+19', '+31')) and '77 %' in said
     assert {each.verdict for each in found.verdicts()} == {HOLDS}
     judged = {each.claim: each for each in bs.analyses.claims(found).verdicts()}
-    assert judged[PROBE_BEYOND_WORDS].sample == 3
+    # Three probes are too few for any other one.
+    assert judged[PROBE_BEYOND_WORDS].sample == 400
     assert all(judged[each.claim] == each for each in found.verdicts())
 
 
