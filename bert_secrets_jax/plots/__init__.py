@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares
+    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares, share_bars
     from bert_secrets_jax.plots.dimensions import beside_random, dimensions_by_layer
     from bert_secrets_jax.plots.figure import Figure, save, svg
     from bert_secrets_jax.plots.grids import (
