@@ -23,7 +23,7 @@ from jaxtyping import Float, Real
 from bert_secrets_jax.ablation.agreement import agreement
 from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, BySeed, Effects
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, bisected, blocks, quietly
-from bert_secrets_jax.ablation.shrinkage import shrink
+from bert_secrets_jax.ablation.shrinkage import least_count, shrink
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
@@ -160,9 +160,17 @@ def _over_seeds(
         test='seeds and examples',
         correction='Holm and flips of seeds',
         critical=variance.least_significant(LEVEL / len(mean)),
-        shrunken=shrink(mean, error, p_value) if plain else None,
+        shrunken=shrink(mean, error, at_least=least_count(p_value)) if plain else None,
+        fewest=_fewest(mean, p_value) if plain else None,
         seeds=by_seed,
     )
+
+
+def _fewest(mean: PerMask, p_value: PerMask) -> tuple[int, int]:
+    """Return how many masks lower the outcome, and how many raise it, at least."""
+    one_sided = (np.where(mean * sign > 0, p_value / 2, 1 - p_value / 2) for sign in (-1, 1))
+    below, above = map(least_count, one_sided)
+    return below, above
 
 
 def as_one_seed(alone: Effects) -> Effects:

@@ -101,7 +101,7 @@ class Ablated:
       elsewhere: The gain here of the mask that is best on other examples; None without others.
     """
 
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     masks: np.ndarray
     assessed: Mapping[str, Effects]
@@ -177,7 +177,7 @@ class Ablation(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     baseline: str

@@ -62,7 +62,7 @@ class AblationOverSeeds(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     baseline: str

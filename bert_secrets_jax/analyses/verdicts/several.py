@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.ablation.shrinkage import least_count
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
@@ -124,13 +123,14 @@ def _effects(ablated: Ablated) -> verdicts.Effects:
 def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     """Return a verdict on the score with a sentence on telling texts apart beside it."""
     lead, helps = ablated.lead, ablated.lead.gain > 0
-    p_values = np.where(helps, lead.p_value / 2, 1 - lead.p_value / 2)
+    # How many lower it, and how many raise it.
+    assert lead.fewest is not None
     return _with(
         ' Losing {told_apart} of them improves telling texts apart significantly, and losing at '
         'least {helping} improves it at all.',
         verdict,
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
-        helping=least_count(p_values),
+        helping=lead.fewest[lead.outcome.more_is_better],
     )
 
 
