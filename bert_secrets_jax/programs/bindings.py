@@ -21,6 +21,7 @@ from bert_secrets_jax.programs.study import Study
 
 # Probes learn little from fewer updates: a small treebank is read several times.
 _UPDATES = 2000
+_ABLATED = operator.attrgetter('subject_of_ablated')
 
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
@@ -158,7 +159,7 @@ def outliers(a: Arguments) -> Call:
 
 
 def ablate(a: Arguments) -> Call:
-    given = _disabling(a)
+    given = _disabling(a) | {'subject': _ABLATED}
     if a['ablation.choose_examples']:
         given['choose_on'] = a.input('choosing')
     return a.analysis('ablation', a.model, 'ablated', **given, metrics=a.metrics, **a.seed)
@@ -168,7 +169,7 @@ def ablate_seeds(a: Arguments) -> Call:
     metrics = a.metrics
     if metrics:
         metrics = tuple(name for name in metrics if name in METRICS_OVER_SEEDS)
-    given = {**_disabling(a), 'metrics': metrics, **a.seed}
+    given = {**_disabling(a), 'metrics': metrics, 'subject': _ABLATED, **a.seed}
     return a.analysis('ablation_over_seeds', a.models, 'ablated', **given)
 
 
