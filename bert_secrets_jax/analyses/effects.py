@@ -37,11 +37,13 @@ _OUTCOMES = {
     'answers': 'the answers',
     'calibration': 'calibration',
 }
-_LABELS = {
-    'discrimination': 'harm to telling apart',
-    'calibration': 'harm to calibration',
-    'answers': 'change of the answers',
+# Words for those of a regression, whose loss is the squared error.
+_OF_REGRESSION = {
+    'discrimination': 'the error after a fit of scale and offset',
+    'calibration': 'the error by scale and offset',
 }
+# By the words for the outcome.
+_LABELS = {'telling texts apart': 'harm to telling apart', 'calibration': 'harm to calibration'}
 # So many are named in a sentence.
 _NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
@@ -68,7 +70,8 @@ HELPING = '{}: better lost, at least'
 def title_of(effects: Effects) -> str:
     """Return the name of the outcome for readers, such as 'F1'."""
     name = effects.outcome.name
-    return TITLES.get(name) or _OUTCOMES.get(name, name)
+    words = _OUTCOMES | (_OF_REGRESSION if effects.outcome.unit == 'squared error' else {})
+    return TITLES.get(name) or words.get(name, name)
 
 
 def unit_of(effects: Effects) -> str:
@@ -79,7 +82,8 @@ def unit_of(effects: Effects) -> str:
 
 def label_of(effects: Effects) -> str:
     """Return the label of an axis of differences."""
-    name = _LABELS.get(effects.outcome.name, f'change of {title_of(effects)}')
+    title = title_of(effects)
+    name = _LABELS.get(title, f'change of {title}')
     return f'{name} ({_short(effects)})'
 
 
@@ -260,7 +264,10 @@ def draw_outcome(
     name: str, effects: Effects, shape: tuple[int, ...], over: str = ''
 ) -> plots.Figure:
     """Draw how much worse texts are told apart without each head, or without each layer."""
-    caption = f'How much worse texts are told apart without {WITHOUT[name]}{over}.'
+    what = 'How much worse texts are told apart'
+    if (title := title_of(effects)) in _OF_REGRESSION.values():
+        what = f'Change of {title}'
+    caption = f'{what} without {WITHOUT[name]}{over}.'
     source = plots.Source(f'{name}_outcomes', 'difference', effects.outcome.name)
     return draw_effects(name, effects, shape, caption, source)
 
@@ -357,7 +364,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
     which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
     worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
-    if effects.outcome.name in _OUTCOMES and not effects.outcome.more_is_better:
+    if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
         worsens, mends = 'worsens', 'improves'
     said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
     said += f', losing {{better}} {mends} it.' if better else '.'

@@ -13,6 +13,7 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
+from bert_secrets_jax.analyses.effects import title_of
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
@@ -126,10 +127,11 @@ def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     # How many lower it, and how many raise it.
     assert lead.fewest is not None
     return _with(
-        ' Losing {told_apart} of them improves telling texts apart significantly, and losing at '
+        ' Losing {told_apart} of them improves {outcome} significantly, and losing at '
         'least {helping} improves it at all.',
         verdict,
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
+        outcome=title_of(lead),
         helping=lead.fewest[lead.outcome.more_is_better],
     )
 
@@ -160,7 +162,7 @@ def _together(results: Sequence[Result]) -> Iterable[Verdict]:
         yield _with(heads, verdicts.heads_are_not_needed(_effects(chosen), best))
 
 
-def _with(sentence: str, verdict: Verdict, **numbers: int) -> Verdict:
+def _with(sentence: str, verdict: Verdict, **numbers: int | str) -> Verdict:
     """Return a verdict with a sentence more, and with its numbers."""
     known = dict(verdict.numbers) | numbers
     return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
