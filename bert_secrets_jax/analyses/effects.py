@@ -43,7 +43,11 @@ _OF_REGRESSION = {
     'calibration': 'the error by scale and offset',
 }
 # By the words for the outcome.
-_LABELS = {'telling texts apart': 'harm to telling apart', 'calibration': 'harm to calibration'}
+_LABELS = {
+    'telling texts apart': 'harm to telling apart',
+    'calibration': 'harm to calibration',
+    _OF_REGRESSION['discrimination']: 'change after a fit of scale and offset',
+}
 # So many are named in a sentence.
 _NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
