@@ -145,10 +145,15 @@ class Effects:
         significant at LEVEL after a correction for all M masks.
       detectable: [M] The smallest true difference that it then finds with a probability of POWER.
       changed: [M] The number of examples that are answered otherwise than by the intact model.
-      tost: [M] The p-value of a change by `significance.MARGIN` or more in either direction (two
-        one-sided tests). At most 0.05 means that the 90 % interval lies within this margin.
-      equivalent: [M] `tost`, adjusted for M tests by Holm's method.
+      margin: The size from which on a change matters, in units of `difference`; NaN if none is
+        tested.
+      tost: [M] The p-value of a change by this margin or more in either direction (two one-sided
+        tests). At most 0.05 means that the 90 % interval lies within it.
+      equivalent: [M] The same, adjusted for M tests: for scores by Holm's method, for means of
+        skewed values, which have no `tost`, by max-T.
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
+      fewest: The number of masks that lower the outcome, and of those that raise it, at least; each
+        with a certainty of 95 %. None where the outcome is no mean.
       shrunken: The effects given those of all masks (see `ablation.shrinkage`); None where the
         outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.
@@ -171,9 +176,11 @@ class Effects:
     critical: PerMask | None = None
     detectable: PerMask | None = None
     changed: PerMask | None = None
+    margin: float = np.nan
     tost: PerMask | None = None
     equivalent: PerMask | None = None
     unseen: float = 0.0
+    fewest: tuple[int, int] | None = None
     shrunken: Shrunken | None = None
     seeds: BySeed | None = None
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
-from bert_secrets_jax.ablation.shrinkage import shrink
+from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
 
 _RESAMPLES = 5000
@@ -32,6 +32,7 @@ def assess_means(
     outcome: Outcome,
     intact: float,
     share: Float[np.ndarray, ' E'] | None = None,
+    margin: tuple[float, Float[np.ndarray, ' E']] | None = None,
     sample_of: str = 'examples',
     seed: int = 0,
 ) -> Effects:
@@ -47,6 +48,8 @@ def assess_means(
       names, outcome, sample_of: As in `Effects`.
       intact: The outcome of the intact model.
       share: The weight of each example in a ratio, with a mean of 1 [E]; None weighs all alike.
+      margin: The size of a difference from which on it matters, and the part of each example in it
+        [E]; `equivalent` is then tested, by two one-sided tests and max-T. None tests nothing.
       seed: The seed of the resamples.
 
     Raises:
@@ -66,9 +69,24 @@ def assess_means(
     t = (difference - outcome.counts_from) / np.where(tested, error, np.inf)
     one_sided = outcome.counts_from > 0
     p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
-    largest = _largest_t(linear, share, one_sided=one_sided, seed=seed)
+    resampled = _resampled_t(linear, share, seed=seed)
+    largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     extreme = t if one_sided else np.abs(t)
     corrected = (1 + (largest[:, None] >= extreme).sum(axis=0)) / (1 + len(largest))
+    shrunken = fewest = None
+    if not one_sided:
+        above = scipy.stats.t.sf(resampled, count - 1)
+        # A resample that counts against any finding counts on either side.
+        below = np.where(np.isinf(resampled), 0, 1 - above)
+        shrunken = shrink(
+            difference,
+            np.where(np.isinf(t), 0, error),
+            at_least=calibrated_count(p_values, 2 * np.minimum(above, below)),
+        )
+        fewest = (
+            calibrated_count(scipy.stats.t.sf(-t, count - 1), below),
+            calibrated_count(scipy.stats.t.sf(t, count - 1), above),
+        )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     bar = scipy.stats.t.ppf(1 - LEVEL / (2 - one_sided) / masks, count - 1)
     return Effects(
@@ -86,19 +104,41 @@ def assess_means(
         correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
         detectable=outcome.counts_from + (bar + scipy.stats.norm.ppf(POWER)) * error,
-        shrunken=None
-        if one_sided
-        else shrink(difference, np.where(np.isinf(t), 0, error), p_values),
+        margin=max(margin[0], 0.0) if margin else np.nan,
+        equivalent=None if margin is None else _equivalent(difference, linear, *margin, seed=seed),
+        shrunken=shrunken,
+        fewest=fewest,
     )
 
 
-def _largest_t(
-    linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], *, one_sided: bool, seed: int
-) -> Float[np.ndarray, ' R']:
-    """Return the largest t, or |t|, of all masks in each resample, if none has an effect."""
+def _equivalent(
+    difference: PerMask,
+    linear: Float[np.ndarray, 'M E'],
+    margin: float,
+    part: Float[np.ndarray, ' E'],
+    *,
+    seed: int,
+) -> PerMask:
+    """Return p-values of differences that reach the margin on either side, corrected by max-T.
+
+    The margin is measured on the same examples, and its error counts.
+    """
+    count = len(part)
+    distance = np.concatenate([margin - difference, margin + difference])
+    inside = np.concatenate([part - linear, part + linear])
+    error = inside.std(axis=1, ddof=1) / np.sqrt(count)
+    t = (distance / np.where(error > 0, error, np.inf)).reshape(2, -1).min(axis=0)
+    largest = _resampled_t(inside, np.ones(count), seed=seed).max(axis=1)
+    return (1 + (largest[:, None] >= t).sum(axis=0)) / (1 + len(largest))
+
+
+def _resampled_t(
+    linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], *, seed: int
+) -> Float[np.ndarray, 'R M']:
+    """Return Student's t of all masks in each resample, if none has an effect."""
     count = len(share)
     rng = np.random.default_rng(seed)
-    largest = []
+    found = []
     for start, stop in blocks(_RESAMPLES, count):
         drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
         drawn = drawn.astype(np.float64)
@@ -114,6 +154,5 @@ def _largest_t(
         error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
         t = mean * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
         # A resample of few texts may be one text many times, and counts against any finding.
-        t = (t if one_sided else np.abs(t)).max(axis=1)
-        largest.append(np.where(drawn.max(axis=1) == count, np.inf, t))
-    return np.concatenate(largest)
+        found.append(np.where(drawn.max(axis=1, keepdims=True) == count, np.inf, t))
+    return np.concatenate(found)

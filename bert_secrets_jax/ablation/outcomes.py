@@ -33,10 +33,14 @@ Logits = Float[np.ndarray, 'M E C']
 Labels = Num[np.ndarray, ' E']
 PerModel = Float[np.ndarray, 'M E']
 
-# A head that moves answers by less than 5 % of their spread counts as one that does nothing.
+# A head that moves answers by less than 5 % of their spread counts as one that does nothing. So
+# does one that changes the discrimination loss by less than 5 % of what the model knows: the loss
+# of somebody who knows how frequent classes are (or the mean value), less that of the model. Twenty
+# such heads would make up all that it knows.
 COUNTS_FROM = 0.05
 ANSWERS = Outcome('answers', 'spreads', 1.0, 3, more_is_better=False, counts_from=COUNTS_FROM)
 AUC = Outcome('auc')
+_LEADS = 'discrimination'
 _FOLDS = 10
 # How much the logits as they are count in a fit, in examples: of classes that are told apart
 # without any error, no scale would be the best.
@@ -68,6 +72,7 @@ def assess_outcomes(
     if not all(np.isfinite(each).all() for each in (*logits, labels)):
         raise ValueError('Some logits or labels are not finite: are the weights broken?')
     of_models = [dict(_parts(np.asarray(each, np.float64), labels, seed)) for each in logits]
+    blind = _blind_loss(labels, logits[0].shape[-1])
     found = {}
     for outcome in of_models[0]:
         if not all(outcome in each for each in of_models):
@@ -80,9 +85,10 @@ def assess_outcomes(
                 names=names,
                 outcome=outcome,
                 intact=float(values[0]),
+                margin=_margin(blind, values[0], parts[0]) if outcome.name == _LEADS else None,
                 seed=seed,
             )
-            for (values, _), of_examples in zip(
+            for (values, parts), of_examples in zip(
                 (each[outcome] for each in of_models), linear, strict=True
             )
         ]
@@ -113,7 +119,22 @@ def _parts(
 def discrimination_in(logits: Logits) -> Outcome:
     """Return the outcome 'discrimination' with the unit that logits have."""
     unit = 'squared error' if logits.shape[-1] == 1 else 'nats'
-    return Outcome('discrimination', unit, 1.0, 4, more_is_better=False)
+    return Outcome(_LEADS, unit, 1.0, 4, more_is_better=False)
+
+
+def _blind_loss(labels: Labels, classes: int) -> Float[np.ndarray, ' E']:
+    """Return the losses of one who knows the frequencies of classes, or the mean value, alone."""
+    if classes == 1:
+        return (labels - labels.mean()) ** 2
+    return -np.log(np.bincount(labels.astype(int))[labels] / len(labels))
+
+
+def _margin(
+    blind: Float[np.ndarray, ' E'], loss: float, parts: Float[np.ndarray, ' E']
+) -> tuple[float, Float[np.ndarray, ' E']]:
+    """Return the least change of the loss that counts, and the part of each example in it."""
+    known = blind.mean() - loss
+    return float(COUNTS_FROM * known), COUNTS_FROM * (blind - blind.mean() - parts)
 
 
 def refitted(logits: Logits, labels: Labels, *, seed: int = 0) -> Logits:

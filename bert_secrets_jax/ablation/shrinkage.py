@@ -5,7 +5,7 @@ how large effects are, and shrinks each accordingly (Stephens 2017, "False disco
 deal"). The prior has its mode at 0, and falls on either side in its own way: it is a mixture of
 half-normal distributions and of no effect at all.
 
-Axes: M masks, K components of the prior.
+Axes: M masks, K components of the prior, R resamples.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Shrunken:
     __repr__ = brief
 
 
-def shrink(difference: PerMask, error: PerMask, p_values: PerMask) -> Shrunken:
+def shrink(difference: PerMask, error: PerMask, *, at_least: int) -> Shrunken:
     """Return effects of which errors are about normal, given those of all other masks.
 
     A mask without an error, which changes nothing, has no effect and is not one of the data. Errors
@@ -57,7 +57,7 @@ def shrink(difference: PerMask, error: PerMask, p_values: PerMask) -> Shrunken:
 
     Args:
       difference, error: The effects and their standard errors [M].
-      p_values: Those of no effect, uncorrected, for `at_least` (see `least_count`).
+      at_least: As in `Shrunken`, by `least_count` or `calibrated_count`.
     """
     known = error > 0
     mean, low, high = (np.zeros(len(difference)) for _ in range(3))
@@ -67,7 +67,7 @@ def shrink(difference: PerMask, error: PerMask, p_values: PerMask) -> Shrunken:
         found = _posterior(difference[known], error[known])
         mean[known], low[known], high[known], false_sign[known] = found[:4]
         share = found[4] * known.mean()
-    return Shrunken(mean, low, high, false_sign, float(share), least_count(p_values))
+    return Shrunken(mean, low, high, false_sign, float(share), at_least)
 
 
 def least_count(p_values: PerMask, *, level: float = LEVEL) -> int:
@@ -82,6 +82,24 @@ def least_count(p_values: PerMask, *, level: float = LEVEL) -> int:
         if (without * largest > level * np.arange(1, without + 1)).all():
             return total - without
     return total
+
+
+def calibrated_count(
+    p_values: PerMask, resampled: Float[np.ndarray, 'R M'], *, level: float = LEVEL
+) -> int:
+    """Return the same by p-values from resamples in which no mask has an effect.
+
+    It holds however masks depend on each other, and for skewed data as far as resamples do. Simes'
+    line is lowered until a share `level` of the resamples has a p-value below it (Blanchard,
+    Neuvial and Roquain 2020, "Post hoc confidence bounds on false positives").
+    """
+    masks = len(p_values)
+    ranks = np.arange(1, masks + 1)
+    lowest = np.sort((np.sort(resampled, axis=1) * masks / ranks).min(axis=1))
+    line = lowest[int(level * (len(lowest) + 1)) - 1] * ranks / masks
+    # At most k - 1 masks without an effect are below the k-th value of the line.
+    below = np.searchsorted(np.sort(p_values), line)
+    return max(int((below - ranks + 1).max()), 0)
 
 
 def _posterior(difference: np.ndarray, error: np.ndarray):

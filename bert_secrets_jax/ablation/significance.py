@@ -116,6 +116,7 @@ def assess(
         corrected=holm(p_value),
         sample=len(labels),
         outcome=Outcome(metric),
+        margin=MARGIN,
         intact=float(scores[0]),
         test=test,
         benjamini_hochberg=benjamini_hochberg(p_value),

@@ -177,7 +177,7 @@ class Ablation(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     baseline: str

@@ -32,6 +32,12 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.runs.result import Result, Subject, framed
 
+# The parts of the variance of effects with their colours, which are told apart in grey, too.
+_PARTS = {
+    'of_heads': ('the {}', '#5b9bd5'),
+    'of_finetunings': ('the fine-tuning', '#bcd7ee'),
+    'of_examples': ('the examples (noise)', '#eeeeee'),
+}
 _COLUMNS = {
     'mean_points': 'difference',
     'spread_points': 'seeds.spread',
@@ -99,7 +105,10 @@ class AblationOverSeeds(Result):
         return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
 
     def figures(self):
-        return effects.drawn_sets(self, self.sets, _draw, told_apart=_draw_lead)
+        drawings = {'told_apart': _draw_lead}
+        if all(len(_shares(each)) for each in self.sets.values()):
+            drawings['variance'] = _draw_variance
+        return effects.drawn_sets(self, self.sets, _draw, **drawings)
 
     def findings(self):
         first = next(iter(self.sets.values()))
@@ -211,6 +220,26 @@ def ablation_over_seeds(
 def _draw_lead(result: AblationOverSeeds, name: str):
     ablated = result.sets[name]
     return effects.draw_outcome(name, ablated.lead, ablated.shape, f' ({result._over})')
+
+
+def _draw_variance(result: AblationOverSeeds, name: str):
+    part = name.removesuffix('s')
+    fills = {title.format(part): fill for title, fill in _PARTS.values()}
+    label = "percent of the variance of a fine-tuning's effects"
+    return plots.share_bars(_shares(result.sets[name]), fills, label=label).captioned(
+        f'How much of the differences between {name} belongs to the {part} in any fine-tuning, to '
+        'the single fine-tuning, and to the examples (noise).'
+    )
+
+
+def _shares(ablated: Ablated) -> dict[str, np.ndarray]:
+    """Return the parts of the variance of effects, by outcome, where they are known."""
+    found = {
+        effects.title_of(each): np.array([getattr(each.seeds.agreement, field) for field in _PARTS])
+        for each in ablated.every.values()
+        if each.seeds is not None
+    }
+    return {title: parts for title, parts in found.items() if np.isfinite(parts).all()}
 
 
 def _draw(result: AblationOverSeeds, name: str):

@@ -17,8 +17,8 @@ import scipy.stats
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
 from bert_secrets_jax.ablation.shrinkage import Shrunken
-from bert_secrets_jax.ablation.significance import MARGIN
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import head_name
@@ -37,16 +37,22 @@ _OUTCOMES = {
     'answers': 'the answers',
     'calibration': 'calibration',
 }
+# Words for those of a regression, whose loss is the squared error.
+_OF_REGRESSION = {
+    'discrimination': 'the error after a fit of scale and offset',
+    'calibration': 'the error by scale and offset',
+}
+# By the words for the outcome.
 _LABELS = {
-    'discrimination': 'harm to telling apart',
+    'telling texts apart': 'harm to telling apart',
     'calibration': 'harm to calibration',
-    'answers': 'change of the answers',
+    _OF_REGRESSION['discrimination']: 'change after a fit of scale and offset',
 }
 # So many are named in a sentence.
 _NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
-# The columns of outcomes; detectable effects are known for one model alone.
+# The columns of outcomes, and those that are known for one model alone.
 _OF_OUTCOMES = {
     **INTERVAL,
     'p_value': 'p_value',
@@ -62,17 +68,20 @@ NEEDED_IN = {
     'needed_share_low': 'seeds.needed_low',
     'needed_share_high': 'seeds.needed_high',
 }
+_ONE_MODEL = {'p_benjamini_hochberg': 'benjamini_hochberg', 'p_tost_corrected': 'equivalent'}
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
 NEEDED = '{}: significantly needed'
 AT_LEAST = '{}: with any effect, at least'
+HELPING = '{}: better lost, at least'
 
 
 def title_of(effects: Effects) -> str:
     """Return the name of the outcome for readers, such as 'F1'."""
     name = effects.outcome.name
-    return TITLES.get(name) or _OUTCOMES.get(name, name)
+    words = _OUTCOMES | (_OF_REGRESSION if effects.outcome.unit == 'squared error' else {})
+    return TITLES.get(name) or words.get(name, name)
 
 
 def unit_of(effects: Effects) -> str:
@@ -83,7 +92,8 @@ def unit_of(effects: Effects) -> str:
 
 def label_of(effects: Effects) -> str:
     """Return the label of an axis of differences."""
-    name = _LABELS.get(effects.outcome.name, f'change of {title_of(effects)}')
+    title = title_of(effects)
+    name = _LABELS.get(title, f'change of {title}')
     return f'{name} ({_short(effects)})'
 
 
@@ -131,18 +141,22 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
 
 
 def frame_of(
-    effects: Mapping[Any, Effects], columns: Mapping[str, str], caption: str, *keys: str
+    effects: Mapping[Any, Effects],
+    columns: Mapping[str, str],
+    caption: str,
+    *keys: str,
+    by: int = 1,
 ) -> 'pandas.DataFrame':
     """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    They come by a name or several, whose columns are the keys; the first tells them apart.
+    They come by a name or several, whose columns are the keys; the first `by` tell them apart.
     """
     rows = [
         (*([key] if len(keys) == 1 else key), *row)
         for key, each in effects.items()
         for row in rows_of(each, columns)
     ]
-    colours = colours_of(next(iter(effects.values())), columns, by=keys[:1])
+    colours = colours_of(next(iter(effects.values())), columns, by=keys[:by])
     return framed((*keys, 'disabled', *columns), rows, caption, colours=colours)
 
 
@@ -192,19 +206,27 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     return np.reshape(texts, shape)
 
 
-def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas.DataFrame':
-    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
+def frame_of_outcomes(
+    outcomes: Mapping[Any, Effects], disabled: str, *keys: str
+) -> 'pandas.DataFrame':
+    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean.
+
+    Outcomes come by their name, or by the keys as in `frame_of`.
+    """
     several = any(each.seeds is not None for each in outcomes.values())
-    further = {'p_benjamini_hochberg': 'benjamini_hochberg'}
-    columns = _OF_OUTCOMES | (NEEDED_IN if several else further)
+    columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
     none = Shrunken(unknown, unknown, unknown, unknown, share=math.nan, at_least=0)
     filled = {
-        name: dataclasses.replace(each, shrunken=each.shrunken or none)
+        name: dataclasses.replace(
+            each,
+            shrunken=each.shrunken or none,
+            equivalent=unknown if each.equivalent is None else each.equivalent,
+        )
         for name, each in outcomes.items()
     }
     caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit.'
-    return frame_of(filled, columns, caption, 'outcome')
+    return frame_of(filled, columns, caption, *(keys or ['outcome']), by=max(len(keys), 1))
 
 
 def draw_effects(
@@ -252,7 +274,10 @@ def draw_outcome(
     name: str, effects: Effects, shape: tuple[int, ...], over: str = ''
 ) -> plots.Figure:
     """Draw how much worse texts are told apart without each head, or without each layer."""
-    caption = f'How much worse texts are told apart without {WITHOUT[name]}{over}.'
+    what = 'How much worse texts are told apart'
+    if (title := title_of(effects)) in _OF_REGRESSION.values():
+        what = f'Change of {title}'
+    caption = f'{what} without {WITHOUT[name]}{over}.'
     source = plots.Source(f'{name}_outcomes', 'difference', effects.outcome.name)
     return draw_effects(name, effects, shape, caption, source)
 
@@ -315,16 +340,21 @@ def findings_of(
         yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
         equal = effects.equivalent <= LEVEL
+        of_score = effects.outcome.unit == 'points'
         yield how_many(
             f'{name}: shown not to matter',
             equal,
             what,
             template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-            '{margin:g} points; for {open}, these examples cannot tell.',
+            '{margin:g} points; for {open}, these examples cannot tell.'
+            if of_score
+            else '{estimate} {unit} surely {estimate:|changes|change} {outcome} by less than '
+            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} stay open.',
             numbers={
                 'outcome': title_of(effects),
-                'margin': effects.outcome.scale * MARGIN,
+                'margin': effects.outcome.scale * effects.margin,
                 'open': int((~equal & ~(effects.corrected <= LEVEL)).sum()),
+                **({} if of_score else {'size': unit_of(effects), 'share': COUNTS_FROM}),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
         )
@@ -344,7 +374,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
     which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
     worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
-    if effects.outcome.name in _OUTCOMES and not effects.outcome.more_is_better:
+    if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
         worsens, mends = 'worsens', 'improves'
     said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
     said += f', losing {{better}} {mends} it.' if better else '.'
@@ -404,6 +434,18 @@ def findings_of_outcomes(
                 template='At least {estimate} {unit} {estimate:|has|have} some effect, though not '
                 'all can be named.',
                 **sample_of(each, 'Goeman and Solari 2011'),
+            )
+        if each.fewest is not None:
+            lower, higher = each.fewest
+            helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
+            yield Finding(
+                name=HELPING.format(label),
+                estimate=helping,
+                unit=f'of {len(each.names)} {_in_words(disabled)}',
+                template='Losing at least {estimate} {unit} improves {outcome}, and losing at '
+                'least {harming} worsens it.',
+                numbers={'outcome': title_of(each), 'harming': harming},
+                **sample_of(each, 'Blanchard, Neuvial and Roquain 2020'),
             )
 
 

@@ -61,7 +61,7 @@ class Gates(GateRuns, Result):
     """
 
     title: ClassVar[str] = 'Gates of heads'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     gated: Mapping[str, Effects]

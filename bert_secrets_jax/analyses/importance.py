@@ -57,7 +57,7 @@ class Removed:
       learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
     """
 
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     loss: Effects
     increase: np.ndarray
@@ -80,7 +80,7 @@ class Importance(Result):
     """
 
     title: ClassVar[str] = 'Which heads matter'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     scores: scoring.HeadScores

@@ -69,7 +69,7 @@ class MaskedLMAblation(Result):
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     def frames(self):
         frames = {}

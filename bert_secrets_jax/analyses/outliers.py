@@ -82,7 +82,7 @@ class Outliers(Result):
     """
 
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
     subject: Subject
     found: OutlierDimensions

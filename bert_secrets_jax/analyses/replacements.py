@@ -3,6 +3,9 @@
 The loss without each head is measured with five replacements of its output, of which the best
 constant does the least harm. What is lost even then is what the head itself was good for.
 
+The other four are the ways of disabling a head that are in use. What all of them say about a head
+is said about the head.
+
 Shapes: L layers, N heads, E examples, M masks (one per head), H width of a head.
 """
 
@@ -17,12 +20,23 @@ import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
+from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import models as arguments
-from bert_secrets_jax.analyses.effects import effect_of, loss_effects, notes_of, rows_of
+from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.effects import (
+    effect_of,
+    frame_of_outcomes,
+    loss_effects,
+    notes_of,
+    rows_of,
+    sample_of,
+    title_of,
+)
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import encode, with_labels
@@ -44,6 +58,12 @@ REPLACEMENTS: Mapping[str, str] = {
     'resample': 'its output on another text',
     OPTIMAL: 'the best constant',
 }
+# The ways of disabling a head.
+DISABLING = tuple(name for name in REPLACEMENTS if name != OPTIMAL)
+# The outcomes beside the score.
+_OUTCOMES = 'discrimination', 'answers'
+# So many heads are drawn, those with the most marks first, and so many named in a sentence.
+_DRAWN, _NAMED = 40, 3
 # The tokens of a batch from which constants are fitted.
 _FITTING = 512
 
@@ -55,6 +75,8 @@ class Replacements(Result):
     Attributes:
       shape: The numbers of layers and heads.
       effects: The effects of the heads, by the name of the replacement.
+      outcomes: The effects by each way of disabling heads and each outcome, the one that leads
+        first and the score of the task last (see `ablation.outcomes`).
       means: The mean effect over all heads, with a mask for each replacement.
       constants: [L, N, H] The best constants.
       slope_left: [L, N] How steep the loss still is there (see `pruning.constants.Constants`).
@@ -65,11 +87,12 @@ class Replacements(Result):
     """
 
     title: ClassVar[str] = 'What replaces a head'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     subject: Subject
     shape: tuple[int, int]
     effects: Mapping[str, Effects]
+    outcomes: Mapping[tuple[str, str], Effects]
     means: Effects
     constants: Float[np.ndarray, 'L N H']
     slope_left: Float[np.ndarray, 'L N']
@@ -80,7 +103,9 @@ class Replacements(Result):
     def frames(self):
         means = rows_of(self.means, {'mean_effect': 'difference', 'low': 'low', 'high': 'high'})
         best = self.effects[OPTIMAL].difference
+        outcomes = frame_of_outcomes(self.outcomes, 'heads', 'replacement', 'outcome')
         return {
+            'outcomes': outcomes,
             'heads': grids_frame(
                 {f'loss_{name}': each for name, each in self._grids.items()}
                 | {'slope_left': self.slope_left},
@@ -99,7 +124,7 @@ class Replacements(Result):
         }  # fmt: skip
 
     def figures(self):
-        return drawn(self, replacements=_draw)
+        return drawn(self, replacements=_draw, replacements_outcomes=_draw_signs)
 
     def findings(self):
         fields = {'source': SOURCE, 'where': '', 'null': 0.0}
@@ -107,7 +132,7 @@ class Replacements(Result):
             effect_of(self.means, index, name=f'mean effect, with {name} instead', **fields)
             for index, name in enumerate(self.means.names)
         ]
-        return [*self._harm_findings(), *each]
+        return [*self._harm_findings(), *self._standing(), *each]
 
     def notes(self):
         notes = [
@@ -131,6 +156,36 @@ class Replacements(Result):
         return {
             name: np.reshape(each.difference, self.shape) for name, each in self.effects.items()
         }
+
+    @property
+    def signs(self) -> dict[str, np.ndarray]:
+        """By outcome, whether a head is needed (-1) or better lost (1), or not significant (0).
+
+        The arrays [M, 4] have a column for each of `DISABLING`. 'answers' that move count as -1.
+        """
+        found = {}
+        for (_, outcome), each in self.outcomes.items():
+            sign = np.sign(each.gain) * (each.corrected <= LEVEL)
+            found.setdefault(outcome, []).append(sign.astype(int))
+        return {name: np.stack(each, axis=1) for name, each in found.items()}
+
+    def _standing(self) -> Iterator[Finding]:
+        """Return how many heads are needed whatever disabling means, by each outcome."""
+        for outcome, signs in self.signs.items():
+            each, standing = self.outcomes[DISABLING[0], outcome], (signs == -1).all(axis=1)
+            some = [each.names[at] for at in np.flatnonzero(standing).tolist()]
+            which = f' ({", ".join(some)})' if len(some) <= _NAMED else ''
+            one, many = ('moves', 'move') if each.outcome.counts_from else ('is', 'are')
+            said = f'{{estimate}} {{unit}}{which} {{estimate:|{one}|{many}}}'
+            needed = ' {outcome}' if each.outcome.counts_from else ' needed, by {outcome},'
+            yield how_many(
+                f'heads that stand under all ways of disabling, by {outcome}',
+                standing,
+                template=f'{said if some else f"No head {one}"}{needed} under all four ways of '
+                'disabling heads.',
+                numbers={'outcome': title_of(each)},
+                **sample_of(each, SOURCE),
+            )
 
     @property
     def _others(self) -> str:
@@ -192,8 +247,9 @@ def replacements(
       ValueError: An argument is out of range, the model has no classifier, an example has no
         fitting label, or there are fewer than two examples.
     """
-    model = arguments.one_model(tuned)
+    model, subject = arguments.one_model(tuned), subject or Subject()
     check_whole(model)
+    metric = checked_metrics(None, model.config, subject)[0]
     examples, others = as_examples(examples), as_examples(fit_on)
     labels = arguments.labels_of(examples, model.config)
     their_labels = arguments.labels_of(others, model.config)
@@ -216,11 +272,12 @@ def replacements(
         mesh=compute.mesh,
     )
     key = repr(model.config), model.params, batches, (passes, learning_rate, seed)
-    found = store.kept(compute.folder, key, Constants, fit)
-    constants = found.of_heads()
+    fitted = store.kept(compute.folder, key, Constants, fit)
+    constants = fitted.of_heads()
     replaced = {'mean': mean_contexts(model, batches, mesh=compute.mesh), OPTIMAL: constants}
     masks = with_intact(single_heads(model.config))
-    losses = {}
+    losses, outcomes = {}, {}
+    shape, heads = masks.shape[1:], [describe(mask) for mask in masks[1:]]
     for name in REPLACEMENTS:
         swept = sweep_examples(
             model,
@@ -232,18 +289,23 @@ def replacements(
             compute=compute,
         )
         losses[name] = losses_of(swept.logits, labels)
-    shape, heads = masks.shape[1:], [describe(mask) for mask in masks[1:]]
+        if name in DISABLING:
+            found = assess_outcomes([swept.logits], labels, names=heads, seed=seed)
+            outcomes |= {(name, each): found[each] for each in _OUTCOMES if each in found}
+            answers = swept.predictions[1:], swept.predictions[0], labels
+            outcomes[name, metric] = significance.assess(metric, *answers, names=heads, seed=seed)
     assess = functools.partial(loss_effects, classes=model.config.num_labels, seed=seed)
     changes = {name: each[1:].mean(axis=0) - each[0] for name, each in losses.items()}
     intact = losses[OPTIMAL][0]
     means = np.stack([intact, *(intact + each for each in changes.values())])
     return Replacements(
-        subject=subject or Subject(),
+        subject=subject,
         shape=shape,
         effects={name: assess(each, heads) for name, each in losses.items()},
+        outcomes=outcomes,
         means=assess(means, list(REPLACEMENTS.values())),
         constants=constants,
-        slope_left=np.reshape(found.slope_left, shape),
+        slope_left=np.reshape(fitted.slope_left, shape),
         fitted_on=len(others),
         shared=arguments.in_both(examples, others),
         own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
@@ -281,3 +343,23 @@ def _draw(result: Replacements):
         'Change of the loss without each head, by what replaces its output.',
         {REPLACEMENTS[name]: plots.Source('heads', f'loss_{name}') for name in result.effects},
     )
+
+
+def _draw_signs(result: Replacements):
+    signs = result.signs
+    marks = np.concatenate(list(signs.values()), axis=1) != 0
+    order = np.argsort(-marks.sum(axis=1), kind='stable')[:_DRAWN]
+    shown = order[marks[order].any(axis=1)]
+    names = np.array(next(iter(result.outcomes.values())).names)
+    titles = {outcome: title_of(each) for (_, outcome), each in result.outcomes.items()}
+    said = 'Heads that differ significantly, by what replaces them and what is measured.'
+    if not len(shown):
+        said = 'No head differs significantly, whatever replaces it.'
+    if left := int(marks.any(axis=1).sum()) - len(shown):
+        said += f' {left} more have fewer marks.'
+    return plots.sign_panels(
+        names[shown].tolist(),
+        DISABLING,
+        {titles[outcome]: each[shown] for outcome, each in signs.items()},
+        names=('needed, or answers move', 'better lost'),
+    ).captioned(f'{said} Each column is corrected for all heads.')

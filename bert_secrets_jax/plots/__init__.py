@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares
+    from bert_secrets_jax.plots.classes import class_examples, class_grids, class_shares, share_bars
     from bert_secrets_jax.plots.dimensions import beside_random, dimensions_by_layer
     from bert_secrets_jax.plots.figure import Figure, save, svg
     from bert_secrets_jax.plots.grids import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         interaction_matrix,
     )
     from bert_secrets_jax.plots.maps import head_maps, map_grid
-    from bert_secrets_jax.plots.methods import interval_panels, share_curves
+    from bert_secrets_jax.plots.methods import interval_panels, share_curves, sign_panels
     from bert_secrets_jax.plots.numbers import Numbers, Panel, Source
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (

@@ -1,4 +1,4 @@
-"""The five classes of maps (section 4.1): their shares, their heads and examples of them."""
+"""Shares as bars, and the five classes of maps (section 4.1): their heads and examples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,13 +21,18 @@ _NARROW = {'fontsize': 8, 'columnspacing': 1, 'handlelength': 1}
 
 
 @styled
-def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
-    """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
+def share_bars(shares: Mapping[str, np.ndarray], fills: Mapping[str, str], *, label: str) -> Figure:
+    """Draw shares [C], which sum to 1, as stacked bars by title, in percent.
+
+    Args:
+      shares: The shares of the C parts, by title.
+      fills: The colour of each part, by its name. Black has to be readable on it.
+    """
     figure, (axis,) = figure_of(6.4, 0.42 * len(shares) + 1.1, grid=None)
-    bars, colours = [], [look(name).fill for name in classes]
+    bars = []
     for row, values in enumerate(shares.values()):
         start = 0.0
-        for value, colour in zip(values, colours, strict=False):
+        for value, colour in zip(values, fills.values(), strict=False):
             bars.append(axis.barh(row, 100 * value, left=100 * start, color=colour, height=0.7))
             if value >= 0.04:
                 middle, text = 100 * (start + value / 2), f'{100 * value:.0f}'
@@ -36,12 +41,18 @@ def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Fi
             start += value
     axis.set_yticks(range(len(shares)), shares)
     axis.invert_yaxis()
-    axis.set(xlim=(0, 100), xlabel='percent of all maps')
+    axis.set(xlim=(0, 100), xlabel=label)
     axis.spines['left'].set_visible(False)
     axis.tick_params(axis='y', length=0)
-    entries = dict(zip(classes, bars, strict=False))
-    figure.named(entries, 'upper center', ncols=len(classes), **_NARROW)
+    entries = dict(zip(fills, bars, strict=False))
+    figure.named(entries, 'upper center', ncols=len(fills), **_NARROW)
     return figure
+
+
+def class_shares(shares: Mapping[str, np.ndarray], classes: Sequence[str]) -> Figure:
+    """Draw shares of classes [C], which sum to 1, as stacked bars by title (Figure 2)."""
+    fills = {name: look(name).fill for name in classes}
+    return share_bars(shares, fills, label='percent of all maps')
 
 
 @styled

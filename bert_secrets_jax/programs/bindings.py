@@ -20,6 +20,7 @@ from bert_secrets_jax.programs.study import Study
 
 # Probes learn little from fewer updates: a small treebank is read several times.
 _UPDATES = 2000
+_ABLATED = operator.attrgetter('subject_of_ablated')
 
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
@@ -157,14 +158,14 @@ def outliers(a: Arguments) -> Call:
 
 
 def ablate(a: Arguments) -> Call:
-    given = _disabling(a)
+    given = _disabling(a) | {'subject': _ABLATED}
     if a['ablation.choose_examples']:
         given['choose_on'] = a.input('choosing')
     return a.analysis('ablation', a.model, 'ablated', **given, metrics=a.metrics, **a.seed)
 
 
 def ablate_seeds(a: Arguments) -> Call:
-    given = {**_disabling(a), 'metrics': a.metrics, **a.seed}
+    given = {**_disabling(a), 'metrics': a.metrics, 'subject': _ABLATED, **a.seed}
     return a.analysis('ablation_over_seeds', a.models, 'ablated', **given)
 
 

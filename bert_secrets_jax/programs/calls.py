@@ -444,15 +444,20 @@ def _tuned(a: Arguments, start: str) -> str:
     return a.call('finetune', *given, like=bs.FinetuneConfig, **settings)
 
 
-def _known(a: Arguments) -> str:
-    train, ablated = a.input('train').python, a.input('ablated').python
-    return f'{{each.texts for each in (*{train}, *{ablated})}}'
+def _known(a: Arguments, others: str) -> str:
+    return f'{{each.texts for each in (*{a.input("train").python}, *{a.input(others).python})}}'
 
 
-def _choosing(a: Arguments) -> str:
-    known = a.input('known').python
-    left = f'[each for each in {_read(a, "train")} if each.texts not in {known}]'
-    return f'bs.draw({left}, {a["ablation.choose_examples"]}, {a["seed"]})'
+def _left_out(a: Arguments, known: str, setting: str) -> str:
+    left = f'[each for each in {_read(a, "train")} if each.texts not in {a.input(known).python}]'
+    return f'bs.draw({left}, {a[setting]}, {a["seed"]})'
+
+
+def _ablated(a: Arguments) -> str:
+    drawn = a.drawn('dev', 'ablation.max_examples').python
+    if not a['ablation.left_out_examples']:
+        return drawn
+    return f'[*{drawn}, *{_left_out(a, "seen", "ablation.left_out_examples")}]'
 
 
 def _treebank(a: Arguments, part: str) -> str:
@@ -502,12 +507,15 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'train': _input(lambda a: _drawn(a, _read(a, 'train'), 'train.max_examples'), 'train'),
     'dev': _input(lambda a: _read(a, a['data.split']), 'dev'),
     'texts': _input(_texts, 'texts'),
-    'ablated': _input(lambda a: a.drawn('dev', 'ablation.max_examples').python, 'ablated_texts'),
+    'seen': _input(lambda a: _known(a, 'dev'), 'ablated_texts'),
+    'ablated': _input(_ablated, 'ablated_texts'),
     'measured': _input(
         lambda a: a.drawn('train', 'importance.max_examples').python, 'measured_texts'
     ),
-    'known': _input(_known, 'choosing_texts'),
-    'choosing': _input(_choosing, 'choosing_texts'),
+    'known': _input(lambda a: _known(a, 'ablated'), 'choosing_texts'),
+    'choosing': _input(
+        lambda a: _left_out(a, 'known', 'ablation.choose_examples'), 'choosing_texts'
+    ),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),

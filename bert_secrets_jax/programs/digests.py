@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 # The settings that say where an input is; those of any other input are the same as of the texts.
 _TEXTS = ('data', 'seed')
+_ABLATED = (
+    *_TEXTS, 'train.max_examples', 'ablation.max_examples', 'ablation.left_out_examples',
+)  # fmt: skip
 _SETTINGS = {
     'weights': ('model',),
     'train': (*_TEXTS, 'train.max_examples'),
-    'ablated texts': (*_TEXTS, 'ablation.max_examples'),
-    'choosing texts': (
-        *_TEXTS, 'train.max_examples', 'ablation.max_examples', 'ablation.choose_examples',
-    ),
+    'ablated texts': _ABLATED,
+    'choosing texts': (*_ABLATED, 'ablation.choose_examples'),
     'measured texts': (*_TEXTS, 'train.max_examples', 'importance.max_examples'),
     'annotations': (*_TEXTS, 'linguistics'),
     'classifier': ('patterns.classifier',),

@@ -142,6 +142,15 @@ class Study:
         return Subject(self.model_name, texts, self.task)
 
     @property
+    def subject_of_ablated(self) -> Subject:
+        """The same with the texts that ablation scores."""
+        more = self.config.ablation.left_out_examples
+        if not more:
+            return self.subject
+        texts = f'{self.subject.texts} and {more:,} texts that training left out'
+        return dataclasses.replace(self.subject, texts=texts)
+
+    @property
     def corpus(self) -> str:
         """The name of the texts without that of their split: 'MRPC' of 'MRPC dev'."""
         return self.subject.texts.removesuffix(f' {self.config.data.split}').removesuffix(',')
@@ -224,28 +233,38 @@ class Study:
     @_once
     def choosing_texts(self) -> list[Example]:
         """The training texts on which the best to lose is chosen: none is trained on or ablated."""
-        wanted = self.config.ablation.choose_examples
+        return self._left_out('ablation.choose_examples', self.ablated_texts)
+
+    @_once
+    def ablated_texts(self) -> list[Example]:
+        """The examples that ablation scores: `ablation.max_examples` of `dev`.
+
+        Behind them come `ablation.left_out_examples` training texts that no model is trained on.
+        """
+        drawn = self._drawn(self.dev, 'ablation.max_examples')
+        if not self.config.ablation.left_out_examples:
+            return drawn
+        return [*drawn, *self._left_out('ablation.left_out_examples', self.dev)]
+
+    def _left_out(self, setting: str, others: list[Any]) -> list[Any]:
+        """Draw as many training texts as a setting says, neither trained on nor among others."""
+        wanted = operator.attrgetter(setting)(self.config)
         if self.config.ablation.checkpoint == 'model':
             raise ValueError(
-                f'ablation.choose_examples={wanted} takes training texts that this run leaves out, '
+                f'{setting}={wanted} takes training texts that this run leaves out, '
                 'and ablation.checkpoint=model trains nothing: it is not known which texts its '
                 'model has seen. Set one of them otherwise.'
             )
-        known = {example.texts for example in (*self.train, *self.ablated_texts)}
+        known = {example.texts for example in (*self.train, *others)}
         left = [example for example in self._all_train if example.texts not in known]
         if len(left) < wanted:
             raise ValueError(
-                f'ablation.choose_examples={wanted} takes training texts that no model is trained '
+                f'{setting}={wanted} takes training texts that no model is trained '
                 f'on, and of {len(self._all_train)} only {len(left)} are neither trained on '
                 f'(train.max_examples={self.config.train.max_examples}, 0 for all) nor ablated: '
                 'train on fewer.'
             )
-        return draw(left, wanted, self.config.seed, setting='ablation.choose_examples')
-
-    @_once
-    def ablated_texts(self) -> list[Example]:
-        """The examples that ablation scores: `ablation.max_examples` of `dev`."""
-        return self._drawn(self.dev, 'ablation.max_examples')
+        return draw(left, wanted, self.config.seed, setting=setting)
 
     @_once
     def measured_texts(self) -> list[Example]:

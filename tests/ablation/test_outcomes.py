@@ -6,7 +6,8 @@ import scipy.optimize
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
-from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.effects import Effects, Outcome
+from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 
@@ -151,6 +152,86 @@ def test_a_head_that_tells_classes_apart_is_found():
     flipped = ((margin > 0) != (weaker > 0)).sum()
     assert flipped < 15
     assert found['discrimination'].corrected[0] < 0.001 and found['auc'].corrected[0] < 0.001
+
+
+def test_what_does_not_matter_is_shown_not_to():
+    """Heads that do nothing, add noise of their own, and lose what the model knows."""
+    rng = np.random.default_rng(8)
+    labels = rng.integers(2, size=1500)
+    margin = 1.5 * (2 * labels - 1) + 1.5 * rng.normal(size=1500)
+    models = [margin, margin, margin + 0.05 * rng.normal(size=1500), margin - 1.6 * labels]
+    found = assess_outcomes([margins(np.stack(models))], labels, names=NAMES[:3])
+    lead = found['discrimination']
+    known = np.log(2) - lead.intact
+    assert lead.margin == pytest.approx(0.05 * known, rel=0.01)
+    assert (lead.equivalent <= 0.05).tolist() == [True, True, False]
+    assert found['calibration'].equivalent is found['auc'].equivalent is None
+    # Who knows frequencies knows all where all are of one class, and there is no margin.
+    alike = assess_outcomes([margins(np.stack(models[:2]))], np.ones(1500, int), names=NAMES[:1])
+    assert alike['discrimination'].margin == 0 and alike['discrimination'].equivalent[0] > 0.05
+    of_values = margin + 0.3 * rng.normal(size=1500)
+    regression = assess_outcomes([np.stack(models)[..., None]], of_values, names=NAMES[:3])
+    lead = regression['discrimination']
+    assert lead.margin == pytest.approx(0.05 * (of_values.var() - lead.intact))
+    assert lead.equivalent[0] <= 0.05 < lead.equivalent[2]
+
+
+def skewed(rng, noise, shape):
+    """Return values [M, E] with a mean of 0, most of them on one side."""
+    if noise == 'normal':
+        return rng.normal(size=shape)
+    if noise == 'rare':
+        return (rng.random(shape) < 0.08) * rng.exponential(1.5, shape) - 0.12
+    # Of all masks alike, for the most part.
+    shared, own = rng.exponential(size=shape[1]), rng.exponential(size=shape)
+    return 0.9 * (shared - 1) + 0.4 * (own - 1)
+
+
+def of_values(values, seed, **options):
+    difference = values.mean(axis=1)
+    return assess_means(
+        difference,
+        values - difference[:, None],
+        names=[f'L1-H{mask + 1}' for mask in range(len(values))],
+        outcome=Outcome('loss', 'nats', 1.0),
+        intact=1.0,
+        seed=seed,
+        **options,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
+def test_at_the_margin_nothing_is_shown_not_to_matter(noise):
+    """The margin is measured, too, and its truth is what all masks do."""
+    wrong = []
+    for number in range(200):
+        rng = np.random.default_rng(number)
+        known = rng.exponential(4, 200)
+        margin = 0.05 * known.mean(), 0.05 * (known - known.mean())
+        values = 0.2 + 0.5 * skewed(rng, noise, (20, 200))
+        wrong.append((of_values(values, number, margin=margin).equivalent <= 0.05).any())
+    # Three standard errors above 5 %.
+    assert np.mean(wrong) <= 0.096
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
+def test_so_many_masks_lower_and_raise_an_outcome_at_least(noise):
+    """Too many are claimed rarely, where none has an effect and where a few have."""
+    wrong, found = [], []
+    for number in range(200):
+        rng = np.random.default_rng(number)
+        values = skewed(rng, noise, (20, 200))
+        none = of_values(values, number)
+        wrong.append([*(np.array(none.fewest) > 0), none.shrunken.at_least > 0])
+        values[:5] -= 0.4 * values.std()
+        some = of_values(values, number)
+        wrong.append([some.fewest[0] > 5, some.fewest[1] > 0, some.shrunken.at_least > 5])
+        found.append(some.fewest[0])
+    assert np.max(np.mean(wrong[::2], axis=0)) <= 0.096
+    assert np.max(np.mean(wrong[1::2], axis=0)) <= 0.096
+    assert np.mean(found) > 1 or noise == 'rare'
 
 
 def test_bad_logits_are_refused():

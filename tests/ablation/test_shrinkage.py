@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation.shrinkage import least_count, shrink
+from bert_secrets_jax.ablation.shrinkage import calibrated_count, least_count, shrink
 
 WORLDS = {
     'none': lambda rng: np.zeros(72),
@@ -28,7 +28,7 @@ def test_shrunken_effects_are_nearer_to_the_truth(world):
     for _ in range(25):
         true = WORLDS[world](rng)
         found, error, p_values = measured(true, rng)
-        shrunken = shrink(found, error, p_values)
+        shrunken = shrink(found, error, at_least=least_count(p_values))
         sure, best = shrunken.false_sign <= 0.05, found.argmax()
         rows.append(
             (
@@ -55,12 +55,12 @@ def test_shrunken_effects_are_nearer_to_the_truth(world):
 
 
 def test_an_effect_without_error_is_none():
-    shrunken = shrink(np.array([0.0, 3.0]), np.array([0.0, 0.5]), np.array([1.0, 1e-8]))
+    shrunken = shrink(np.array([0.0, 3.0]), np.array([0.0, 0.5]), at_least=1)
     assert shrunken.mean[0] == shrunken.low[0] == shrunken.high[0] == 0
     assert shrunken.false_sign[0] == 1 and shrunken.false_sign[1] < 0.01
     assert 1.9 < shrunken.low[1] < shrunken.mean[1] < shrunken.high[1]
-    nothing = shrink(np.zeros(3), np.zeros(3), np.ones(3))
-    assert nothing.share == nothing.at_least == 0 and not nothing.mean.any()
+    nothing = shrink(np.zeros(3), np.zeros(3), at_least=0)
+    assert nothing.share == 0 and not nothing.mean.any()
 
 
 def test_the_number_that_closed_tests_leave():
@@ -70,3 +70,16 @@ def test_the_number_that_closed_tests_leave():
     assert least_count(np.array([0.01, 0.02, 0.9])) == 2
     assert least_count(np.array([0.001, 0.002, 0.04])) == 3
     assert least_count(np.array([np.nan, 0.001])) == 1
+
+
+def test_the_number_by_resamples_is_that_of_a_line_that_they_leave():
+    """Of uniform p-values that are independent, the line is Simes' own."""
+    rng = np.random.default_rng(1)
+    resampled = rng.random((20_000, 3))
+    known = {(0.01, 0.9, 0.9): 1, (0.02, 0.9, 0.9): 0, (0.03, 0.03, 0.9): 1, (0.001, 0.01, 0.04): 2}
+    for p_values, least in known.items():
+        assert calibrated_count(np.array(p_values), resampled) == least
+    # Masks that all do the same have one p-value, which is tested once.
+    same = np.repeat(resampled[:, :1], 3, axis=1)
+    assert calibrated_count(np.array([0.04, 0.04, 0.04]), same) == 1
+    assert calibrated_count(np.array([0.06, 0.06, 0.06]), same) == 0

@@ -62,6 +62,18 @@ def test_effects_are_those_of_each_model(models, texts):
     np.testing.assert_allclose(frame['change'], 100 * found.seeds.difference[1])
 
 
+def test_the_parts_of_the_variance_are_drawn_as_the_frame_has_them(models, texts):
+    result = over_seeds(models[:3], texts)
+    frame = result.frames()['agreement'].set_index('outcome')
+    axis = result.figures()['heads_variance'].axes[0]
+    rows = [label.get_text() for label in axis.get_yticklabels()]
+    assert rows[:3] == ['F1', 'accuracy', 'telling texts apart']
+    widths = [bar.get_width() for bar in axis.patches[6:9]]
+    expected = frame.loc['discrimination', ['of_heads', 'of_finetunings', 'of_examples']]
+    np.testing.assert_allclose(widths, 100 * expected.to_numpy(float))
+    assert 'heads_variance' not in over_seeds(models[:1], texts).figures()
+
+
 def test_too_few_seeds_are_told(models, texts):
     five, six = over_seeds(models[:5], texts), over_seeds(models, texts)
     assert five.population == six.population == populations.ANY_FINETUNING

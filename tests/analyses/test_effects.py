@@ -12,7 +12,12 @@ from bert_secrets_jax.ablation.effects import LEVEL, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.analyses.effects import findings_of
+from bert_secrets_jax.analyses.effects import (
+    draw_outcome,
+    findings_of,
+    findings_of_outcomes,
+    label_of,
+)
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of
@@ -113,6 +118,20 @@ def test_a_loss_is_raised_by_what_a_score_is_lowered_by():
         'Losing 1 of 3 heads (L1-H1) lowers score significantly, losing 1 raises it.',
         'Losing 1 of 3 heads (L1-H2) raises the loss significantly, losing 1 lowers it.',
     ]
+
+
+def test_a_regression_is_told_in_words_of_its_error():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=300)
+    logits = np.stack([values + 0.3 * rng.normal(size=300) for _ in range(3)])[..., None]
+    logits[1] += rng.normal(size=(300, 1))
+    found = assess_outcomes([logits], values, names=['L1-H1', 'L1-H2'])
+    told = ' '.join(each.sentence for each in findings_of_outcomes(found, 'heads', source=''))
+    said = 'Losing 1 of 2 heads (L1-H1) raises the error after a fit of scale and offset'
+    assert said in told and 'told apart' not in told and 'telling' not in told
+    lead = found['discrimination']
+    assert label_of(lead) == 'change after a fit of scale and offset (squared error)'
+    assert draw_outcome('heads', lead, (1, 2)).caption.startswith('Change of the error after a fit')
 
 
 @pytest.mark.parametrize('gain', [0, 0.6])

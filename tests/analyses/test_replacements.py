@@ -28,6 +28,43 @@ def test_effects_are_those_of_sweeps(found, tuned, texts, baseline):
     assert mean == pytest.approx(difference.mean(), abs=1e-6)
 
 
+@pytest.mark.parametrize('baseline', ['zero', 'resample'])
+def test_outcomes_are_those_of_an_ablation(found, tuned, texts, baseline):
+    subject = found.subject
+    heads = bs.analyses.ablation(tuned, texts[12:], baseline=baseline, subject=subject)
+    heads = heads.sets['heads']
+    for outcome in ('discrimination', 'answers', 'f1'):
+        ours, theirs = found.outcomes[baseline, outcome], heads.every[outcome]
+        np.testing.assert_allclose(ours.difference, theirs.difference, atol=1e-5)
+        rows = found.frames()['outcomes'].query(f'replacement == "{baseline}"')
+        rows = rows[rows['outcome'] == outcome]
+        np.testing.assert_allclose(rows['difference'], ours.difference)
+
+
+def test_what_stands_is_significant_whatever_replaces_a_head(found):
+    """The first head is needed under all, the second under three; the third is better lost."""
+    assert list(found.signs) == ['discrimination', 'answers', 'f1']
+    outcomes = {}
+    for place, (key, each) in enumerate(found.outcomes.items()):
+        corrected, harm = np.ones(12), np.zeros(12)
+        corrected[:3], harm[:3] = 0.01, (1, 1, -1)
+        corrected[1] = 0.2 if place < 3 else 0.01
+        difference = -harm if each.outcome.more_is_better else harm
+        outcomes[key] = dataclasses.replace(each, corrected=corrected, difference=difference)
+    given = dataclasses.replace(found, outcomes=outcomes)
+    signs = given.signs['discrimination']
+    assert signs[:4].tolist() == [[-1] * 4, [0, -1, -1, -1], [1] * 4, [0] * 4]
+    assert '1 of 12 heads (L1-H1) is needed, by telling texts apart, under all four ways' in str(
+        given
+    )
+    labels = given.figures()['replacements_outcomes'].axes[0].get_yticklabels()
+    assert [each.get_text() for each in labels] == ['L1-H1', 'L1-H3', 'L1-H2']
+    none = {key: dataclasses.replace(each, corrected=np.ones(12)) for key, each in outcomes.items()}
+    assert 'No head is needed, by F1, under all four ways' in str(
+        dataclasses.replace(found, outcomes=none)
+    )
+
+
 def test_constants_come_from_other_examples(found, tuned, texts):
     model = tuned.models[0]
     how = {'fit_on': texts[:12], 'passes': 2, 'compute': bs.Compute(max_length=32)}

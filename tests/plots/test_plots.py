@@ -194,6 +194,26 @@ def test_methods_have_curves_over_shares_and_intervals_in_rows():
     assert hollow.tolist() == [1, 1, 1, 1] != full.tolist()
 
 
+def test_signs_are_marks_of_two_kinds_in_their_places():
+    signs = {'x': np.array([[-1, 0], [1, -1]]), 'y': np.zeros((2, 2), int)}
+    figure = plots.sign_panels(['a', 'b'], ['c', 'd'], signs, names=('below', 'above'))
+    below, above = figure.axes[0].collections
+    assert below.get_offsets().tolist() == [[0, 0], [1, 1]]
+    assert above.get_offsets().tolist() == [[0, 1]]
+    assert not any(len(each.get_offsets()) for each in figure.axes[1].collections)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['below', 'above']
+
+
+def test_shares_are_bars_that_touch_and_numbers_where_there_is_room():
+    fills = {'x': '#ffffff', 'y': '#eeeeee', 'z': '#dddddd'}
+    figure = plots.share_bars({'a': np.array([0.7, 0.28, 0.02])}, fills, label='percent')
+    bars = figure.axes[0].patches
+    np.testing.assert_allclose([bar.get_x() for bar in bars], [0, 70, 98])
+    np.testing.assert_allclose([bar.get_width() for bar in bars], [70, 28, 2])
+    assert [text.get_text() for text in figure.axes[0].texts] == ['70', '28']
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['x', 'y', 'z']
+
+
 @pytest.mark.parametrize('heads', [4, 12])
 def test_the_names_of_classes_have_room_above_one_grid(heads):
     classes = ['vertical', 'diagonal', 'vertical + diagonal', 'block', 'heterogeneous']

@@ -76,6 +76,9 @@ DRAWINGS = {
         with_texts(some(1, 3), SQUARE[:2, :12]), some(12, 30), label='שלום: x', layer=0
     ),
     'class_shares': call(with_texts(some(9, 40), SHARES[0, 0]), some(5, 7)),
+    'share_bars': call(
+        with_texts(some(9, 40), SHARES[0, 0]), with_texts(some(5, 7), '#dddddd'), label='$z$ 中'
+    ),
     'class_grids': call(with_texts(some(2, 12), SHARES), some(5, 14)),
     'class_examples': call(
         {title: [(some(1, 30)[0], SQUARE)] for title in some(5, 25)} | {'none': []}
@@ -122,6 +125,10 @@ DRAWINGS = {
         np.array([0.1, 0.2, 0.5]), label='_u 中', grey=some(2, 3)[1],
     ),
     'depth_profiles': call(with_texts(some(2, 21), with_texts(some(3, 15), GRID[0]))),
+    'sign_panels': call(
+        some(1, 4), some(2, 18), with_texts(some(3, 24), np.array([[1, 0], [-1, 0]])[:1]),
+        names=('$a$', '_b'),
+    ),
     'interval_panels': call(
         some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
         filled=with_texts(some(2, 12), GRID[0] > 0.5),
@@ -133,6 +140,8 @@ DRAWINGS = {
 # Those that say more than they are given.
 SAID = {
     'learning_curves': ['שלום, x 100', *(f'from {name}' for name in some(4, 24))],
+    # Its fills are colours.
+    'share_bars': [*some(9, 40), *some(5, 7), '$z$ 中'],
     'planes': ['by layer', 'by what they mostly do', *(f'{each} (3)' for each in NASTY[:2])],
 }
 

@@ -32,6 +32,7 @@ def changed():
     config = quickstart.get_config()
     config.data.max_examples, config.train.max_examples = 20, 30
     config.ablation.choose_examples = config.importance.max_examples = 10
+    config.ablation.left_out_examples = 10
     config.ablation.together, config.ablation.pairs_of = 'L1-H2,L2-H3', 'L1-H2,L2-H3'
     config.ablation.baseline, config.ablation.seeds, config.train.num_seeds = 'zero', 2, 3
     config.encoding.max_length = 48
@@ -177,6 +178,7 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     config.ablation.sets, config.ablation.together = ('layers',), 'L1-H2,L2-H3'
     config.ablation.pairs_of, config.ablation.baseline = 'L1-H2,L2-H3,L3-H1', 'zero'
     config.ablation.choose_examples = config.replacements.max_examples = 4
+    config.ablation.left_out_examples = 3
     config.gates.coefficients, config.gates.num_seeds = '0.01,0.1', 2
     config.masked_lm.share, config.outliers.draws = 0.3, 21
     config.subnetworks.share = 0.8

@@ -143,6 +143,22 @@ def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
     assert sorted((choosing.folder / 'parts').iterdir()) == parts
 
 
+def test_texts_that_training_left_out_are_ablated_too(choosing):
+    """They come behind those of dev, and the best is chosen on still others."""
+    choosing.config.ablation.left_out_examples, choosing.config.ablation.choose_examples = 4, 2
+    dev, left = choosing.ablated_texts[:-4], choosing.ablated_texts[-4:]
+    assert dev == choosing.dev
+    assert choosing.subject_of_ablated.texts.endswith('and 4 texts that training left out')
+    assert len({each.texts for each in (*choosing.train, *left, *choosing.choosing_texts)}) == 20
+    digest = choosing.input('ablated texts')
+    other = Study(choosing.config, choosing.folder)
+    other.config.ablation.left_out_examples = 3
+    assert other.input('ablated texts') != digest
+    other.config.ablation.left_out_examples = 7
+    with pytest.raises(ValueError, match='ablation.left_out_examples=7 takes training texts'):
+        _ = Study(other.config, choosing.folder).ablated_texts
+
+
 @pytest.mark.parametrize(
     ('name', 'value', 'message'),
     [

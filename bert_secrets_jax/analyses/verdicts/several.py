@@ -10,10 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.ablation.shrinkage import least_count
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
+from bert_secrets_jax.analyses.effects import title_of
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
@@ -124,13 +124,15 @@ def _effects(ablated: Ablated) -> verdicts.Effects:
 def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     """Return a verdict on the score with a sentence on telling texts apart beside it."""
     lead, helps = ablated.lead, ablated.lead.gain > 0
-    p_values = np.where(helps, lead.p_value / 2, 1 - lead.p_value / 2)
+    # How many lower it, and how many raise it.
+    assert lead.fewest is not None
     return _with(
-        ' Losing {told_apart} of them improves telling texts apart significantly, and losing at '
+        ' Losing {told_apart} of them improves {outcome} significantly, and losing at '
         'least {helping} improves it at all.',
         verdict,
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
-        helping=least_count(p_values),
+        outcome=title_of(lead),
+        helping=lead.fewest[lead.outcome.more_is_better],
     )
 
 
@@ -160,7 +162,7 @@ def _together(results: Sequence[Result]) -> Iterable[Verdict]:
         yield _with(heads, verdicts.heads_are_not_needed(_effects(chosen), best))
 
 
-def _with(sentence: str, verdict: Verdict, **numbers: int) -> Verdict:
+def _with(sentence: str, verdict: Verdict, **numbers: int | str) -> Verdict:
     """Return a verdict with a sentence more, and with its numbers."""
     known = dict(verdict.numbers) | numbers
     return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
