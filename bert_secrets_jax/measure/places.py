@@ -18,7 +18,7 @@ of pairs of wordpieces of an example; links are `[E, P, 3]` as in `Encoded.marks
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -84,8 +84,19 @@ def draw_places(
     return book.places(example, own, drawn, possible)
 
 
+@runtime_checkable
+class Numbered(Protocol):
+    """Pairs with numbers in each example, and the first number of each, as in `Places`."""
+
+    @property
+    def pairs(self) -> np.ndarray: ...
+
+    @property
+    def first(self) -> np.ndarray: ...
+
+
 def together(
-    drawn: Sequence[Places],
+    drawn: Sequence[Numbered],
 ) -> tuple[Int[np.ndarray, 'E P 3'], list[Int[np.ndarray, ' E']]]:
     """Put the places of several draws, of the same examples, into one table like `Places.pairs`.
 
