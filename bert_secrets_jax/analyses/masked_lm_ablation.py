@@ -1,7 +1,8 @@
 """Which heads the model needs as it is: the loss of a masked LM without each head or layer.
 
 No labels and no fine-tuning are needed. Some wordpieces of each text are hidden, the same under all
-masks, and the model is asked for them.
+masks, and the model is asked for them. The loss is the only outcome: its parts (see
+`ablation.outcomes`) would take the logits of the whole vocabulary for each hidden wordpiece.
 
 Shapes: M masks, L layers, N heads, E texts.
 """
