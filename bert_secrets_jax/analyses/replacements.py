@@ -176,14 +176,14 @@ class Replacements(Result):
             some = [each.names[at] for at in np.flatnonzero(standing).tolist()]
             which = f' ({", ".join(some)})' if len(some) <= _NAMED else ''
             one, many = ('moves', 'move') if each.outcome.counts_from else ('is', 'are')
-            said = f'{{estimate}} {{unit}}{which} {{estimate:|{one}|{many}}}'
+            said = f'{{estimate}} {{unit}}{{which}} {{estimate:|{one}|{many}}}'
             needed = ' {outcome}' if each.outcome.counts_from else ' needed, by {outcome},'
             yield how_many(
                 f'heads that stand under all ways of disabling, by {outcome}',
                 standing,
                 template=f'{said if some else f"No head {one}"}{needed} under all four ways of '
                 'disabling heads.',
-                numbers={'outcome': title_of(each)},
+                numbers={'outcome': title_of(each), 'which': which},
                 **sample_of(each, SOURCE),
             )
 

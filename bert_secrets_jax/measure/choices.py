@@ -1,4 +1,4 @@
-"""What a head prefers among all words: a conditional logit, and whether links add to it.
+"""The words that a head prefers among all: a conditional logit, and whether links add to it.
 
 A query shares its attention among the words of a text. Attention is a softmax, so its logarithm is
 the logit of a word up to a constant of the query. The logit is a sum of what explains it without
@@ -223,7 +223,7 @@ class Preference:
         kept = values > _SINGULAR * values.max(initial=0)
         self._inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
         explained = self._inverse @ self._of_linked
-        # What the features leave of `linked`, which adds up to 0 within each choice.
+        # The part of `linked` that the features leave; it adds up to 0 within each choice.
         self._left = self._linked - features @ explained + (means @ explained)[choice]
         squared = self._linked @ self._linked
         self._told = squared > 0 and self._left @ self._left >= _LEAST_LEFT * squared

@@ -715,8 +715,8 @@ def of_runs(claim, rng, own):
     """Return a verdict on runs whose parts of a claim are above its threshold by `own` [R]."""
     runs = len(own)
     if claim == 'pre-training':
-        scores = 0.7 + 0.005 * rng.normal(size=(2, runs))
-        return claims.pretraining_helps(scores[0] + 0.05 * own, scores[1])
+        scores = 0.7 + 0.005 * rng.normal(size=(2, runs)) + [0.05 * own, 0 * own]
+        return claims.pretraining_helps(*scores.tolist())
     if claim == 'last layers':
         lead = claims.PRACTICAL_SIMILARITY + 0.05 * own
         return claims.last_layers_change_most(

@@ -12,14 +12,15 @@ from bert_secrets_jax.measure.places import CLASSES, ELSEWHERE, KINDS, MOVED, PO
 from tests.measure.worlds import compared, texts_with_links
 
 FILLER = (0, 0, -1)
+# Made here: inside a strategy, checks of its types would draw random numbers.
+ANY_TEXTS, _ = texts_with_links(np.random.default_rng(0), 2, 8, 9)
 OF_PLACES = [kind for kind in KINDS if kind != CLASSES]
 
 
 def encoded_of(text, classes=None):
     """Tokenised texts of which only the lengths, the texts and the word classes matter."""
-    any_encoded, _ = texts_with_links(np.random.default_rng(0), 2, 8, 9)
     return dataclasses.replace(
-        any_encoded,
+        ANY_TEXTS,
         text=np.asarray(text, np.int8),
         lengths=(np.asarray(text) > -2).sum(axis=1).astype(np.int32),
         classes=None if classes is None else np.asarray(classes, np.int8),
