@@ -67,8 +67,9 @@ def tests_frame(tests: Tests):
         for column, name in _COLUMNS.items():
             if (kind, name) != (CLASSES, 'percentile_99'):  # there are no draws
                 grids[f'{column}_{kind}'] = [getattr(test.nulls[kind], name) for test in every]
-        preferences = [test.nulls[kind].preference for test in every]
-        if None not in preferences:
+        nulls = [test.nulls[kind] for test in every]
+        preferences = [each.preference for each in nulls if each.preference is not None]
+        if preferences:  # all have one, or none
             grids['preference_logits'] = [each.mean for each in preferences]
             grids['preference_standard_error'] = [each.standard_error for each in preferences]
     grids['p_familywise_all'] = [test.familywise for test in every]

@@ -24,6 +24,7 @@ of all choices one after another, F features, L layers, N heads.
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
@@ -171,7 +172,7 @@ def _features(
     frequency = np.log(counts[encoded.input_ids[host, begin]])
     numbers = [place, place**2, share, share**2, frequency, np.log1p(end - begin)]
     columns = scipy.sparse.csr_array(np.stack(numbers, axis=1))
-    return scipy.sparse.hstack([*indicators, columns]).tocsr()
+    return cast(scipy.sparse.csr_array, scipy.sparse.hstack([*indicators, columns]).tocsr())
 
 
 def _combinations(shares: Float[np.ndarray, ' K']) -> Iterator[tuple[int, ...]]:
@@ -209,11 +210,13 @@ class Preference:
 
     def __init__(self, choices: Choices, seed: int):
         self._choices, self._seed = choices, seed
-        choice, features = choices.choice, choices.features
+        choice = choices.choice
+        # The products of sparse arrays have no type that is known.
+        features: Any = choices.features
         sizes = np.bincount(choice, minlength=len(choices.example))
         rows, numbers = np.arange(len(choice)), np.arange(len(choices.example))
         shape = len(numbers), len(rows)
-        mean = scipy.sparse.csr_array((1 / sizes[choice], (choice, rows)), shape=shape)
+        mean: Any = scipy.sparse.csr_array((1 / sizes[choice], (choice, rows)), shape=shape)
         means = (mean @ features).toarray()
         # Sums of products of features and of `linked`, each without its mean over a choice.
         self._linked = choices.linked - (mean @ choices.linked)[choice]
@@ -229,7 +232,8 @@ class Preference:
         self._told = squared > 0 and self._left @ self._left >= _LEAST_LEFT * squared
         host = choices.example[choice]
         examples = len(choices.first) - 1
-        by_example = scipy.sparse.csr_array((self._left, (host, rows)), shape=(examples, len(rows)))
+        shape = examples, len(rows)
+        by_example: Any = scipy.sparse.csr_array((self._left, (host, rows)), shape=shape)
         self._features_left = (by_example @ features).toarray()
         self._information = by_example @ self._linked
         self._of_example = np.bincount(choices.example, minlength=examples)
@@ -246,7 +250,7 @@ class Preference:
             self._heads = scores.shape[1:]
             self._sums = {
                 'left': np.zeros((len(choices.first) - 1, width)),
-                'features': np.zeros((choices.features.shape[1], width)),
+                'features': np.zeros((len(self._of_linked), width)),
                 'own': np.zeros((len(choices.example), width), np.float32),
             }
         if not len(scores):

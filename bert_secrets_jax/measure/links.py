@@ -183,7 +183,7 @@ def with_random_links(
     for kind in kinds:
         check_name('kind', kind, KINDS)
     links = {relation: _relation(encoded, relation) for relation in relations}
-    of_places = [kind for kind in kinds if kind != CLASSES]
+    of_places: list[Kind] = [kind for kind in kinds if kind != CLASSES]
     drawn: dict[_Key, Places] = {
         (relation, kind): draw_places(of, encoded, kind=kind, draws=draws, seed=seed)
         for relation, of in links.items()
@@ -283,7 +283,9 @@ class _Comparisons:
 
 def comparison_of(places: Places | Choices, seed: int) -> '_Comparison | Preference':
     """Return what adds up the scores of places, or the attention to words to choose from."""
-    return (Preference if isinstance(places, Choices) else _Comparison)(places, seed)
+    if isinstance(places, Choices):
+        return Preference(places, seed)
+    return _Comparison(places, seed)
 
 
 class _Comparison:
