@@ -52,13 +52,15 @@ def rows_of(frames: Frames) -> Iterator[tuple[str, str, str]]:
             yield f'{title}: the score', f'{len(first)}', f'{points:.1f} points'
     for name in ('relations_heads', 'frames_heads'):
         links = frames.get(name)
-        if links is not None and 'detectable_classes' in links:
-            of_links = links.groupby('link')['detectable_classes'].median()
-            heads = len(links) // len(of_links)
+        if links is not None and 'detectable_excess_classes' in links:
+            of_links = links.groupby('link')['detectable_excess_classes']
+            size = of_links.median().dropna()
+            heads = len(links) // links['link'].nunique()
+            title = f'a head follows a link ({name.split("_")[0]})'
             yield (
-                f'a head follows a link ({name.split("_")[0]})',
+                title,
                 f'{heads}',
-                f'{of_links.min():.1f} to {of_links.max():.1f} logits',
+                f'{100 * size.min():.1f} to {100 * size.max():.1f} % of attention',
             )
     change = frames.get('attention_change_changes')
     if change is not None:

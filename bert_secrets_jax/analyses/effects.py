@@ -348,8 +348,8 @@ def findings_of(
             template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:g} points; for {open}, these examples cannot tell.'
             if of_score
-            else '{estimate} {unit} surely {estimate:|changes|change} {outcome} by less than '
-            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} stay open.',
+            else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
+            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.',
             numbers={
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * effects.margin,
@@ -435,15 +435,22 @@ def findings_of_outcomes(
                 'all can be named.',
                 **sample_of(each, 'Goeman and Solari 2011'),
             )
-        if each.fewest is not None:
+        if each.fewest is not None and sum(each.fewest) > found:
             lower, higher = each.fewest
             helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
+            parts = [
+                f'losing at least {{{number}}} {{unit}} {verb} {{outcome}}'
+                for number, verb, some in (
+                    ('estimate', 'improves', helping),
+                    ('harming', 'worsens', harming),
+                )
+                if some
+            ]
             yield Finding(
                 name=HELPING.format(label),
                 estimate=helping,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='Losing at least {estimate} {unit} improves {outcome}, and losing at '
-                'least {harming} worsens it.',
+                template=' and '.join(parts).capitalize() + '.',
                 numbers={'outcome': title_of(each), 'harming': harming},
                 **sample_of(each, 'Blanchard, Neuvial and Roquain 2020'),
             )

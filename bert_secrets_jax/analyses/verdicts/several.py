@@ -126,13 +126,14 @@ def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     lead, helps = ablated.lead, ablated.lead.gain > 0
     # How many lower it, and how many raise it.
     assert lead.fewest is not None
+    helping = lead.fewest[lead.outcome.more_is_better]
+    said = ' Losing {told_apart} of them improves {outcome} significantly'
     return _with(
-        ' Losing {told_apart} of them improves {outcome} significantly, and losing at '
-        'least {helping} improves it at all.',
+        f'{said}, and losing at least {{helping}} improves it at all.' if helping else f'{said}.',
         verdict,
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
         outcome=title_of(lead),
-        helping=lead.fewest[lead.outcome.more_is_better],
+        helping=helping,
     )
 
 
