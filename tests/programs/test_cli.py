@@ -71,10 +71,10 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]
     assert sorted(sections) == sorted(SECTIONS)
     assert [each for each in done if not isinstance(each, list)] == [None, 'serve']
-    cli.main(['report', '--sections=maps,claims'])
+    cli.main(['report', '--sections=maps,claims', f'--out={tmp_path}'])
     assert done[-1] == ['maps', 'claims']
     with pytest.raises(SystemExit, match='error: --sections is for report, not for ablate'):
-        cli.main(['ablate', '--sections=maps'])
+        cli.main(['ablate', '--sections=maps', f'--out={tmp_path}'])
 
 
 def test_it_is_installed_under_its_name():
