@@ -23,12 +23,13 @@ WORLDS = {
 # The spread of the intact models over seeds, and what of their margins seeds share.
 _BETWEEN, _SHARED = 0.1, 0.7
 _POSITIVE = 0.55
+CORRELATIONS = 'pearson', 'spearman'
 
 
 def drawn(metric, rng, *, count, examples, masks, effect, over_seeds, over_examples, rest):
     """Return predictions [S, M, E], those of the intact models [S, E] and labels [E]."""
     labels = rng.normal(size=examples)
-    if metric != 'pearson':
+    if metric not in CORRELATIONS:
         labels = (rng.random(examples) < _POSITIVE).astype(int)
     noise = np.sqrt(_SHARED) * rng.normal(size=examples)
     noise = noise + np.sqrt(1 - _SHARED) * rng.normal(size=(count, examples))
@@ -36,7 +37,7 @@ def drawn(metric, rng, *, count, examples, masks, effect, over_seeds, over_examp
     moved = effect + over_seeds * rng.normal(size=(count, masks, 1))
     blurred = over_examples * rng.normal(size=(masks, examples))
     blurred = blurred + rest * rng.normal(size=(count, masks, examples))
-    if metric == 'pearson':
+    if metric in CORRELATIONS:
         intact = 0.7 * noise + (1.2 + of_seed) * labels
         return intact[:, None] + moved / 2 * labels + blurred, intact, labels
     intact = noise + 1 + of_seed
@@ -56,9 +57,11 @@ def true_effect(metric, effect, over_seeds, over_examples, rest):
     blur = over_examples**2 + rest**2
 
     def score(shift, blur):
-        if metric == 'pearson':
+        if metric in CORRELATIONS:
             slope = 1.2 + of_seed + shift / 2
-            return slope / np.sqrt(slope**2 + 0.49 + blur)
+            pearson = slope / np.sqrt(slope**2 + 0.49 + blur)
+            # Both are normal, given the seed.
+            return pearson if metric == 'pearson' else 6 / np.pi * np.arcsin(pearson / 2)
         right = scipy.stats.norm.cdf((1 + of_seed + shift) / np.sqrt(1 + blur))
         shares = np.array([1 - _POSITIVE, _POSITIVE])[:, None]
         answers = np.stack([right, 1 - right], axis=-1)[..., None, :] * shares
@@ -83,7 +86,7 @@ def covered(metric, rng, world, *, count, examples, rounds, masks=8) -> float:
 def measured(metric, predictions, intact, labels):
     values = seeds.per_example(metric, predictions, labels)
     values = values - seeds.per_example(metric, intact, labels)[:, None]
-    return values, seeds.crossed_variance(values, counts=metric != 'pearson')
+    return values, seeds.crossed_variance(values, counts=metric not in CORRELATIONS)
 
 
 @pytest.mark.parametrize('world', [world for world in WORLDS if 'thousand' not in world])
