@@ -188,7 +188,8 @@ def _could_be_found(test: LinkTest) -> tuple[str, dict[str, float]]:
     detectable = float(np.median(test.detectable))
     if np.isnan(detectable):
         return ', and these texts cannot tell', {}
-    return '; a typical head would be found with {detectable:.3f} more', {'detectable': detectable}
+    said = '; a typical head would be found with {detectable:.3f} more attention'
+    return said, {'detectable': detectable}
 
 
 def _closest(test: LinkTest, head: tuple[int, int]) -> str | None:

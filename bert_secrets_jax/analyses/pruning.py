@@ -462,7 +462,6 @@ def pruning(
         measured_on=len(others),
         shared=arguments.in_both(examples, others),
         tolerance=tolerance,
-        seed=seed,
         subject=subject,
     )
     mask = result.chosen[0].mask
@@ -489,7 +488,6 @@ def assemble(
     metric: str,
     *,
     tolerance: float,
-    seed: int,
     seeds: Sequence[int],
     **fields: Any,
 ) -> Pruning:
@@ -516,9 +514,7 @@ def assemble(
         intact=weighted_scores(metric, intact, labels)[0],
         kept=kept,
         curves=curves,
-        chosen=tuple(
-            _choose(each, labels, metric, kept, tolerance=tolerance, seed=seed) for each in models
-        ),
+        chosen=tuple(_choose(each, labels, metric, kept, tolerance=tolerance) for each in models),
         stays={
             order: np.stack([ranks(each.masks[order][0]) for each in models])
             for order in first.masks
@@ -533,13 +529,7 @@ def assemble(
 
 
 def _choose(
-    model: PrunedModel,
-    labels: np.ndarray,
-    metric: str,
-    kept: np.ndarray,
-    *,
-    tolerance: float,
-    seed: int,
+    model: PrunedModel, labels: np.ndarray, metric: str, kept: np.ndarray, *, tolerance: float
 ) -> Chosen:
     """Return the sparsest step that is as good as the full model elsewhere, and scores highest."""
     sparsest = {

@@ -90,7 +90,7 @@ def of_answers(right, random=(), *, shared=0, classes=2, seeds=1):
     )  # fmt: skip
     return assemble(
         [model] * seeds, labels, 'accuracy', seeds=range(seeds), measured_on=40, shared=shared,
-        tolerance=0.05, seed=0, subject=bs.analyses.Subject(),
+        tolerance=0.05, subject=bs.analyses.Subject(),
     )  # fmt: skip
 
 
