@@ -217,7 +217,6 @@ class Pruning(Result):
     def verdicts(self):
         order, share = 'pruning in the order of gradients', 1 - verdicts.SHARE_THAT_CAN_GO
         step = int(np.abs(self.kept / self.heads - share).argmin())
-        sample = {'runs': len(self.seeds), 'examples': self.examples}
         can_go = verdicts.not_measured(verdicts.HEADS_CAN_GO, order)
         tells = verdicts.not_measured(verdicts.ORDER_TELLS, f'{order} and in random orders')
         curve = self.curves.get(GRADIENT)
@@ -232,12 +231,18 @@ class Pruning(Result):
                 f'{self.kept[step]} of {self.heads}',
             )
         elif np.isfinite(change).all():
-            kept = {'kept': int(self.kept[step]), 'heads': self.heads}
-            can_go = verdicts.heads_can_go(tuple(change.tolist()), **kept, **sample)
+            can_go = verdicts.heads_can_go(
+                tuple(change.tolist()),
+                curve.draws[:, 0, step],
+                kept=int(self.kept[step]),
+                heads=self.heads,
+                examples=self.examples,
+            )
         if self.lead is not None and np.isfinite(self.lead).all():
-            (ordered,) = over_steps(curve, self.kept).tolist()
             random = over_steps(self.curves[RANDOM], self.kept)
-            tells = verdicts.order_tells(self.lead, ordered, random, **sample)
+            tells = verdicts.order_tells(
+                self.lead, over_steps(curve, self.kept)[:, 0], random, examples=self.examples
+            )
         return [can_go, tells]
 
     def kappa(self, order: str, step: int) -> float:
@@ -360,12 +365,12 @@ class Pruning(Result):
             yield measured(name, _points(curve, half), **of)
             if random is None or order == RANDOM:
                 continue
-            others, lead = over_steps(random, self.kept), over_steps(curve, self.kept)[0]
+            others, lead = (over_steps(each, self.kept).mean(axis=0) for each in (random, curve))
             if len(others) >= FEWEST_DRAWS:
                 yield measured(
                     f'over all steps, above random orders: {ORDERS[order]}',
-                    100 * (lead - others.mean()),
-                    p=rank_p(float(lead), others),
+                    100 * (lead[0] - others.mean()),
+                    p=rank_p(float(lead[0]), others),
                     **of | {'sample': len(others), 'sample_of': 'random orders'},
                 )
 

@@ -49,6 +49,7 @@ _FEWEST = 10  # an indicator of fewer words would fit these words alone
 _LEAST_LEFT = 0.05
 _FLOOR = 1e-6  # less attention counts as this: what a head hardly sees tells nothing
 _SINGULAR = 1e-8  # the least eigenvalue of the features that counts, relative to the greatest
+_MOST = 0.9  # more of a text's variance than this is not made up for
 _ROUNDING = 1e-6
 _ROUNDS = 2000
 
@@ -236,6 +237,10 @@ class Preference:
         by_example: Any = scipy.sparse.csr_array((self._left, (host, rows)), shape=shape)
         self._features_left = (by_example @ features).toarray()
         self._information = by_example @ self._linked
+        # Of the variance of a text's part, how much the features take, and the preference.
+        of_text = np.maximum(np.bincount(host, self._left**2, examples), _ROUNDING)
+        taken = np.einsum('EF,FG,EG->E', self._features_left, self._inverse, self._features_left)
+        self._leverage = taken / of_text, of_text / of_text.sum()
         self._of_example = np.bincount(choices.example, minlength=examples)
         self._sums: dict[str, np.ndarray] = {}
 
@@ -287,19 +292,26 @@ class Preference:
         information = self._information.sum()
         preference = sums['left'].sum(axis=0) / information
 
-        def contributed(of_linked):
-            weights = self._inverse @ (sums['features'] - self._of_linked[:, None] * of_linked)
+        def contributed(known, leverage):
+            weights = self._inverse @ (sums['features'] - self._of_linked[:, None] * known)
             logits = sums['left'] - self._features_left @ weights
-            logits -= self._information[:, None] * of_linked
+            logits -= self._information[:, None] * known
+            # The part of a text is too small, since the fit was to this text, too: it becomes what
+            # it is when the fit is to the others (CR3, Bell and McCaffrey 2002). The sum stays.
+            total = logits.sum(axis=0)
+            logits = logits[takes_part]
+            logits /= (1 - np.minimum(leverage[takes_part], _MOST))[:, None]
+            logits += (total - logits.sum(axis=0)) / count
             # As much of the mean as an example has of it.
-            return logits[takes_part] * (count / information)
+            return logits * (count / information)
 
-        score = contributed(np.zeros(width))
+        of_features, of_linked = self._leverage
+        score = contributed(np.zeros(width), of_features)
         score[np.abs(score) < _ROUNDING] = 0
         p, familywise = sign_flip_test(
             score.T, alternative='greater', rounds=_ROUNDS, seed=self._seed
         )
-        error = contributed(preference)
+        error = contributed(preference, of_features + of_linked)
         own, without, slope = self._attention(preference)
         excess = (own - without)[takes_part] + slope[takes_part].mean(axis=0) * error
         return NullTest(

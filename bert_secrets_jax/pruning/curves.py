@@ -212,9 +212,9 @@ def sparsest(
     return int(np.flatnonzero(enough)[np.argmin(kept[enough])])
 
 
-def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, ' D']:
-    """Return the change of the score in each draw of an order, mean over removals and models."""
-    return quietly(np.nanmean, curve.draws[:, :, kept < kept[0]], axis=(0, 2))
+def over_steps(curve: Curve, kept: Int[np.ndarray, ' K']) -> Float[np.ndarray, 'S D']:
+    """Return the change of the score of each model and draw of an order, mean over removals."""
+    return quietly(np.nanmean, curve.draws[:, :, kept < kept[0]], axis=2)
 
 
 def fleiss_kappa(kept: Shaped[np.ndarray, 'S H']) -> float:

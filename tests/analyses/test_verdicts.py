@@ -17,7 +17,6 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect
 from bert_secrets_jax.analyses import verdicts as claims
-from bert_secrets_jax.analyses.populations import population as population_of
 from bert_secrets_jax.analyses.verdicts import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
@@ -418,9 +417,10 @@ def test_for_what_a_verdict_is(runs, population, sample):
     for each in found:
         assert each.population == population and (each.sample, each.sample_of) == sample
         assert each.low < each.estimate < each.high
-    # A curve of several fine-tunings has an interval over seeds, be they two or five.
-    pruned = claims.heads_can_go((0.0, -0.1, 0.1), kept=6, heads=10, runs=runs, examples=400)
-    assert pruned.population == population_of(runs)
+    # A curve of several fine-tunings has an interval over seeds, and of examples.
+    kept = {'kept': 6, 'heads': 10, 'examples': 400}
+    pruned = claims.heads_can_go((0.0, -0.1, 0.1), np.zeros(runs), **kept)
+    assert pruned.population == population and pruned.sample_of == 'examples'
     close, far = (
         claims.few_are_heterogeneous({'block': alike(0.3, spread)}) for spread in (0.0, 0.3)
     )
@@ -545,9 +545,9 @@ def every_verdict():
         yield claims.outliers_are_needed(together, random, beyond, outliers=draws - 1, texts=texts)
     for middle, runs, examples in itertools.product((-0.05, 0.02), (1, 2, 5), (9, 400)):
         change = middle, middle - 0.05, middle + 0.05
-        sample = {'runs': runs, 'examples': examples}
         for random in (np.linspace(-0.02, 0.02, 20), np.zeros(5)):
-            yield claims.order_tells(change, middle, random, **sample)
+            of_runs = np.full(runs, middle), np.tile(random, (runs, 1))
+            yield claims.order_tells(change, *of_runs, examples=examples)
     for gain, texts in itertools.product((-0.1, 0.4), (9, 60)):
         yield claims.no_head_for_all(gain, 0.3, texts)
         one, other = (gain, 0.3, texts), (gain + 0.2, 0.3, texts)

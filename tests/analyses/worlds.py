@@ -373,7 +373,7 @@ def can_go(rng, margin, seeds):
     masked = changed(rng, right, claims.NOTICEABLE - margin + own)
     curve = curve_of('accuracy', masked[:, None, None], right, np.ones(400, int))
     change = tuple(float(each[0]) for each in (curve.difference, curve.low, curve.high))
-    return claims.heads_can_go(change, kept=86, heads=144, runs=seeds, examples=400)
+    return claims.heads_can_go(change, curve.draws[:, 0, 0], kept=86, heads=144, examples=400)
 
 
 def order(rng, margin, seeds):
@@ -389,9 +389,8 @@ def order_among_random(rng, right, loss):
     found = [np.stack([changed(rng, right, each) for _ in range(3)], axis=1) for each in losses]
     ordered, random = found[0], np.stack(found[1:], axis=1)
     lead = lead_over_random('accuracy', ordered, random, np.ones(400, int))
-    return claims.order_tells(
-        lead, ordered.mean(), random.mean(axis=(0, 2, 3)), runs=len(right), examples=400
-    )
+    changes = (each.mean(axis=(-2, -1)) for each in (ordered, random))
+    return claims.order_tells(lead, *changes, examples=400)
 
 
 _WORDS = {'claim': claims.PROBE_BEYOND_WORDS, 'threshold': claims.LEAD_OVER_WORDS}

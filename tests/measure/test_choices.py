@@ -69,15 +69,21 @@ def test_the_preference_is_that_of_least_squares_with_a_constant_for_each_query(
     design = np.hstack([constants, chosen.features.toarray(), chosen.linked[:, None]])
     weights, *_ = np.linalg.lstsq(design, np.log(attention), rcond=None)
     np.testing.assert_allclose(found.preference.mean[0], weights[-1], rtol=1e-5)
-    # The error is that of the sum over examples of residuals (a sandwich, with texts as clusters).
+    # The error is that of the sum over examples of residuals (a sandwich, with texts as clusters),
+    # each as it is when the fit is to the other texts.
     left = np.log(attention) - design @ weights
     rest = design[:, :-1]
     of_link = chosen.linked - rest @ np.linalg.lstsq(rest, chosen.linked, rcond=None)[0]
     by_text = np.zeros((len(links), 2))
     np.add.at(by_text, example, left * of_link[:, None])
+    fitted, *_ = np.linalg.svd(design, full_matrices=False)
+    fitted = fitted[:, : np.linalg.matrix_rank(design)]
+    for text in np.unique(example):
+        x, own = of_link[example == text], fitted[example == text]
+        by_text[text] /= 1 - np.sum((x @ own) ** 2) / (x @ x)
     by_text = by_text[np.unique(example)] / (of_link @ of_link)
     count = len(by_text)
-    error = np.sqrt((by_text**2).sum(axis=0) * count / (count - 1))
+    error = np.sqrt(count) * by_text.std(axis=0, ddof=1)
     np.testing.assert_allclose(found.preference.standard_error[0], error, rtol=1e-5)
     # Without the preference, linked words have fewer of the odds.
     mine = attention * chosen.linked[:, None]

@@ -71,7 +71,7 @@ def test_means_over_steps_are_of_those_that_remove_heads():
     """With few heads, even a second step may remove none."""
     draws = np.array([[[0.0, 0.0, -1.0, -3.0]], [[0.0, 0.0, -2.0, -4.0]]])
     curve = Curve(*[draws.mean(axis=(0, 1))] * 3, draws)
-    np.testing.assert_allclose(over_steps(curve, np.array([6, 6, 5, 4])), [-2.5])
+    np.testing.assert_allclose(over_steps(curve, np.array([6, 6, 5, 4])), [[-2.0], [-3.0]])
 
 
 def plain_kappa(votes):

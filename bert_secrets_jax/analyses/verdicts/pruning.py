@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.analyses.populations import population
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
@@ -57,29 +56,34 @@ OUTLIERS_NEEDED = Claim(
 
 
 def heads_can_go(
-    change: tuple[float, float, float], *, kept: int, heads: int, runs: int, examples: int
+    change: tuple[float, float, float],
+    each: Float[np.ndarray, ' S'],
+    *,
+    kept: int,
+    heads: int,
+    examples: int,
 ) -> Verdict:
     """Test HEADS_CAN_GO on the change of the score with so many of the heads kept.
 
-    The change has the ends of its 95 % interval. Several runs (fine-tunings) are a sample.
+    The change has the ends of its 95 % interval. `each` is that of each fine-tuning [S]: several
+    are a sample.
     """
-    found = verdict.contrast_of(change, offset=NOTICEABLE, runs=runs, examples=examples)
+    found = verdict.contrast_of(change, offset=NOTICEABLE, each=each, examples=examples)
     interval = tuple(100 * np.array(found.interval(0, offset=-NOTICEABLE)))
     return verdict.verdict_on(
         HEADS_CAN_GO,
         found,
         f'change of the score with {kept} of {heads} heads left',
         interval=interval,
-        **_sampled(runs, examples),
+        **_sampled(examples),
     )
 
 
 def order_tells(
     lead: tuple[float, float, float],
-    ordered: float,
-    random: Float[np.ndarray, ' R'],
+    ordered: Float[np.ndarray, ' S'],
+    random: Float[np.ndarray, 'S R'],
     *,
-    runs: int,
     examples: int,
 ) -> Verdict:
     """Test ORDER_TELLS.
@@ -91,15 +95,17 @@ def order_tells(
 
     Args:
       lead: The score in this order less the mean of random ones, and its 95 % interval.
-      ordered, random: The change of the score in this order, and in each random one [R], likewise.
+      ordered, random: The change of the score in this order [S], and in each random one [S, R], of
+        each fine-tuning.
     """
-    draws = len(random)
+    draws, each = random.shape[1], ordered - random.mean(axis=1)
     if draws < FEWEST_DRAWS:
         needs = f'pruning in at least {FEWEST_DRAWS} random orders'
         return verdict.not_measured(ORDER_TELLS, needs)
-    found = verdict.contrast_of(lead, runs=runs, examples=examples, random=random)
+    own, others = float(ordered.mean()), random.mean(axis=0)
+    found = verdict.contrast_of(lead, each=each, examples=examples, random=others)
     p_if_false, p_if_true = verdict.all_above(found)
-    rank = rank_p(ordered, random)
+    rank = rank_p(own, others)
     interval = tuple(100 * np.array(found.interval(0)))
     return verdict.verdict_on(
         ORDER_TELLS,
@@ -108,10 +114,10 @@ def order_tells(
         f'The score is {verdict.with_interval(ORDER_TELLS, interval)} above that in random orders. '
         'As good as this order: {as_well} of {draws} random ones.',
         # An unknown p-value (NaN) stays unknown.
-        p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-ordered, -random))),
+        p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-own, -others))),
         interval=interval,
-        numbers={'draws': draws, 'as_well': (random >= ordered).sum()},
-        **_sampled(runs, examples),
+        numbers={'draws': draws, 'as_well': (others >= own).sum()},
+        **_sampled(examples),
     )
 
 
@@ -152,6 +158,6 @@ def outliers_are_needed(
     )
 
 
-def _sampled(runs: int, examples: int) -> dict[str, Any]:
-    """Return the sample of a curve, whose interval over seeds needs only two of them."""
-    return {'sample': examples, 'sample_of': 'examples', 'population': population(runs)}
+def _sampled(examples: int) -> dict[str, Any]:
+    """Return the sample of a curve, whose interval is over examples, too."""
+    return {'sample': examples, 'sample_of': 'examples'}

@@ -51,6 +51,11 @@ class Gain:
     regression: bool
     published: float
 
+    @property
+    def by_run(self) -> np.ndarray:
+        """[R] The gain of each run."""
+        return np.subtract(self.after, self.before)
+
 
 def published_gain(task: str) -> float | None:
     """Return the gain of a task in Table 1, whose average the paper reports; None for another one.
@@ -139,6 +144,11 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     reach = np.array([threshold + difference, threshold - difference]) / error
     too_low, too_high = scipy.stats.t.sf(reach, freedom)
     low, high = scipy.stats.t.sf(-reach, freedom)
+    # Runs have to agree with their average. They cannot fail on both sides: no correction for two.
+    each = np.mean([100 * gain.by_run[:runs] for gain in gains.values()], axis=0) - theirs
+    inside = np.stack([threshold + each, threshold - each], axis=1)
+    too_low, too_high = np.maximum((too_low, too_high), verdict.by_flips(inside))
+    low, high = np.maximum((low, high), verdict.by_flips(-inside) / 2)
     half = float(verdict.margin(freedom) * error)
     interval = difference, difference - half, difference + half
     return verdict.verdict_of(
@@ -165,5 +175,5 @@ def _points(gain: Gain) -> Contrasts:
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
     # Both scores are of the same examples: their errors add up at worst.
     bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + verdict.ROUNDING).sum(axis=0)
-    gains = 100 * (scores[1] - scores[0])
-    return verdict.contrasts(zip(gains, 100 * bound, strict=True), float(gain.examples))
+    gains = zip(100 * gain.by_run, 100 * bound, strict=True)
+    return verdict.contrasts(gains, float(gain.examples))

@@ -216,16 +216,22 @@ def contrasts(
     of_runs = each.var(axis=0, ddof=1) / runs
     squared = of_runs + of_examples**2
     freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
-    known = Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs)
-    if runs < FEWEST_FOR_ANY:
-        return known
-    by_flips = [[_flipped(part) for part in parts] for parts in np.nan_to_num([each.T, -each.T])]
-    return dataclasses.replace(known, by_flips=np.array(by_flips))
+    agreeing = np.stack([by_flips(each), by_flips(-each)])
+    return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs, agreeing)
 
 
-def _flipped(part: np.ndarray) -> float:
-    """Return the p-value of a part [R] that it is not above 0, by flips of the runs' signs."""
-    return sign_flip_test(part[None], alternative='greater', rounds=_FLIPS)[1].item()
+def by_flips(each: np.ndarray) -> np.ndarray:
+    """Return the p-values [P] that parts of runs [R, P] are not above 0, by flips of their signs.
+
+    They are 0 for fewer runs than a verdict on any fine-tuning needs.
+    """
+    if len(each) < FEWEST_FOR_ANY:
+        return np.zeros(each.shape[1:])
+    flipped = (
+        sign_flip_test(part[None], alternative='greater', rounds=_FLIPS)[1].item()
+        for part in np.nan_to_num(each.T)
+    )
+    return np.array([*flipped])
 
 
 def contrast_of(
@@ -233,13 +239,13 @@ def contrast_of(
     *,
     offset: float = 0.0,
     examples: int,
-    runs: int = 1,
+    each: np.ndarray | None = None,
     random: np.ndarray | None = None,
 ) -> Contrasts:
     """Return an estimate plus an offset, with its interval, as the only part of a claim.
 
     The examples are the sample of the interval, which is by Student's t. So are the `random` draws
-    [D], if any, whose mean was subtracted.
+    [D], if any, whose mean was subtracted. `each` are the estimates of several runs [R].
     """
     estimate, low, high = interval
     # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
@@ -252,7 +258,9 @@ def contrast_of(
     others = 1 if random is None else len(random) - 1
     freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
     parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
-    return Contrasts(*parts, examples=float(examples), runs=runs)
+    beyond = np.zeros((1, 1)) if each is None else each[:, None] + offset
+    agreeing = np.stack([by_flips(beyond), by_flips(-beyond)])
+    return Contrasts(*parts, float(examples), len(beyond), agreeing)
 
 
 def all_above(found: Contrasts) -> tuple[float, float]:
