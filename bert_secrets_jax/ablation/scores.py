@@ -55,23 +55,6 @@ def weighted_scores(
     return np.concatenate(scores, axis=1)
 
 
-def resampled_differences(
-    metric, predictions, baseline, labels, *, resamples: int = 2000, seed: int = 0
-) -> Float[np.ndarray, 'R M']:
-    """Return the differences [R, M] in resamples of the examples, which all masks share."""
-    check(metric, predictions, labels, baseline)
-    rng = np.random.default_rng(seed)
-    examples = len(labels)
-    parts = []
-    for start, stop in blocks(resamples, examples):
-        drawn = rng.integers(examples, size=(stop - start, examples))
-        # One bincount serves the whole block, because each row counts in its own range.
-        drawn += np.arange(stop - start)[:, None] * examples
-        weights = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        parts.append(differences(metric, predictions, baseline, labels, weights))
-    return np.concatenate(parts)
-
-
 def check(metric, predictions, labels, baseline=None):
     check_name('metric', metric, METRICS)
     if labels.ndim != 1 or not len(labels):
@@ -91,7 +74,7 @@ def check(metric, predictions, labels, baseline=None):
 def blocks(rows: int, width: int) -> list[tuple[int, int]]:
     """Return start and stop of blocks of rows, of which several fit into memory at once."""
     if rows < 1:
-        raise ValueError(f'Resamples, rounds and splits must be at least 1, got {rows}.')
+        raise ValueError(f'Rounds and splits must be at least 1, got {rows}.')
     most = max(1, _BLOCK // width)
     return [(start, min(start + most, rows)) for start in range(0, rows, most)]
 

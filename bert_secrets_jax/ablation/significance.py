@@ -1,6 +1,6 @@
 """Tests of the differences between ablated models and the intact one.
 
-Axes: M masks (each makes one ablated model), E examples, R resamples or rounds, F sums from which a
+Axes: M masks (each makes one ablated model), E examples, R rounds, F sums from which a
 metric is computed. The "baseline" is the intact model here.
 
 Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
@@ -31,8 +31,6 @@ from bert_secrets_jax.ablation.scores import (
     blocks,
     check,
     differences,
-    quietly,
-    resampled_differences,
     score_of_sums,
     summands,
     weighted_scores,
@@ -141,32 +139,6 @@ def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> floa
     counted = count(metric, baseline[None], baseline, labels)
     low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
     return float(max(-low[0], high[0]))
-
-
-def paired_bootstrap(
-    metric: str,
-    predictions: Predictions,
-    baseline: PerExample,
-    labels: PerExample,
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[PerMask, PerMask]:
-    """Return percentile intervals of the differences (Efron and Tibshirani 1993, chapter 13).
-
-    They are the lower and the upper ends [M]. All masks and the baseline are scored on the same
-    resamples, without those in which a difference is undefined. For metrics of classes, they cover
-    too seldom where few predictions change: for accuracy and F1 in 80 to 83 % of samples of some
-    hundred examples if 0.5 % change. `assess` takes `intervals.score_limits` there. Arguments and
-    errors are as in `assess`; `level` is the nominal coverage.
-    """
-    drawn = resampled_differences(
-        metric, predictions, baseline, labels, resamples=resamples, seed=seed
-    )
-    tail = (1 - level) / 2
-    low, high = quietly(np.nanquantile, drawn, [tail, 1 - tail], axis=0)
-    return low, high
 
 
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:

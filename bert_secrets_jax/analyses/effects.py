@@ -74,6 +74,7 @@ WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
 NEEDED = '{}: significantly needed'
 AT_LEAST = '{}: with any effect, at least'
+IDLE = '{}: shown not to matter'
 HELPING = '{}: better lost, at least'
 
 
@@ -342,7 +343,7 @@ def findings_of(
         equal = effects.equivalent <= LEVEL
         of_score = effects.outcome.unit == 'points'
         yield how_many(
-            f'{name}: shown not to matter',
+            IDLE.format(name),
             equal,
             what,
             template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '

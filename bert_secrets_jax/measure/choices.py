@@ -237,7 +237,7 @@ class Preference:
         by_example: Any = scipy.sparse.csr_array((self._left, (host, rows)), shape=shape)
         self._features_left = (by_example @ features).toarray()
         self._information = by_example @ self._linked
-        # Of the variance of a text's part, how much the features take, and the preference.
+        # How much of the variance of a text's part the features take, and the preference.
         of_text = np.maximum(np.bincount(host, self._left**2, examples), _ROUNDING)
         taken = np.einsum('EF,FG,EG->E', self._features_left, self._inverse, self._features_left)
         self._leverage = taken / of_text, of_text / of_text.sum()

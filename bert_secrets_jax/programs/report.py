@@ -15,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.comparison import comparison
-from bert_secrets_jax.analyses.effects import AT_LEAST, NEEDED
+from bert_secrets_jax.analyses.effects import AT_LEAST, IDLE, NEEDED
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.files import read_json, write_text
@@ -48,6 +48,7 @@ PAGE = 'report.html'
 # Beside whether heads tell texts apart, a page begins with these findings of disabling them.
 _ALSO = (
     (AT_LEAST, 'heads', ', discrimination'),
+    (IDLE, 'heads', ', discrimination'),
     (NEEDED, 'layers', ', discrimination'),
     (NEEDED, 'heads', ''),
 )

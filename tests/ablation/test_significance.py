@@ -83,7 +83,6 @@ def test_memory_is_bounded():
     given = ('f1', *examples('f1', masks=3, size=40_000, seed=0, changed=0.01))
     tracemalloc.start()
     try:
-        significance.paired_bootstrap(*given, resamples=200)  # their weights alone: 64 MB
         significance.randomization_test(given[0], given[1][:1], *given[2:], rounds=1000)
         significance.selected_gain(*given, splits=100)
         assert tracemalloc.get_traced_memory()[1] < 100e6
@@ -196,31 +195,6 @@ def test_false_discoveries_of_benjamini_hochberg():
     assert np.mean(found_real) > 0.8
 
 
-@pytest.mark.parametrize('metric', ['accuracy', 'f1', 'pearson'])
-def test_coverage_of_bootstrap_intervals(metric):
-    rng = np.random.default_rng(15)
-    runs, size, covered = 400, 250, []
-    for seed in range(runs):
-        if metric == 'pearson':
-            labels = rng.normal(size=size)
-            baseline = labels + 0.5 * rng.normal(size=size)
-            predictions = (labels + rng.normal(size=size))[None]
-            truth = 1 / np.sqrt(2) - 1 / np.sqrt(1.25)
-        else:
-            positive, (rate, baseline_rate) = 0.4, (0.3, 0.15)
-            labels = (rng.random(size) < positive).astype(int)
-            baseline = flip(labels, baseline_rate, rng)
-            predictions = flip(labels, rate, rng)[None]
-            # F1 is 2 right / (2 right + wrong) of the expected counts.
-            f1 = lambda rate, right=2 * positive: right * (1 - rate) / (right * (1 - rate) + rate)
-            truth = f1(rate) - f1(baseline_rate) if metric == 'f1' else baseline_rate - rate
-        low, high = significance.paired_bootstrap(
-            metric, predictions, baseline, labels, resamples=300, seed=seed
-        )
-        covered.append(low[0] <= truth <= high[0])
-    assert abs(np.mean(covered) - 0.95) <= 3 * np.sqrt(0.05 * 0.95 / runs)
-
-
 @pytest.mark.parametrize('metric', ['pearson', 'spearman'])
 @pytest.mark.parametrize('spread', [0, 1e-16, 1e-13, 1e-10])
 def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread):
@@ -247,7 +221,7 @@ def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread)
         ({'predictions': np.full((1, 6), np.nan)}, 'not finite'),
         ({'baseline': np.zeros(5)}, r'baseline must be \[6\], got \[5\]'),
         ({'labels': np.zeros((6, 1))}, r'Labels must be \[E\].*got \[6, 1\]'),
-        ({'resamples': 0}, 'at least 1, got 0'),
+        ({'splits': 0}, 'at least 1, got 0'),
         ({'weights': np.ones((1, 2))}, r'Weights must be \[R, 6\], got \[1, 2\]'),
         ({'weights': np.array([[1, -1, 1, 1, 1, 1]])}, 'negative'),
     ],
@@ -255,9 +229,9 @@ def test_constant_predictions_are_not_chosen_and_warn_of_nothing(metric, spread)
 def test_what_does_not_fit_is_named(change, message, untyped):
     given = {'predictions': np.zeros((2, 6)), 'baseline': np.zeros(6), 'labels': np.zeros(6)}
     given = {'metric': 'accuracy'} | given | change
-    functions = ('paired_bootstrap', 'randomization_test', 'selected_gain', 'assess')
-    if 'resamples' in change:
-        functions = ('paired_bootstrap',)
+    functions = ('randomization_test', 'selected_gain', 'assess')
+    if 'splits' in change:
+        functions = ('selected_gain',)
     if 'weights' in change:
         functions = ('weighted_scores',)
         del given['baseline']
