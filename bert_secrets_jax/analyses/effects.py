@@ -76,6 +76,8 @@ NEEDED = '{}: significantly needed'
 AT_LEAST = '{}: with any effect, at least'
 IDLE = '{}: shown not to matter'
 HELPING = '{}: better lost, at least'
+# An effect that takes a hundred times the examples is no advice.
+_FAR = 10
 
 
 def title_of(effects: Effects) -> str:
@@ -463,17 +465,20 @@ def findings_of_outcomes(
 
 def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     """Return how many examples would show the effect that comes closest to being found."""
-    if effects.detectable is None or not effects.difference.any():
+    if effects.detectable is None or effects.shrunken is None:
         return
-    size = np.abs(effects.difference)
+    # The largest of many measured effects seems larger than it is. Shrunken ones do not.
+    size = np.abs(effects.shrunken.mean)
     closest = int(np.argmax(size / effects.detectable))
+    if size[closest] <= max(effects.detectable[closest] / _FAR, effects.outcome.counts_from):
+        return
     needed = effects.examples_for(float(size[closest]))[closest]
     yield Finding(
         name=f'{name}: examples that would show the clearest effect',
         estimate=int(float(f'{needed:.2g}')),
         unit=effects.sample_of,
         where=effects.names[closest],
-        template='An effect as large as {where} seems to have would be found with about '
+        template='The effect of losing {where}, as far as it is real, would be found with about '
         '{estimate:example|examples}.',
         **sample_of(effects, source),
     )

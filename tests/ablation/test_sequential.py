@@ -277,22 +277,23 @@ def test_so_many_examples_are_enough():
 
 def test_a_finding_says_how_many_are_enough():
     rng = np.random.default_rng(2)
-    effects = means_of(
-        0.05 * np.linspace(-0.5, 2, 6)[:, None] / 10 + 0.05 * rng.normal(size=(6, 80))
-    )
+    signs = np.array([1, -1, 1, 1, -1, 1])[:, None]
+    effects = means_of(0.012 * signs + 0.05 * rng.normal(size=(6, 80)))
     assert (effects.corrected > 0.05).all()
     findings = findings_of_outcomes({'discrimination': effects}, 'heads', source='here')
     (said,) = [each for each in findings if 'clearest effect' in each.name]
     closest = effects.names.index(said.where)
-    needed = effects.examples_for(abs(float(effects.difference[closest])))[closest]
+    needed = effects.examples_for(abs(float(effects.shrunken.mean[closest])))[closest]
     assert needed > 80 and said.estimate == pytest.approx(needed, rel=0.05)
     assert said.sentence == (
-        f'An effect as large as {said.where} seems to have would be found with about '
+        f'The effect of losing {said.where}, as far as it is real, would be found with about '
         f'{said.estimate:,} examples.'
     )
-    certain = means_of(1 + 0.05 * rng.normal(size=(6, 80)))
-    findings = findings_of_outcomes({'discrimination': certain}, 'heads', source='here')
-    assert not any('clearest effect' in each.name for each in findings)
+    # Neither where all is found nor where nothing seems to be there.
+    for of_heads in (1.0, 0.0 * signs):
+        others = means_of(of_heads + 0.05 * np.random.default_rng(0).normal(size=(6, 80)))
+        findings = findings_of_outcomes({'discrimination': others}, 'heads', source='here')
+        assert not any('clearest effect' in each.name for each in findings)
 
 
 def test_unknown_numbers_of_examples_are_refused():
