@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.treebank import Parse, encode_parses, read_treebank, treebank_sample
     from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.losses import task_loss
+    from bert_secrets_jax.finetune.pairs import finetune_embedding
     from bert_secrets_jax.finetune.train import Finetuned, finetune
     from bert_secrets_jax.measure import catalogue, links, statistics
     from bert_secrets_jax.measure.catalogue import Described, measure, measure_change

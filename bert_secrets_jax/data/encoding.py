@@ -190,6 +190,24 @@ class Encoded:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Paired:
+    """Tokenised pairs [E] of texts that are read apart, from which batches are cut likewise."""
+
+    one: Encoded
+    other: Encoded
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[E] The number of tokens of the longer text."""
+        return np.maximum(self.one.lengths, self.other.lengths)
+
+    def batch(self, examples: np.ndarray, length: int) -> Batch:
+        """Return a batch of 2 B rows, the first texts of the pairs [B] before the second ones."""
+        sides = [each.batch(examples, length) for each in (self.one, self.other)]
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *sides)
+
+
 def _stops(tokenizer) -> list[int]:
     """Return the ids of a full stop and a comma; none if the tokenizer has neither."""
     ids = tokenizer.convert_tokens_to_ids(list(_STOPS))

@@ -7,14 +7,15 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 from bert_secrets_jax.data.encoding import LabelledBatch
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import QUESTIONS, TOKENS
+from bert_secrets_jax.model.config import EMBEDDING, QUESTIONS, TOKENS
+from bert_secrets_jax.model.heads import unit_length
 
 # The label of a token, or the place of an answer, that has no part in the loss.
 NONE = -1
 
 
 def loss_per_example(
-    logits: Float[Array | np.ndarray, 'B *tokens C'],
+    logits: Float[Array | np.ndarray, 'rows *tokens C'],
     labels: Num[Array | np.ndarray, 'B *labels'],
     *,
     head: str = 'sequence_classification',
@@ -25,6 +26,7 @@ def loss_per_example(
     One column of logits [B, 1] is of a regression. With those of tokens [B, T, C], losses are
     summed over the labels [B, T], where NONE has no loss; for answers, they are the mean over the
     first and the last token [B, 2], among the `real` ones. `head` is one of `model.config.HEADS`.
+    Of embeddings [2 B, C], first texts before second ones, the cosines are the values.
     """
     if head == QUESTIONS:
         assert real is not None
@@ -34,9 +36,18 @@ def loss_per_example(
         return both.mean(axis=1)
     if head == TOKENS:
         return _cross_entropy(logits, labels).sum(axis=1)
+    if head == EMBEDDING:
+        return (cosines(*jnp.split(jnp.asarray(logits), 2)) - labels) ** 2
     if logits.shape[-1] == 1:
         return (jnp.asarray(logits)[:, 0] - labels) ** 2
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels.astype(jnp.int32))
+
+
+def cosines(
+    one: Float[Array | np.ndarray, 'B D'], other: Float[Array | np.ndarray, 'B D']
+) -> Float[Array, ' B']:
+    """Return the cosine of each pair of embeddings."""
+    return (unit_length(jnp.asarray(one)) * unit_length(jnp.asarray(other))).sum(axis=-1)
 
 
 def task_loss(output: BertOutput, batch: LabelledBatch) -> Float[Array, ' B']:

@@ -14,8 +14,20 @@ from bert_secrets_jax.files import checksums, differing, read_record, write_reco
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.seeds import best_rows
 from bert_secrets_jax.measure.flips import LEVEL
-from bert_secrets_jax.model.config import COMPUTE_DTYPES, QUESTIONS, SEQUENCES, TOKENS, ComputeDtype
-from bert_secrets_jax.model.weights import Pretrained, from_pretrained, save_pretrained
+from bert_secrets_jax.model.config import (
+    COMPUTE_DTYPES,
+    EMBEDDING,
+    QUESTIONS,
+    SEQUENCES,
+    TOKENS,
+    ComputeDtype,
+)
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    from_pretrained,
+    save_pretrained,
+    with_pooling,
+)
 
 OUTCOME = 'outcome.json'
 
@@ -37,8 +49,8 @@ class Finetuned:
         Matthews' r have the ends of their intervals, such as 'f1_low'. Epoch 0 is before training.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
-      head: 'sequence_classification' (or a regression), 'token_classification' or
-        'question_answering'.
+      head: 'sequence_classification' (or a regression), 'token_classification',
+        'question_answering', or 'embedding'.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -67,7 +79,8 @@ class Finetuned:
         if self.folder is None:
             return self.in_memory
         folders = map(self.checkpoint, self.seeds)
-        return tuple(from_pretrained(folder, dtype=self.dtype) for folder in folders)
+        found = (from_pretrained(folder, dtype=self.dtype) for folder in folders)
+        return tuple(map(with_pooling, found) if self.head == EMBEDDING else found)
 
     def first(self, count: int) -> 'Finetuned':
         """Return the outcome of the first seeds alone."""
@@ -232,7 +245,7 @@ _KINDS = {
     'larger_class': lambda value: _is_number(value) and not (value < 0 or value > 1),
     'history': _list_of(_is_row),
     'dtype': lambda value: value in COMPUTE_DTYPES,
-    'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS),
+    'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS, EMBEDDING),
 }
 
 

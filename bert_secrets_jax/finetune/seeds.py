@@ -38,16 +38,18 @@ def train_runs(
     *,
     save: Save,
     mesh: Mesh | None = None,
+    loss: Callable[..., Float[Array, ' B']] | None = None,
 ) -> Rows:
     """Train one model per seed. A call after an interruption goes on and has the same result.
 
     `save` takes a seed, 'best' or 'last', and its parameters: whenever its dev score is the best so
-    far, and after the last step. Returned is `Finetuned.history`. Errors are those of `finetune`.
+    far, and after the last step. `loss` is as `Steps` takes it; None is that of the head. Returned
+    is `Finetuned.history`. Errors are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
     schedule = _schedule(config, total)
-    steps = Steps(bert, _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
+    steps = Steps(bert, loss or _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
 
     def rate(step: int) -> float:
         return float(np.asarray(schedule(step)))

@@ -18,7 +18,14 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32, Int, Key, Num
 
-from bert_secrets_jax.data.encoding import Batch, Encoded, in_order, padded_lengths, to_one_length
+from bert_secrets_jax.data.encoding import (
+    Batch,
+    Encoded,
+    Paired,
+    in_order,
+    padded_lengths,
+    to_one_length,
+)
 from bert_secrets_jax.devices import DATA, SEEDS, fetch, place, replicate
 from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.finetune.config import FinetuneConfig
@@ -38,7 +45,7 @@ class Data:
     what the test of a model needs from the metrics and the logits [E, T, C].
     """
 
-    train: Encoded
+    train: Encoded | Paired
     train_labels: np.ndarray
     train_ids: Sequence[str]
     dev: Sequence[Batch]

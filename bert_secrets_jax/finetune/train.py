@@ -108,21 +108,45 @@ def finetune(
         others = {'start': start, 'metrics': metrics, 'label_names': names}
         if head != SEQUENCES:
             others['head'] = head
-        of_inputs = digests(pretrained, train, dev, start)
-        processes.on_first(lambda: claim(folder, config, of_inputs, **others))
-        finished = processes.on_first(lambda: _finished(folder))
-        if processes.exists(folder / OUTCOME):
-            return finished or Finetuned.load(folder)
+        found = finished(folder, config, digests(pretrained, train, dev, start), **others)
+        if found is not None:
+            return found
     data, larger_class = encode_data(pretrained, train, dev, config, metrics, head, names)
     initial = [with_classifier(pretrained, names, head=head, seed=seed) for seed in seeds]
-    bert, weights = initial[0].bert, [model.params for model in initial]
+    return train_models(
+        initial,
+        data,
+        config,
+        names,
+        start=start,
+        larger_class=larger_class,
+        folder=folder,
+        mesh=mesh,
+    )
+
+
+def train_models(
+    initial: Sequence[Pretrained],
+    data: Data,
+    config: FinetuneConfig,
+    names: tuple[str, ...],
+    *,
+    start: str = 'pretrained',
+    larger_class: float = math.nan,
+    folder: pathlib.Path | None = None,
+    mesh: Mesh | None = None,
+    **others: Any,
+) -> Finetuned:
+    """Train one model per seed from its initial weights; others are those of `train_runs`."""
+    seeds, bert = listed_seeds(config.seeds), initial[0].bert
+    weights = [model.params for model in initial]
     if start == 'random':
         weights = [init_params(bert, seed) for seed in seeds]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
         # By way of the host: whatever devices it was trained on, it lies on the usual one.
-        model = Pretrained(bert, fetch(params), pretrained.tokenizer)
+        model = Pretrained(bert, fetch(params), initial[0].tokenizer)
         if folder is not None:
             to = outcome.checkpoint_folder(folder, seed, which)
             processes.on_first(lambda: outcome.save_model(model, to))
@@ -130,24 +154,33 @@ def finetune(
             params = jax.tree.map(jnp.asarray, model.params)
             in_memory[seed] = dataclasses.replace(model, params=params)
 
-    history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh)
+    history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh, **others)
     finetuned = Finetuned(
         start=start,
         seeds=seeds,
-        metrics=metrics,
+        metrics=data.metrics,
         label_names=names,
-        train_examples=len(train),
-        dev_examples=len(dev),
+        train_examples=len(data.train_labels),
+        dev_examples=len(data.dev_labels),
         larger_class=larger_class,
         history=history,
         folder=folder,
         dtype=bert.config.dtype,
-        head=head,
+        head=data.head,
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
         processes.on_first(lambda: outcome.write_outcome(finetuned))
     return finetuned
+
+
+def finished(
+    folder: pathlib.Path, config: FinetuneConfig, digests: dict[str, str], **others: Any
+) -> Finetuned | None:
+    """Claim a folder for a fine-tuning, and return it if it is finished there."""
+    processes.on_first(lambda: claim(folder, config, digests, **others))
+    found = processes.on_first(lambda: _finished(folder))
+    return (found or Finetuned.load(folder)) if processes.exists(folder / OUTCOME) else None
 
 
 def _finished(folder: pathlib.Path) -> Finetuned | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.model import parts
@@ -51,10 +52,13 @@ def embedding_of(
 def scaled(pooling: Pooling, embedding: Float[Array, '*rows E']) -> Float[Array, '*rows E']:
     """Return embeddings in float32, of length 1 where the model makes them so."""
     embedding = embedding.astype(jnp.float32)
-    if not pooling.normalised:
-        return embedding
-    length = jnp.sqrt((embedding**2).sum(axis=-1, keepdims=True))
-    return embedding / jnp.maximum(length, 1e-12)
+    return unit_length(embedding) if pooling.normalised else embedding
+
+
+def unit_length(embedding: Float[Array, '*rows E']) -> Float[Array, '*rows E']:
+    """Return embeddings of length 1; 0 stays 0, and has a gradient of 0."""
+    squared = (embedding**2).sum(axis=-1, keepdims=True)
+    return embedding * lax.rsqrt(jnp.maximum(squared, 1e-24))
 
 
 class Pooler(nn.Module):

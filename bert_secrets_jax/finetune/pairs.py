@@ -1,0 +1,185 @@
+"""Fine-tuning of embeddings on pairs of texts: `finetune_embedding`.
+
+Shapes: B pairs of a micro-batch, D width of an embedding, E pairs.
+"""
+
+import dataclasses
+import functools
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float
+
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.data.encoding import Paired, bucket, tokenize
+from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
+from bert_secrets_jax.finetune.losses import cosines
+from bert_secrets_jax.finetune.metrics import METRICS
+from bert_secrets_jax.finetune.outcome import Finetuned
+from bert_secrets_jax.finetune.steps import Data
+from bert_secrets_jax.finetune.train import digests, finished, train_models
+from bert_secrets_jax.model.bert import all_layers, check_finite
+from bert_secrets_jax.model.config import EMBEDDING
+from bert_secrets_jax.model.embedding import Pooling
+from bert_secrets_jax.model.heads import unit_length
+from bert_secrets_jax.model.weights import Pretrained, with_pooling
+
+COSINE, CONTRASTIVE = LOSSES = 'cosine', 'contrastive'
+# The cosine is multiplied by this before the softmax, as in sentence-transformers.
+SCALE = 20.0
+_METRICS = ('pearson', 'spearman')
+
+
+def finetune_embedding(
+    pretrained: Pretrained,
+    train: Sequence[Text],
+    dev: Sequence[Example],
+    *,
+    loss: str = COSINE,
+    scale: float = SCALE,
+    pooling: str | Pooling | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
+    **settings: Any,
+) -> Finetuned:
+    """Fine-tune the embeddings of a model on pairs of texts, once per seed.
+
+    As in `bs.finetune`, a folder lets the same call go on after an interruption. The models of the
+    outcome give embeddings: `bs.embed(tuned.models[0], texts)`.
+
+    Args:
+      pretrained: The model to start from.
+      train: Pairs of texts. For 'cosine' they have labels, the wanted cosines, from -1 to 1. For
+        'contrastive' they belong together, and labels other than 1 are refused.
+      dev: Pairs of texts with labels from -1 to 1. Correlations of cosine and label are measured.
+      loss: 'cosine', the squared error of the cosine, or 'contrastive', the cross entropy of a
+        text's partner among all second texts of the batch (Henderson et al. 2017, section 4.2).
+        The latter learns from the whole batch at once: `micro_batch` is `batch_size`.
+      scale: The factor of the cosine in the softmax of 'contrastive'.
+      pooling: As in `bs.with_pooling`.
+      folder, mesh: As in `bs.finetune`.
+      **settings: Those of `bs.FinetuneConfig`, such as `seeds`, `epochs` or `learning_rate`.
+
+    Raises:
+      ValueError: A setting or a label is out of range, there are no pairs, the model does not say
+        how it pools, or the folder holds another fine-tuning.
+      TypeError: The model is not a `Pretrained`, or the texts are no pairs.
+    """
+    check_name('loss', loss, LOSSES)
+    if not 0 < scale < math.inf:
+        raise ValueError(f'{scale=} must be a number above 0.')
+    config = FinetuneConfig(**settings)
+    if loss == CONTRASTIVE:
+        config = dataclasses.replace(config, micro_batch=config.batch_size)
+    model = with_pooling(pretrained, pooling)
+    labelled = [_pairs(train, 'Training', loss), _pairs(dev, 'Dev', COSINE)]
+    if folder is not None:
+        folder = pathlib.Path(folder)
+        # A loss and its scale are as much a setting as others.
+        others = {'head': EMBEDDING, 'loss': loss, 'scale': scale}
+        of_inputs = digests(model, labelled[0], labelled[1], 'pretrained')
+        found = finished(folder, config, of_inputs, **others)
+        if found is not None:
+            return found
+    sides = [
+        [[text for each in pairs if (text := each.texts[side]) is not None] for side in (0, 1)]
+        for pairs in labelled
+    ]
+    read = functools.partial(tokenize, model.tokenizer, max_length=config.max_length)
+    labels = [np.array([each.label for each in pairs], np.float64) for pairs in labelled]
+    data = Data(
+        train=Paired(read(sides[0][0]), read(sides[0][1])),
+        train_labels=labels[0],
+        train_ids=[each.id for each in labelled[0]],
+        dev=bucket(read([*sides[1][0], *sides[1][1]]), max_length=config.max_length),
+        dev_labels=labels[1],
+        metrics=_METRICS,
+        head=EMBEDDING,
+        evaluate=functools.partial(_evaluate, labels[1]),
+    )
+    return train_models(
+        [model] * len(listed_seeds(config.seeds)),
+        data,
+        config,
+        ('similarity',),
+        folder=folder,
+        mesh=mesh,
+        loss=_loss_of(loss, scale),
+    )
+
+
+def _pairs(texts: Sequence[Text], split: str, loss: str) -> list[Example]:
+    """Return pairs with an id and a label each; refuse what the loss cannot learn from."""
+    examples = as_examples(texts)
+    if not examples:
+        raise ValueError(f'{split} pairs: there are none.')
+    found = []
+    for row, each in enumerate(examples):
+        each = each if each.id else dataclasses.replace(each, id=f'{split.lower()}/{row}')
+        if each.text_b is None:
+            raise TypeError(f'{split} example {each.place} is a single text: give pairs.')
+        label = 1.0 if each.label is None and loss == CONTRASTIVE else each.label
+        if label is None or not -1 <= label <= 1:
+            raise ValueError(
+                f'{split} pair {each.place} has the label {label}: give the wanted cosine, from -1 '
+                'to 1 (grades of STS-B divided by 5).'
+            )
+        if loss == CONTRASTIVE and label != 1:
+            raise ValueError(
+                f'{split} pair {each.place} has the label {label}: pairs of a contrastive loss '
+                'belong together, so leave out the others.'
+            )
+        found.append(dataclasses.replace(each, label=float(label)))
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _loss_of(loss: str, scale: float):
+    """Return the same function for the same settings: jit knows it by its identity."""
+
+    def of_pairs(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' _']:
+        del fixed
+        pairs = len(labels)
+        # Dropout differs between the two texts of a pair.
+        side = jnp.arange(2 * pairs) // pairs
+        output = bert.apply(
+            {'params': all_layers(bert.config, params)},
+            **batch.inputs,
+            inputs_embeds=embeds,
+            deterministic=False,
+            rngs={'dropout': key},
+            example_ids=2 * batch.example + side,
+        )
+        one, other = jnp.split(output.logits, 2)
+        if loss == COSINE:
+            each = (cosines(one, other) - labels) ** 2
+        else:
+            scores = scale * unit_length(one) @ unit_length(other).T
+            each = _cross_entropy(scores, batch.example[:pairs] >= 0)
+        # The rows of second texts are counted with the first.
+        return jnp.concatenate([each, jnp.zeros_like(each)])
+
+    return of_pairs
+
+
+def _cross_entropy(scores: Float[Array, 'B B'], real: Array) -> Float[Array, ' B']:
+    """Return the loss of choosing each text's own partner; filler rows are nobody's partner."""
+    scores = jnp.where(real[None, :], scores, jnp.finfo(jnp.float32).min)
+    return jax.nn.logsumexp(scores, axis=1) - jnp.diagonal(scores)
+
+
+def _evaluate(
+    labels: np.ndarray, metrics: Sequence[str], embeddings: Float[np.ndarray, '_ D']
+) -> dict[str, float]:
+    check_finite(embeddings)
+    found = np.asarray(cosines(*np.split(embeddings, 2)), np.float64)
+    values = {name: METRICS[name](found, labels) for name in metrics}
+    return values | {'score': float(np.mean(list(values.values())))}
