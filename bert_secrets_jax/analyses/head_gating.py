@@ -157,6 +157,15 @@ class HeadGating(Result):
     def _role_findings(self) -> Iterator[Finding]:
         for role in (*ROLES, UNDECIDED):
             yield how_many(f'{role} heads', self.roles == role, **self._of_gates)
+        gates = np.stack([self.priced, self.paid])
+        yield measured(
+            'gates that converged',
+            100 * np.isin(gates, (0, 1)).mean(),
+            unit='% of gates',
+            template='{estimate:.0f} % of gates are exactly closed or exactly open at the end; with '
+            'fewer, train for more epochs.',
+            **self._of_gates,
+        )
 
     def _together_findings(self) -> Iterator[Finding]:
         if self.together is None:
@@ -227,7 +236,7 @@ def head_gating(
     *,
     price: float = 0.01,
     seeds: int | Sequence[int] = 5,
-    epochs: int = 10,
+    epochs: int = 20,
     seed: int = 0,
     compute: Compute = Compute(),
     subject: Subject | None = None,
@@ -259,11 +268,10 @@ def head_gating(
         raise ValueError(f'{price=} must be a number above 0: it is also taken with its sign.')
     part = compute.part('gates')
     training |= {'max_length': part.max_length, 'folder': part.folder, 'mesh': part.mesh}
-    # The intact model and all gates are scored on `dev`, which takes little time.
     found = train_gates(
         model, train, dev, coefficients=(price, -price), seeds=seeds, epochs=epochs, **training
     )
-    priced, paid = found.gates.reshape(2, -1, *found.gates.shape[1:])
+    priced, paid = found.gates.astype(np.float64).reshape(2, -1, *found.gates.shape[1:])
     roles = roles_of(priced, paid)
     given = [role for role in ROLES if (roles == role).any()]
     single = with_intact(single_heads(model.config))
@@ -322,8 +330,8 @@ SECTION = Declaration(
     title='heads that help, hurt or do not matter, by gates that are trained twice',
     group='What matters',
     inputs=('tuned', 'train', 'ablated'),
-    settings={'epochs': 'gates.epochs', 'seed': 'seed'},
+    settings={'seed': 'seed'},
     needs=('training', 'classifier'),
-    passes=500,
+    passes=1000,
     asked='name',
 )

@@ -10,7 +10,7 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.special
@@ -352,8 +352,6 @@ def minimal_pairs(
     preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
     swept = preference[:several]
     counted = _counted(pretrained, texts, swept[0] > 0, compute.max_length)
-    changes = {name: (swept[1:, chosen] - swept[0, chosen]).T for name, chosen in of.items()}
-    by_phenomenon = {name: _assess(swept[:, chosen], names, seed) for name, chosen in of.items()}
     return MinimalPairs(
         subject=subject or Subject(),
         scored_by=scored_by,
@@ -361,20 +359,14 @@ def minimal_pairs(
         shape=shape,
         all_pairs=_told(counted),
         told={name: _told(counted[:, chosen]) for name, chosen in of.items()},
-        together=_assess(swept, names, seed),
-        by_phenomenon=by_phenomenon,
-        reliability={name: reliability(each, seed=seed) for name, each in changes.items()},
-        shared={
-            (one, other): rank_agreement(changes[one], changes[other], paired=False)
-            for one, other in itertools.combinations(of, 2)
-        },
-        agreement=agreement(np.stack([each.difference for each in by_phenomenon.values()])),
+        **assess_preference(swept, of, names=names, seed=seed),
         shapley={}
         if drawn_orders is None
         else {
             name: np.stack([found.values, found.errors])
             for name, chosen in of.items()
-            for found in [shapley_of(preference[several:, chosen] > 0, drawn_orders, shape)]
+            for right in [(preference[several:, chosen] > 0).astype(float)]
+            for found in [shapley_of(right, drawn_orders, shape)]
         },
     )
 
@@ -443,13 +435,37 @@ def _told(counted: Shaped[np.ndarray, '4 P']) -> Told:
     return Told(right, counted.shape[1], *others)
 
 
-def _assess(
-    preference: Float[np.ndarray, 'M P'], names: Sequence[str], seed: int
-) -> Effects:
-    """Return the effects of masks on the mean preference; the first is of the intact model."""
-    pairs = np.ones(preference.shape[1], int)
+def assess_preference(
+    preference: Float[np.ndarray, 'M P'],
+    of: Mapping[str, Int[np.ndarray, ' p']],
+    *,
+    names: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    """Return the effects of masks on the preference, and what phenomena share, as in the result.
+
+    The first mask is the intact model, the others have the names; `of` has the pairs of phenomena.
+    """
     how = {'names': names, 'outcome': PREFERENCE, 'sample_of': 'pairs', 'seed': seed}
-    return assess_losses(preference[1:], preference[0], pairs, **how)
+
+    def assess(chosen: Any) -> Effects:
+        each = preference[:, chosen]
+        return assess_losses(each[1:], each[0], np.ones(each.shape[1], int), **how)
+
+    by_phenomenon = {name: assess(chosen) for name, chosen in of.items()}
+    changes = {
+        name: (preference[1:, chosen] - preference[0, chosen]).T for name, chosen in of.items()
+    }
+    return {
+        'together': assess(slice(None)),
+        'by_phenomenon': by_phenomenon,
+        'reliability': {name: reliability(each, seed=seed) for name, each in changes.items()},
+        'shared': {
+            (one, other): rank_agreement(changes[one], changes[other], paired=False)
+            for one, other in itertools.combinations(of, 2)
+        },
+        'agreement': agreement(np.stack([each.difference for each in by_phenomenon.values()])),
+    }
 
 
 def _draw_accuracy(result: MinimalPairs):
