@@ -425,9 +425,7 @@ def _counted(
     unlike = lengths[0] != lengths[1]
     alike = ~unlike & (both[0] == both[1]).all(axis=1)
     # Rounding could tell apart what is the same.
-    return np.stack(
-        [right & ~alike, unlike, unknown.any(axis=1).reshape(2, -1).any(axis=0), alike]
-    )
+    return np.stack([right & ~alike, unlike, unknown.any(axis=1).reshape(2, -1).any(axis=0), alike])
 
 
 def _told(counted: Shaped[np.ndarray, '4 P']) -> Told:

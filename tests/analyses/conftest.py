@@ -20,7 +20,11 @@ _TEXTS = (
 
 _PAIRS = [
     bs.MinimalPair(f'{first} {good} {last}', f'{first} {bad} {last}', phenomenon)
-    for phenomenon, good, bad in (('one', 'saw', 'red'), ('two', 'he', 'sleeping'), ('three', 'the', 'ran'))
+    for phenomenon, good, bad in (
+        ('one', 'saw', 'red'),
+        ('two', 'he', 'sleeping'),
+        ('three', 'the', 'ran'),
+    )
     for first, last in (('the cat', 'a dog .'), ('she', 'it'), ('a new friend', 'the house .'))
 ]
 _PLAIN = bs.analyses.TextSettings(max_length=32)

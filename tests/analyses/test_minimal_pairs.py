@@ -56,7 +56,9 @@ def test_scores_equal_a_loop_in_pytorch(masked_lm_of, tmp_path, rest_of_word):
     expected = scores[:, 0] - scores[:, 1]
     means = [each.intact for each in found.by_phenomenon.values()]
     np.testing.assert_allclose(means, expected.reshape(2, 2).mean(axis=1), rtol=1e-4)
-    assert found.all_pairs == Told(int((expected > 0).sum()), 4, lengths_differ=3, unknown=2, alike=0)
+    assert found.all_pairs == Told(
+        int((expected > 0).sum()), 4, lengths_differ=3, unknown=2, alike=0
+    )
     other = bs.analyses.minimal_pairs(model, PAIRS, rest_of_word=not rest_of_word)
     assert np.abs(other.together.intact - found.together.intact) > 1e-4
 
@@ -83,12 +85,16 @@ def test_a_classifier_scores_by_one_class(pretrained):
     mask = np.ones((3, 4), np.float32)
     mask[1, 2] = 0
     for index, given in ((None, {}), (6, {'head_mask': mask, 'baseline': 'zero'})):
-        logits = np.asarray(forward(pretrained.bert, pretrained.params, batch.inputs, **given).logits)
+        logits = np.asarray(
+            forward(pretrained.bert, pretrained.params, batch.inputs, **given).logits
+        )
         likely = scipy.special.log_softmax(logits[rows], axis=-1)[:, 1].reshape(4, 2)
         expected = (likely[:, 0] - likely[:, 1]).mean()
         value = found.together.intact if index is None else found.together.value[index]
         assert value == pytest.approx(expected, abs=1e-5)
-    assert found.scored_by == "the log-probability of 'yes'" and 'wordpieces' not in found.notes()[2]
+    assert (
+        found.scored_by == "the log-probability of 'yes'" and 'wordpieces' not in found.notes()[2]
+    )
     assert bs.analyses.minimal_pairs(pretrained, PAIRS, label=1).all_pairs == found.all_pairs
 
 
