@@ -162,8 +162,8 @@ class HeadGating(Result):
             'gates that converged',
             100 * np.isin(gates, (0, 1)).mean(),
             unit='% of gates',
-            template='{estimate:.0f} % of gates are exactly closed or exactly open at the end; with '
-            'fewer, train for more epochs.',
+            template='{estimate:.0f} % of gates are exactly closed or exactly open at the end. '
+            'With fewer, train for more epochs.',
             **self._of_gates,
         )
 

@@ -262,7 +262,10 @@ class MinimalPairs(Result):
         above = self.p_chance <= LEVEL
         yield how_many('told above chance', above, 'phenomena', source=source, **count)
         yield how_many(
-            'heads that some phenomenon needs', self.needed.any(axis=0), source=SOURCE, **count
+            'heads that some phenomenon needs',
+            np.asarray(self.needed.any(axis=0)),
+            source=SOURCE,
+            **count,
         )
 
     def _shared_findings(self) -> Iterator[Finding]:

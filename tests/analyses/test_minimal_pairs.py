@@ -12,7 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.agreement import without_noise
 from bert_secrets_jax.analyses.minimal_pairs import MinimalPairs, Told, assess_preference
 from bert_secrets_jax.paper import spearman
-from tests.conftest import REAL_DATA, forward, random_params
+from tests.conftest import REAL_DATA, forward
 
 # Words of several wordpieces, and one that is unknown.
 PAIRS = [
