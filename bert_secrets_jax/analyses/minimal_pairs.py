@@ -47,6 +47,8 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'
 PREFERENCE = Outcome('the preference', 'nats', scale=1.0, digits=3)
+# Fewer have few rankings, and a rank correlation that stays the same when pairs are left out.
+_FEW_HEADS = 20
 _COLUMNS = {
     'preference': 'value',
     **effects.INTERVAL,
@@ -228,6 +230,8 @@ class MinimalPairs(Result):
             )
         if min(each.pairs for each in self.told.values()) < FEW:
             said.append('With few pairs, intervals are slightly too narrow.')
+        if self.shared and np.prod(self.shape) < _FEW_HEADS:
+            said.append('With so few heads, rank correlations and their intervals say little.')
         return said
 
     def head_notes(self):

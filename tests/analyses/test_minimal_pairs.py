@@ -210,6 +210,7 @@ def test_the_embedded_pairs_are_four_phenomena_and_our_own():
     blimp = REAL_DATA / 'blimp' / 'blimp.jsonl.xz'
     if blimp.exists():
         names = {'good': 'sentence_good', 'bad': 'sentence_bad', 'phenomenon': 'UID'}
-        theirs = bs.read_pairs(blimp, **names)
-        assert len(theirs) == 67_000 and len({each.phenomenon for each in theirs}) == 67
+        # Seven of its pairs are twice the same text.
+        theirs = bs.read_pairs(blimp, **names, bad_rows='skip')
+        assert len(theirs) == 66_993 and len({each.phenomenon for each in theirs}) == 67
         assert not {each.good for each in theirs} & {each.good for each in pairs}
