@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
     from bert_secrets_jax.data.linguistics import annotate
     from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
+    from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs
     from bert_secrets_jax.data.questions import Question, read_questions
     from bert_secrets_jax.data.segments import read_segments
     from bert_secrets_jax.data.streams import stream_batches, stream_texts

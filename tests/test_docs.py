@@ -175,6 +175,8 @@ def test_how_tos_run(path, model, masked_lm, tmp_path, monkeypatch, untyped):
     texts = [(a, b) for a, b in itertools.product(*zip(*PAIRS, strict=True))] * 6
     corpus = [bs.Example(a, b, n % 2) for n, (a, b) in enumerate(texts)]
     monkeypatch.setattr(bs, 'read_corpus', lambda split: corpus)
+    pairs = [bs.MinimalPair(*PAIRS[n], f'{n % 2}') for n in range(len(PAIRS))] * 2
+    monkeypatch.setattr(bs, 'pairs_sample', lambda: pairs)
     names = {}
     # As readers compute, who have not set it to raise.
     with jax.numpy_rank_promotion('allow'):

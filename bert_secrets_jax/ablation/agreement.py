@@ -47,7 +47,7 @@ def agreement(
         noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
         together, count = together + each / seeds, each.shape[1]
     # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
-    beyond = min(found.rank / reliable, 1.0) if reliable >= _LEAST else np.nan
+    beyond = without_noise(found.rank, reliable)
     of_mean = np.var(together, axis=1, ddof=1).mean() / count
     heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
     return dataclasses.replace(
@@ -58,6 +58,18 @@ def agreement(
         of_finetunings=finetunings,
         of_examples=examples,
     )
+
+
+def without_noise(correlation: float, *reliabilities: float) -> float:
+    """Return a correlation of two measurements without their noise, between -1 and 1.
+
+    It is divided by the geometric mean of their reliabilities, or by the one that both have
+    (Spearman 1904). NaN where one is below 0.3.
+    """
+    if not all(each >= _LEAST for each in reliabilities):
+        return np.nan
+    reliable = np.prod(reliabilities) ** (1 / len(reliabilities))
+    return float(np.clip(correlation / reliable, -1, 1))
 
 
 def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, float, float]:

@@ -25,11 +25,13 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.gates import Gates, gates
+from bert_secrets_jax.analyses.head_gating import HeadGating, head_gating
 from bert_secrets_jax.analyses.importance import Importance, importance
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.matching import Matching, matching
+from bert_secrets_jax.analyses.minimal_pairs import MinimalPairs, minimal_pairs
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing

@@ -70,7 +70,7 @@ class MaskedLMAblation(Result):
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     def frames(self):
         frames = {}

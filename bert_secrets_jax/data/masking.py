@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.data.encoding import Batch, bucket, tokenize
+from bert_secrets_jax.data.encoding import WORD, Batch, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 
 
@@ -29,13 +29,20 @@ class Masking:
         own. Their log-probabilities add up to the pseudo-log-likelihood of the text (Salazar et al.
         2020, "Masked language model scoring"). It costs a forward pass for each wordpiece.
       seed: The seed of the draw, which depends on the place among the texts, not on batches.
+      rest_of_word: Whether, with `one_at_a_time`, the wordpieces to the right in the same word are
+        replaced, too, though not asked for. Otherwise the end of a rare word gives its beginning
+        away (PLL-word-l2r of Kauf and Ivanova 2023, "A better way to do masked language model
+        scoring").
     """
 
     share: float = 0.15
     one_at_a_time: bool = False
     seed: int = 0
+    rest_of_word: bool = False
 
     def __post_init__(self):
+        if self.rest_of_word and not self.one_at_a_time:
+            raise ValueError('rest_of_word=True needs one_at_a_time=True.')
         if isinstance(self.share, bool) or not 0 < self.share < 1:
             raise ValueError(f'share={self.share!r} must be a number between 0 and 1.')
 
@@ -110,6 +117,10 @@ def mask_words(
     input_ids = encoded.input_ids[text].copy()
     rows, columns = np.nonzero(places >= 0)
     input_ids[rows, places[rows, columns]] = mask
+    if masking.rest_of_word:
+        word = encoded.marks[WORD][text]
+        same = word == np.take_along_axis(word, places, axis=1)
+        input_ids[same & (np.arange(word.shape[1]) > places)] = mask
     batches = bucket(
         dataclasses.replace(encoded.take(text), input_ids=input_ids),
         max_length=max_length,

@@ -54,7 +54,7 @@ RANGES = {
     'gate_learning_rate': Range(0, 1e30, whole=False, without=0),
     'initial': Range(-1e30, 1e30, whole=False),
 }
-_PRICE = Range(0, 1e30, whole=False)
+_PRICE = Range(-1e30, 1e30, whole=False)
 
 Gates = Float[Array | np.ndarray, '*K L N']
 
@@ -161,7 +161,8 @@ class GateConfig(FinetuneConfig):
     There is no checkpoint at the end of each epoch.
 
     Attributes:
-      coefficients: The coefficients lambda, each at least 0. There is a run for each and each seed.
+      coefficients: The coefficients lambda. There is a run for each and each seed. A negative one
+        pays for open heads, so that only those close which do harm (`analyses.head_gating`).
       frozen: Whether only the gates are learnt, in the model as it is and without dropout. False
         trains the weights together with them, as published, one copy of them per run.
       gate_learning_rate: The learning rate of the gates at its peak. log alpha changes by about
@@ -183,8 +184,8 @@ class GateConfig(FinetuneConfig):
         prices = list(self.coefficients) if np.ndim(self.coefficients) == 1 else []
         if not prices or not all(each in _PRICE and prices.count(each) == 1 for each in prices):
             raise ValueError(
-                f'coefficients={self.coefficients!r} must be different numbers, each at least 0, '
-                'at least one: the prices of a head, such as (0.001, 0.01).'
+                f'coefficients={self.coefficients!r} must be different finite numbers, at least '
+                'one: the prices of a head, such as (0.001, 0.01).'
             )
         object.__setattr__(self, 'coefficients', tuple(map(float, prices)))
         check_ranges(self, RANGES)

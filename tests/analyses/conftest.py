@@ -18,6 +18,15 @@ _TEXTS = (
     ('the old teacher chased it .', 'a cat liked the house and she ran .'),
 )
 
+_PAIRS = [
+    bs.MinimalPair(f'{first} {good} {last}', f'{first} {bad} {last}', phenomenon)
+    for phenomenon, good, bad in (
+        ('one', 'saw', 'red'),
+        ('two', 'he', 'sleeping'),
+        ('three', 'the', 'ran'),
+    )
+    for first, last in (('the cat', 'a dog .'), ('she', 'it'), ('a new friend', 'the house .'))
+]
 _PLAIN = bs.analyses.TextSettings(max_length=32)
 
 
@@ -124,6 +133,11 @@ def results(model, masked_lm, tuned, texts, settings):
         tuned, texts, texts, coefficients=(0.0, 0.05), seeds=2, epochs=2, batch_size=8,
         gate_learning_rate=1.0, max_length=32, **subject,
     )  # fmt: skip
+    found['head_gating'] = of.head_gating(
+        tuned, texts, texts, price=0.05, seeds=2, epochs=2, batch_size=8, gate_learning_rate=1.0,
+        **swept,
+    )  # fmt: skip
+    found['minimal_pairs'] = of.minimal_pairs(masked_lm, _PAIRS, permutations=4, **swept)
     found['example_maps'] = of.example_maps(
         model, texts, tuned=tuned, count=2, max_length=32,
         tables=found['special_tokens'].tables, **subject,

@@ -319,6 +319,35 @@ def test_annotations(changed):
     ANNOTATIONS.check(changed)
 
 
+_PAIRS = tuple(
+    {'good': text, 'bad': f'{text} not', 'phenomenon': f'{row % 2}', 'note': row}
+    for row, text in enumerate(_SENTENCES)
+)
+
+
+def _plain_pairs(folder: pathlib.Path) -> list[tuple]:
+    read = []
+    for row, record in enumerate(_lines(folder / FILE)):
+        texts = [filled(record[name]) for name in ('good', 'bad', 'phenomenon')]
+        require(texts[0] != texts[1])
+        read.append((*texts, f'lines/{row}'))
+    return read
+
+
+PAIRS = Format(
+    functools.partial(_make, records=_PAIRS),
+    lambda folder: [
+        (each.good, each.bad, each.phenomenon, each.id) for each in bs.read_pairs(folder / FILE)
+    ],
+    _plain_pairs,
+)
+
+
+@broken(changes(PAIRS, FILE, other_lines, changed_line), share=2)
+def test_pairs(changed):
+    PAIRS.check(changed)
+
+
 def test_split_csv():
     text = 'a,b\r\n"x ""y"", z","two\nlines"\n\n,""\nlast,'
     assert split_csv(text) == [['a', 'b'], ['x "y", z', 'two\nlines'], ['', ''], ['last', '']]

@@ -1,0 +1,337 @@
+"""Which heads help, hurt or do not matter, jointly: causal head gating (Nam et al. 2025).
+
+Each head has a gate (`pruning.gates`). All are trained twice from the same start, with the same
+examples and the same random numbers: once an open gate costs its price, once it earns as much. A
+facilitating head is open both times, an interfering head closed both times, and an irrelevant one
+follows the price. So an effect matters from about the price on, with the other heads as they are
+then, where a sweep removes one head from a model that has all others.
+
+Differs from the paper: gates are those of Voita et al. 2019, random while they are learnt, and the
+price is on the probability of being open, not on its logit. Both trainings start with all gates
+nearly open, not where a training without a price ends.
+
+Shapes: S seeds, L layers, N heads, M masks, E examples.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Real, Shaped
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.agreement import agreement, reliability
+from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.analyses.declaration import Declaration
+from bert_secrets_jax.analyses.effects import (
+    INTERVAL,
+    count_of,
+    effect_of,
+    frame_of,
+    loss_effects,
+    notes_of,
+)
+from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
+from bert_secrets_jax.analyses.models import check_several, labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.losses import losses_of
+from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
+from bert_secrets_jax.pruning.gates import rounded_gates, train_gates
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+
+SOURCE = 'Nam et al. 2025, section 3'
+ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
+UNDECIDED = 'undecided'
+_COLUMNS = {**INTERVAL, 'p_value': 'p_value', 'p_max_t': 'corrected'}
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class HeadGating(Result):
+    """The gates of every head under a price and under a reward, and what removing heads does.
+
+    Attributes:
+      price: The price of an open head, in nats of the loss of an example, and its reward.
+      seeds: [S] The seed of each training.
+      priced, paid: [S, L, N] The gates at the end where open heads cost, and where they are paid.
+      alone: The effect of removing each head on the loss of texts that no gate was learnt from.
+      together: The effect of removing all heads of a role at once on the same texts; None if no
+        head has a role.
+      rank: The rank correlation of the mean gate with the increase of the loss without the head;
+        its interval is over seeds and examples.
+      reliability: That of a second sample of examples (see `ablation.agreement.reliability`).
+      agreement: How well two seeds agree on the gates.
+      learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
+    """
+
+    title: ClassVar[str] = 'Heads that help and hurt, by gates'
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    price: float
+    seeds: Real[np.ndarray, ' S']
+    priced: Float[np.ndarray, 'S L N']
+    paid: Float[np.ndarray, 'S L N']
+    alone: Effects
+    together: Effects | None
+    rank: RankAgreement
+    reliability: float
+    agreement: Agreement
+    learnt: Learnt
+
+    @property
+    def roles(self) -> Shaped[np.ndarray, 'L N']:
+        """The role of each head."""
+        return roles_of(self.priced, self.paid)
+
+    @property
+    def gate(self) -> Float[np.ndarray, 'L N']:
+        """The mean gate: 1 if a head is always open, 0 if never, 1/2 if it follows the price."""
+        return (self.priced + self.paid).mean(axis=0) / 2
+
+    def frames(self):
+        shape = self.roles.shape
+        of_seeds = {'gate_priced': self.priced, 'gate_paid': self.paid}
+        heads = {name: each.mean(axis=0) for name, each in of_seeds.items()}
+        heads |= {'gate': self.gate, 'role': self.roles}
+        heads |= {
+            f'share_of_seeds_{role}': each.mean(axis=0)
+            for role, each in _in_seeds(self.priced, self.paid).items()
+        }
+        heads |= {
+            name: np.reshape(getattr(self.alone, attribute), shape)
+            for name, attribute in _COLUMNS.items()
+        }
+        effect, *sure = _COLUMNS
+        frames = {
+            'heads': grids_frame(
+                heads,
+                'Mean gates of each head over seeds, its role, and the change of the loss '
+                f'({self.alone.outcome.unit}) without it.',
+                sure={effect: sure},
+                shown=[name for name in heads if name not in (*sure, 'role')],
+            ),
+            'seeds': grids_frame(of_seeds, 'The gates of each seed.', by={'seed': self.seeds}),
+        }
+        if self.together is not None:
+            caption = 'The change of the loss without all heads of a role.'
+            frames['together'] = frame_of({'': self.together}, _COLUMNS, caption)
+        return frames
+
+    def figures(self):
+        return drawn(self, gates=_draw_gates, effects=_draw_effects)
+
+    def findings(self):
+        return [
+            *if_not_learnt('the model', self.learnt, self.alone.sample),
+            *self._role_findings(),
+            *self._together_findings(),
+            *self._compared_findings(),
+        ]
+
+    def notes(self):
+        return [
+            'Gates are learnt from the training texts; effects are those on other texts.',
+            'A role is what more than half of the seeds say. A removed head puts out nothing.',
+        ]
+
+    def head_notes(self):
+        notes = np.char.add(np.char.add(self.roles, ', loss without it: '), self._effect_notes)
+        return {'role by gates': notes}
+
+    @property
+    def _effect_notes(self) -> np.ndarray:
+        return notes_of(self.alone, self.roles.shape).astype(str)
+
+    @property
+    def _of_gates(self) -> dict[str, Any]:
+        return {'sample': len(self.seeds), 'sample_of': 'seeds', 'source': SOURCE}
+
+    def _role_findings(self) -> Iterator[Finding]:
+        for role in (*ROLES, UNDECIDED):
+            yield how_many(f'{role} heads', self.roles == role, **self._of_gates)
+        gates = np.stack([self.priced, self.paid])
+        yield measured(
+            'gates that converged',
+            100 * np.isin(gates, (0, 1)).mean(),
+            unit='% of gates',
+            template='{estimate:.0f} % of gates are exactly closed or exactly open at the end. '
+            'With fewer, train for more epochs.',
+            **self._of_gates,
+        )
+
+    def _together_findings(self) -> Iterator[Finding]:
+        if self.together is None:
+            return
+        for index, role in enumerate(self.together.names):
+            change = 'raises' if self.together.difference[index] > 0 else 'lowers'
+            yield effect_of(
+                self.together,
+                index,
+                name=f'loss without all {role} heads',
+                source=SOURCE,
+                template=f'Removing {{count:{role} head|{role} heads}} at once {change} the loss '
+                f'by {{size:.2g}} {{short}}{{sure}}.',
+                numbers={
+                    'count': int((self.roles == role).sum()),
+                    'size': abs(float(self.together.difference[index])),
+                    'short': self.together.outcome.unit,
+                    'sure': ''
+                    if self.together.corrected[index] <= LEVEL
+                    else ', not more than chance',
+                },
+            )
+
+    def _compared_findings(self) -> Iterator[Finding]:
+        effects, hurts = self.alone, (self.roles == INTERFERING).ravel()
+        fields = {'sample': effects.sample, 'sample_of': effects.sample_of, 'source': SOURCE}
+        yield count_of(effects, 'heads', source=SOURCE)
+        if hurts.any():
+            lower, real = effects.difference[hurts] < 0, effects.corrected[hurts] <= LEVEL
+            kind = 'interfering heads'
+            yield how_many('that alone lower the loss when removed', lower, kind, **fields)
+            yield how_many('that do so significantly', lower & real, kind, **fields)
+        ranked = {'unit': 'rank correlation'}
+        if not np.isnan(self.rank.rank):
+            name = 'mean gate and increase of the loss without the head'
+            yield measured(name, dataclasses.astuple(self.rank), **ranked, **fields)
+        if not np.isnan(self.reliability):
+            name = 'increase of the loss, and that on other texts'
+            yield measured(name, self.reliability, **ranked, **fields)
+        found = self.agreement
+        if not np.isnan(found.rank):
+            numbers = found.rank, found.rank_low, found.rank_high
+            yield measured('gates of two seeds', numbers, **ranked, **self._of_gates)
+
+
+def roles_of(
+    priced: Float[np.ndarray, 'S L N'], paid: Float[np.ndarray, 'S L N']
+) -> Shaped[np.ndarray, 'L N']:
+    """Return the role that more than half of the seeds give each head, or else 'undecided'."""
+    roles = np.full(priced.shape[1:], UNDECIDED, dtype='<U12')
+    for role, each in _in_seeds(priced, paid).items():
+        roles[each.mean(axis=0) > 0.5] = role
+    return roles
+
+
+def _in_seeds(
+    priced: Float[np.ndarray, 'S L N'], paid: Float[np.ndarray, 'S L N']
+) -> dict[str, Shaped[np.ndarray, 'S L N']]:
+    """Return whether each head has each role in each seed; one against both prices has none."""
+    costs, earns = rounded_gates(priced) > 0, rounded_gates(paid) > 0
+    return {FACILITATING: costs & earns, INTERFERING: ~costs & ~earns, IRRELEVANT: ~costs & earns}
+
+
+def head_gating(
+    tuned: Pretrained | Finetuned,
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    *,
+    price: float = 0.01,
+    seeds: int | Sequence[int] = 5,
+    epochs: int = 20,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+    **training: Any,
+) -> HeadGating:
+    """Call heads facilitating, interfering or irrelevant by gates that are trained twice.
+
+    Args:
+      tuned: A model with a classifier, fine-tuned on the task. Of several, the first is used.
+      train: The labelled texts that the gates are learnt from.
+      dev: Other labelled texts, on which heads are removed. On the same texts, heads that were
+        chosen for their effect would seem to have one.
+      price: The price of an open head, in nats of the loss of an example, above 0.
+      seeds: The seeds of the training of gates, or their number.
+      epochs: The number of passes over `train`, in each of two trainings for each seed.
+      seed: The seed of the bootstrap.
+      compute, subject: As in `ablation`.
+      **training: Further settings of `bs.train_gates`, such as `gate_learning_rate`.
+
+    Raises:
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown, an example has no label, the model has no classifier, or
+        `bs.train_gates` refuses a setting.
+    """
+    model, subject = one_model(tuned), subject or Subject()
+    labels, classes = labels_of(dev, model.config), model.config.num_labels
+    check_several(dev)
+    if not 0 < price < np.inf:
+        raise ValueError(f'{price=} must be a number above 0: it is also taken with its sign.')
+    part = compute.part('gates')
+    training |= {'max_length': part.max_length, 'folder': part.folder, 'mesh': part.mesh}
+    found = train_gates(
+        model, train, dev, coefficients=(price, -price), seeds=seeds, epochs=epochs, **training
+    )
+    priced, paid = found.gates.astype(np.float64).reshape(2, -1, *found.gates.shape[1:])
+    roles = roles_of(priced, paid)
+    given = [role for role in ROLES if (roles == role).any()]
+    single = with_intact(single_heads(model.config))
+    sets = np.array([roles != role for role in given], np.float32).reshape(-1, *roles.shape)
+    masks = np.concatenate([single, sets])
+    swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
+    losses, count = losses_of(swept.logits, labels), len(single)
+    how = {'classes': classes, 'seed': seed}
+    increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
+    gates = (priced + paid) / 2
+    metrics = metrics_for(classes, subject.task)
+    return HeadGating(
+        subject=subject,
+        price=float(price),
+        seeds=found.seeds[: len(priced)],
+        priced=priced,
+        paid=paid,
+        alone=loss_effects(losses[:count], [describe(mask) for mask in single[1:]], **how),
+        together=loss_effects(np.delete(losses, range(1, count), axis=0), given, **how)
+        if given
+        else None,
+        rank=rank_agreement(gates, increase, paired=False),
+        reliability=reliability(increase, seed=seed),
+        agreement=agreement(gates.reshape(len(gates), -1)),
+        learnt=learning_test(metrics, classes, swept.predictions[0], labels),
+    )
+
+
+def _draw_gates(result: HeadGating):
+    grids = {'open heads cost': result.priced, 'open heads are paid': result.paid}
+    columns = ('gate_priced', 'gate_paid')
+    return plots.head_grids(
+        {title: each.mean(axis=0) for title, each in grids.items()},
+        label='gate, mean of seeds',
+        limits=(0.0, 1.0),
+    ).captioned(
+        'Gates of heads: open in both, a head helps; closed in both, it hurts.',
+        {title: plots.Source('heads', name) for title, name in zip(grids, columns, strict=True)},
+    )
+
+
+def _draw_effects(result: HeadGating):
+    return plots.head_scatter(
+        {f'rank correlation {result.rank.rank:.2f}': result.gate},
+        np.reshape(result.alone.difference, result.roles.shape),
+        label=f'increase of the loss without it ({result.alone.outcome.unit})',
+        across_label='mean gate',
+    ).captioned(
+        'The mean gate of each head, and the increase of the loss without it. Colours: layers.',
+        plots.Source('heads', 'difference'),
+    )
+
+
+SECTION = Declaration(
+    analysis=head_gating,
+    title='heads that help, hurt or do not matter, by gates that are trained twice',
+    group='What matters',
+    inputs=('tuned', 'train', 'ablated'),
+    settings={'seed': 'seed'},
+    needs=('training', 'classifier'),
+    passes=1000,
+    asked='name',
+)

@@ -1,0 +1,512 @@
+"""Minimal pairs: whether a model prefers the better of two texts, and which heads make it do so.
+
+A masked LM scores a text by its pseudo-log-likelihood, a classifier by the log-probability of one
+class. A pair is told right if the good text has the higher score. How much higher it is, is what
+heads are judged by: a difference changes with each head, where few answers do.
+
+Shapes: P pairs, F phenomena, M masks, L layers, N heads.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.special
+import scipy.stats
+from jaxtyping import Float, Int, Shaped
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.agreement import agreement, reliability, without_noise
+from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects, Outcome
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses, masked_lm_losses
+from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
+from bert_secrets_jax.ablation.resumable import sweep_examples
+from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.ablation import instead
+from bert_secrets_jax.analyses.declaration import Declaration
+from bert_secrets_jax.analyses.learnt import if_not_learnt
+from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import tokenize
+from bert_secrets_jax.data.masking import Masking
+from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample
+from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.finetune.metrics import interval
+from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
+from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+
+SOURCE = 'Warstadt et al. 2020, section 3'
+SHARED = 'Fekete and Bjerva 2025'
+PREFERENCE = Outcome('the preference', 'nats', scale=1.0, digits=3)
+# Fewer have few rankings, and a rank correlation that stays the same when pairs are left out.
+_FEW_HEADS = 20
+_COLUMNS = {
+    'preference': 'value',
+    **effects.INTERVAL,
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+    'detectable': 'detectable',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """How many pairs of a phenomenon are told right, and what may make them unlike the others.
+
+    Attributes:
+      right, pairs: The number of pairs whose good text has the higher score, and of all pairs.
+      lengths_differ: The number whose texts have different numbers of wordpieces.
+      unknown: The number with [UNK] in either text.
+      alike: The number whose texts have the same wordpieces, which no model can tell apart.
+    """
+
+    right: int
+    pairs: int
+    lengths_differ: int
+    unknown: int
+    alike: int
+
+    @property
+    def accuracy(self) -> float:
+        """The share of pairs that are told right."""
+        return self.right / self.pairs
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the 95 % interval of the accuracy over pairs (Wilson 1927)."""
+        return interval('accuracy', {'accuracy': self.accuracy}, self.pairs)
+
+    @property
+    def p_chance(self) -> float:
+        """The one-sided p-value of an accuracy of at most one half (binomial test)."""
+        return float(scipy.stats.binomtest(self.right, self.pairs, alternative='greater').pvalue)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class MinimalPairs(Result):
+    """Which of two texts a model prefers, by phenomenon, and the effect of each head on that.
+
+    The preference of a pair is the score of its good text less that of its bad one, in nats.
+
+    Attributes:
+      scored_by: The score of a text, such as 'pseudo-log-likelihood'.
+      baseline: The behaviour of a disabled head, as in `ablation`.
+      shape: The numbers of layers and heads.
+      all_pairs, told: The counts of all pairs, and those by phenomenon.
+      together: The effect of disabling each head on the mean preference, over all pairs.
+      by_phenomenon: The same by phenomenon. P-values are corrected for all heads, within each.
+      reliability: For each phenomenon, the rank correlation to expect of the effects on other pairs
+        (see `ablation.agreement.reliability`).
+      shared: By the names of two phenomena, the rank correlation of heads' effects on them.
+      agreement: The mean of these correlations, with an interval over phenomena.
+      shapley: By phenomenon, the Shapley value [L, N] of each head in the accuracy, and its
+        standard error over permutations [2, L, N]; empty if it was not asked for.
+    """
+
+    title: ClassVar[str] = 'Minimal pairs'
+    FORMAT: ClassVar[int] = 1
+
+    subject: Subject
+    scored_by: str
+    baseline: str
+    shape: tuple[int, int]
+    all_pairs: Told
+    told: Mapping[str, Told]
+    together: Effects
+    by_phenomenon: Mapping[str, Effects]
+    reliability: Mapping[str, float]
+    shared: Mapping[tuple[str, str], RankAgreement]
+    agreement: Agreement
+    shapley: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def p_chance(self) -> Float[np.ndarray, ' F']:
+        """The p-values of each accuracy of at most one half, corrected for all (Holm)."""
+        return holm(np.array([each.p_chance for each in self.told.values()]))
+
+    @property
+    def needed(self) -> Shaped[np.ndarray, 'F M']:
+        """Whether each phenomenon needs each head, corrected for all heads and all phenomena."""
+        return np.stack(
+            [
+                (len(self.told) * each.corrected <= LEVEL) & (each.gain < 0)
+                for each in self.by_phenomenon.values()
+            ]
+        )
+
+    def frames(self):
+        frames = {
+            'phenomena': framed(
+                (
+                    'phenomenon', 'pairs', 'accuracy', 'low', 'high', 'p_holm', 'preference',
+                    'reliability', 'lengths_differ', 'unknown', 'alike',
+                ),
+                [
+                    (
+                        name, each.pairs, each.accuracy, *each.ends, p,
+                        self.by_phenomenon[name].intact, self.reliability[name],
+                        each.lengths_differ, each.unknown, each.alike,
+                    )
+                    for (name, each), p in zip(self.told.items(), self.p_chance, strict=True)
+                ],
+                'The share of pairs that are told right, and the mean preference (nats).',
+            ),
+            'heads': effects.frame_of(
+                {'': self.together},
+                _COLUMNS,
+                'Mean preference (nats) for the good text without each head, over all pairs.',
+            ),
+            'heads_by_phenomenon': effects.frame_of(
+                self.by_phenomenon,
+                _COLUMNS,
+                'The same by phenomenon. P-values are corrected for all heads, within each.',
+                'phenomenon',
+            ),
+        }  # fmt: skip
+        if self.shared:
+            frames['shared'] = framed(
+                (
+                    'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high',
+                    'without_noise',
+                ),
+                [
+                    (*pair, *dataclasses.astuple(each), self._without_noise(pair))
+                    for pair, each in self.shared.items()
+                ],
+                "Rank correlations of heads' effects on two phenomena; intervals are over pairs.",
+            )  # fmt: skip
+        if self.shapley:
+            values, errors = np.stack([*self.shapley.values()], axis=1)
+            frames['shapley'] = grids_frame(
+                {'shapley_points': 100 * values, 'standard_error': 100 * errors},
+                'Shapley values in accuracy (points); errors are over permutations.',
+                by={'phenomenon': list(self.shapley)},
+                sure={'shapley_points': ['standard_error']},
+            )
+        return frames
+
+    def figures(self):
+        drawings = {'accuracy': _draw_accuracy, 'heads': _draw_heads}
+        if len(self.told) > 2:
+            drawings['shared'] = _draw_shared
+        return drawn(self, **drawings)
+
+    def findings(self):
+        whole = self.all_pairs
+        test = 'accuracy', whole.accuracy, 0.5, whole.p_chance
+        return [
+            *if_not_learnt('the model', test, whole.pairs),
+            *self._told_findings(),
+            *effects.findings_of(self.together, 'heads', source=SOURCE),
+            *self._shared_findings(),
+        ]
+
+    def notes(self):
+        whole, said = self.all_pairs, [f'Texts are scored by {self.scored_by}.']
+        said.append(instead(self.baseline))
+        if whole.lengths_differ and self._adds_up:
+            said.append(
+                f'{whole.lengths_differ} of {whole.pairs} pairs differ in their number of '
+                'wordpieces: the longer text adds up more terms.'
+            )
+        if whole.unknown:
+            said.append(
+                f'{whole.unknown} of {whole.pairs} pairs have words that the tokenizer does not '
+                'know.'
+            )
+        if whole.alike:
+            said.append(
+                f'{whole.alike} of {whole.pairs} pairs have the same wordpieces in both texts: '
+                'they count as wrong.'
+            )
+        if min(each.pairs for each in self.told.values()) < FEW:
+            said.append('With few pairs, intervals are slightly too narrow.')
+        if self.shared and np.prod(self.shape) < _FEW_HEADS:
+            said.append('With so few heads, rank correlations and their intervals say little.')
+        return said
+
+    def head_notes(self):
+        return {'preference without it': effects.notes_of(self.together, self.shape)}
+
+    def head_marks(self):
+        what = 'the preference in minimal pairs'
+        return marks.mark_effects(self.together, self.shape, rank=marks.MASKED_LM, what=what)
+
+    @property
+    def _adds_up(self) -> bool:
+        return self.scored_by.startswith('pseudo')
+
+    def _without_noise(self, pair: tuple[str, str]) -> float:
+        return without_noise(self.shared[pair].rank, *(self.reliability[each] for each in pair))
+
+    def _told_findings(self) -> Iterator[Finding]:
+        whole, of = self.all_pairs, {'unit': '% of pairs', 'sample_of': 'pairs', 'source': SOURCE}
+        numbers = 100 * np.array([whole.accuracy, *whole.ends])
+        said = '{estimate:.1f} % of {sample:pair|pairs} are told right'
+        said += ' ({low:.1f} % to {high:.1f} %; guessing: half).'
+        yield measured('pairs told right', numbers, template=said, sample=whole.pairs, **of)
+        if len(self.told) < 2:
+            return
+        order = sorted(self.told, key=lambda name: self.told[name].accuracy)
+        for which, name in (('best', order[-1]), ('worst', order[0])):
+            each = self.told[name]
+            numbers = 100 * np.array([each.accuracy, *each.ends])
+            label = f'phenomenon told {which}'
+            yield measured(label, numbers, where=name, sample=each.pairs, **of)
+        count, source = {'sample': whole.pairs, 'sample_of': 'pairs'}, 'binomial test, Holm 1979'
+        above = self.p_chance <= LEVEL
+        yield how_many('told above chance', above, 'phenomena', source=source, **count)
+        yield how_many(
+            'heads that some phenomenon needs',
+            np.asarray(self.needed.any(axis=0)),
+            source=SOURCE,
+            **count,
+        )
+
+    def _shared_findings(self) -> Iterator[Finding]:
+        if not self.shared:
+            return
+        of = {'unit': 'rank correlation', 'source': SHARED}
+        found = self.agreement
+        if len(self.told) > 2 and np.isfinite(found.rank):
+            yield measured(
+                "heads' effects on two phenomena",
+                (found.rank, found.rank_low, found.rank_high),
+                sample=len(self.told),
+                sample_of='phenomena',
+                **of,
+            )
+        known = {pair: each for pair, each in self.shared.items() if np.isfinite(each.rank)}
+        if known:
+            pair = max(known, key=lambda pair: known[pair].rank)
+            yield measured(
+                'phenomena that share heads most',
+                dataclasses.astuple(known[pair]),
+                where=' and '.join(pair),
+                sample=sum(self.told[each].pairs for each in pair),
+                sample_of='pairs',
+                **of,
+            )
+
+
+def minimal_pairs(
+    pretrained: Pretrained,
+    pairs: Sequence[MinimalPair] | None = None,
+    *,
+    label: str | int | None = None,
+    rest_of_word: bool = True,
+    baseline: str = 'uniform',
+    permutations: int = 0,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+) -> MinimalPairs:
+    """Score both texts of minimal pairs, with all heads and without each of them.
+
+    Args:
+      pretrained: A model with the head of a masked LM, or a classifier of texts.
+      pairs: The minimal pairs, such as those of `bs.read_pairs`; None takes the embedded ones.
+      label: The class of a classifier that good texts should be more likely to be in: its name, or
+        its number from 0. A masked LM takes none.
+      rest_of_word: Whether a masked LM is not shown the rest of a word whose beginning it is asked
+        for (see `Masking`). False gives the score of Salazar et al. 2020, True that of Kauf and
+        Ivanova 2023.
+      baseline: As in `ablation`; the mean of 'mean' is that over all texts of the pairs.
+      permutations: The number of permutations for Shapley values, as in `bs.shapley_values`; 0
+        leaves them out.
+      seed: The seed of resamples, permutations and, for 'resample', of the draw of other texts.
+      compute, subject: As in `ablation`.
+
+    Raises:
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown, the model can score no texts, or a phenomenon has fewer
+        than two pairs.
+    """
+    check_baseline(baseline)
+    check_pretrained(pretrained)
+    pairs, config = pairs_sample() if pairs is None else list(pairs), pretrained.config
+    of = _places(pairs)
+    label = _class_of(config, label)
+    shape = config.num_hidden_layers, config.num_attention_heads
+    masks, drawn_orders = with_intact(single_heads(config)), None
+    names, several = [describe(mask) for mask in masks[1:]], len(masks)
+    if permutations:
+        drawn_orders = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
+        masks = np.concatenate([masks, coalitions(drawn_orders, shape)])
+    texts = [
+        Example(getattr(pair, side), id=f'{pair.id or row}/{side}', where=pair.where)
+        for side in ('good', 'bad')
+        for row, pair in enumerate(pairs)
+    ]
+    how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
+    if label is None:
+        masking = Masking(one_at_a_time=True, rest_of_word=rest_of_word)
+        scores = -masked_lm_losses(pretrained, texts, masks, masking=masking, **how).losses
+        scored_by = 'pseudo-log-likelihood' + ', without the rest of a word' * rest_of_word
+    else:
+        logits = sweep_examples(pretrained, texts, masks, **how).logits
+        scores = scipy.special.log_softmax(logits.astype(np.float64), axis=-1)[..., label]
+        scored_by = f'the log-probability of {config.label_names[label]!r}'
+    preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
+    swept = preference[:several]
+    counted = _counted(pretrained, texts, swept[0] > 0, compute.max_length)
+    return MinimalPairs(
+        subject=subject or Subject(),
+        scored_by=scored_by,
+        baseline=baseline,
+        shape=shape,
+        all_pairs=_told(counted),
+        told={name: _told(counted[:, chosen]) for name, chosen in of.items()},
+        **assess_preference(swept, of, names=names, seed=seed),
+        shapley={}
+        if drawn_orders is None
+        else {
+            name: np.stack([found.values, found.errors])
+            for name, chosen in of.items()
+            for right in [(preference[several:, chosen] > 0).astype(float)]
+            for found in [shapley_of(right, drawn_orders, shape)]
+        },
+    )
+
+
+def _places(pairs: Sequence[MinimalPair]) -> dict[str, Int[np.ndarray, ' p']]:
+    """Return the numbers of the pairs of each phenomenon, in the order in which these come."""
+    wrong = next((each for each in pairs if not isinstance(each, MinimalPair)), None)
+    if wrong is not None:
+        raise TypeError(
+            f'{type(wrong).__name__} is no minimal pair: give bs.MinimalPair(good, bad, '
+            'phenomenon), or what bs.read_pairs reads.'
+        )
+    of: dict[str, list[int]] = {}
+    for row, pair in enumerate(pairs):
+        of.setdefault(pair.phenomenon, []).append(row)
+    few = next((name for name, rows in of.items() if len(rows) < 2), None)
+    if few is not None or not of:
+        raise ValueError(
+            f'{few!r} has one pair: an interval needs two, so leave it out or give more.'
+            if of
+            else 'There are no minimal pairs.'
+        )
+    return {name: np.array(rows) for name, rows in of.items()}
+
+
+def _class_of(config: BertConfig, label: str | int | None) -> int | None:
+    """Return the number of a class; None for a masked LM, which has none."""
+    if config.head == MASKED_LM:
+        if label is not None:
+            raise ValueError(f'{label=} is for classifiers, and this is a masked LM.')
+        return None
+    if not config.labels_inputs or config.num_labels < 2 or config.multi_label:
+        raise ValueError(
+            f'The model ({config.summary}) scores no texts: give a masked LM, or a classifier of '
+            'texts and the label that good texts should have.'
+        )
+    names = config.label_names
+    if label is None:
+        raise ValueError(f'Give label=, the class of good texts: one of {", ".join(names)}.')
+    if isinstance(label, str):
+        check_name('label', label, names)
+        return names.index(label)
+    if label not in range(len(names)):
+        raise ValueError(f'{label=} is no class: there are {len(names)}, which count from 0.')
+    return label
+
+
+def _counted(
+    pretrained: Pretrained, texts: Sequence[Example], right: np.ndarray, max_length: int
+) -> Shaped[np.ndarray, '4 P']:
+    """Return for each pair whether it is right, of unlike lengths, with [UNK], or both alike."""
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)
+    lengths, ids = encoded.lengths.reshape(2, -1), encoded.input_ids
+    unknown = (encoded.text >= 0) & (ids == pretrained.tokenizer.unk_token_id)
+    both = ids.reshape(2, len(right), -1)
+    unlike = lengths[0] != lengths[1]
+    alike = ~unlike & (both[0] == both[1]).all(axis=1)
+    # Rounding could tell apart what is the same.
+    return np.stack([right & ~alike, unlike, unknown.any(axis=1).reshape(2, -1).any(axis=0), alike])
+
+
+def _told(counted: Shaped[np.ndarray, '4 P']) -> Told:
+    right, *others = counted.sum(axis=1).tolist()
+    return Told(right, counted.shape[1], *others)
+
+
+def assess_preference(
+    preference: Float[np.ndarray, 'M P'],
+    of: Mapping[str, Int[np.ndarray, ' p']],
+    *,
+    names: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:
+    """Return the effects of masks on the preference, and what phenomena share, as in the result.
+
+    The first mask is the intact model, the others have the names; `of` has the pairs of phenomena.
+    """
+    how = {'names': names, 'outcome': PREFERENCE, 'sample_of': 'pairs', 'seed': seed}
+
+    def assess(chosen: Any) -> Effects:
+        each = preference[:, chosen]
+        return assess_losses(each[1:], each[0], np.ones(each.shape[1], int), **how)
+
+    by_phenomenon = {name: assess(chosen) for name, chosen in of.items()}
+    changes = {
+        name: (preference[1:, chosen] - preference[0, chosen]).T for name, chosen in of.items()
+    }
+    return {
+        'together': assess(slice(None)),
+        'by_phenomenon': by_phenomenon,
+        'reliability': {name: reliability(each, seed=seed) for name, each in changes.items()},
+        'shared': {
+            (one, other): rank_agreement(changes[one], changes[other], paired=False)
+            for one, other in itertools.combinations(of, 2)
+        },
+        'agreement': agreement(np.stack([each.difference for each in by_phenomenon.values()])),
+    }
+
+
+def _draw_accuracy(result: MinimalPairs):
+    accuracy = np.array([(each.accuracy, *each.ends) for each in result.told.values()])
+    return plots.points_by_row(
+        list(result.told), {'told right': tuple(100 * accuracy.T)}, label='% of pairs'
+    ).captioned('The share of pairs that are told right, with 95 % intervals. Guessing: half.')
+
+
+def _draw_heads(result: MinimalPairs):
+    return effects.draw_effects(
+        'heads',
+        result.together,
+        result.shape,
+        'Change of the preference for good texts without each head, over all pairs.',
+        plots.Source('heads', 'difference', ''),
+    )
+
+
+def _draw_shared(result: MinimalPairs):
+    names = list(result.told)
+    matrix = np.full((len(names),) * 2, np.nan)
+    for (one, other), each in result.shared.items():
+        places = names.index(one), names.index(other)
+        matrix[places] = matrix[places[::-1]] = each.rank
+    return plots.interaction_matrix(
+        {"heads' effects": matrix}, names, label='rank correlation'
+    ).captioned("The rank correlation of heads' effects on each two phenomena.")
+
+
+SECTION = Declaration(
+    analysis=minimal_pairs,
+    title='minimal pairs of acceptable and unacceptable sentences, and heads that tell them apart',
+    group='What matters',
+    inputs=('own_head',),
+    needs=('masked_lm',),
+    seconds=60,
+    asked='name',
+)
