@@ -54,14 +54,16 @@ def estimate_patches(
     if steps < 0:
         raise ValueError(f'{steps=} must be 0, for the gradient alone, or more.')
     pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
-    ways = np.arange(1, steps + 1) / steps if steps else np.zeros(1)
-    reading = pairs.bert, of, pairs.metric.reads, pairs.metric.at_token, pairs.params
+    return pairs.patched('Estimating', functools.partial(estimate_each, pairs, steps=steps))
 
-    def estimate(host: Host) -> np.ndarray:
-        found = sum(fetch(_estimates(*reading, host, np.float32(way))) for way in ways) / len(ways)
-        return found if positions == 'each' else found.sum(axis=-1, keepdims=True)
 
-    return pairs.patched('Estimating', estimate)
+def estimate_each(pairs: Pairs, host: Host, *, steps: int) -> Float[np.ndarray, 'B L N P']:
+    """Return the estimated changes of the metric."""
+    reading = pairs.bert, pairs.of, pairs.metric.reads, pairs.metric.at_token
+    ways = np.arange(1, steps + 1, dtype=np.float32) / steps if steps else np.zeros(1, np.float32)
+    found = [fetch(_estimates(*reading, pairs.params, host, way)) for way in ways]
+    mean = np.mean(found, axis=0)
+    return mean if pairs.positions == 'each' else mean.sum(axis=-1, keepdims=True)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -54,7 +54,7 @@ class Metric:
       given: Arrays [E, ...] by name, with a row for each pair. To the rows of a call are added
         `input_ids` and `attention_mask` [B, T] of the text that is run.
       at_token: A wordpiece at whose first place alone the head is run, which spares a masked LM
-        most of its work: `logits` are then [B, 1, C], and `hidden_states` None.
+        most of its work: `logits` are then [B, 1, C], and `pooled` is void.
     """
 
     name: str
@@ -124,7 +124,7 @@ def patch(
       FloatingPointError: The metric is NaN or infinite.
     """
     pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
-    return pairs.patched('Patching', functools.partial(_patch_each, pairs))
+    return pairs.patched('Patching', functools.partial(patch_each, pairs))
 
 
 class Host(NamedTuple):
@@ -194,7 +194,7 @@ class Pairs:
         batches = list(zip(*(bucket(each, **how) for each in self.encoded), strict=True))
         intact, changes = ([], []), ([], [])
         for both in progress(batches, what, size=lambda both: both[0].size, unit='pairs'):
-            for direction, host in enumerate(self._hosts(both)):
+            for direction, host in enumerate(self.hosts(both)):
                 intact[direction].append(fetch(self.intact(host)))
                 changes[direction].append(measure(host))
         each, lengths = self.positions == 'each', self.encoded[0].lengths
@@ -214,7 +214,7 @@ class Pairs:
             raise FloatingPointError(f'The {self.metric.name} is NaN or infinite for some texts.')
         return Patched(self.of, self.metric.name, clean, corrupted, *map(joined, changes))
 
-    def _hosts(self, both: Sequence[Batch]) -> Iterator[Host]:
+    def hosts(self, both: Sequence[Batch]) -> Iterator[Host]:
         """Yield the texts to run: first the corrupted ones, then the clean ones."""
         examples, length = np.asarray(both[0].example), both[0].input_ids.shape[1]
         rows = {name: np.asarray(each)[examples] for name, each in self.metric.given.items()}
@@ -252,8 +252,8 @@ class Pairs:
         return calls, -(-every // calls)
 
 
-def _patch_each(pairs: Pairs, host: Host) -> np.ndarray:
-    """Return the exact changes [B, L, N, P] of the metric, by one run for each patch."""
+def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:
+    """Return the exact changes of the metric, by one run for each patch."""
     config, (sets, rows, _) = pairs.bert.config, host.chosen.shape
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     parts = np.array_split(np.arange(heads * sets), pairs.calls(host)[0])
@@ -270,7 +270,7 @@ def _patch_each(pairs: Pairs, host: Host) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]:
-    """Return the output of the intact model, and the values of its heads unless `of` is 'output'."""
+    """Return the output of the intact model, and the values of its heads where they are needed."""
     output = bert.apply({'params': params}, **batch.inputs).replace(
         logits=None, pooled=None, contacts=None
     )
@@ -382,14 +382,9 @@ def run_from(
         place = (host.batch.input_ids == at_token).argmax(axis=1)
         hidden, mask = jnp.take_along_axis(hidden, place[:, None, None], axis=1), None
     found = Head(config).apply({'params': params}, hidden, mask, words)
-    ends = own.hidden_states[:, :1], states[:, :-1], found.encoded[:, None]
-    return BertOutput(
-        logits=found.logits,
-        pooled=found.pooled,
-        attentions=maps,
-        contexts=contexts,
-        hidden_states=None if at_token else jnp.concatenate(ends, axis=1),
-    )
+    last = states[:, -1:] if at_token else found.encoded[:, None]
+    states = jnp.concatenate([own.hidden_states[:, :1], states[:, :-1], last], axis=1)
+    return BertOutput(found.logits, found.pooled, states, maps, contexts)
 
 
 @dataclasses.dataclass(frozen=True)
