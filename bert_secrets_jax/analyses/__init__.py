@@ -31,6 +31,7 @@ from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, masked_lm_ablation
 from bert_secrets_jax.analyses.matching import Matching, matching
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
+from bert_secrets_jax.analyses.patching import Patching, patching
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.pruning import Pruning, pruning
