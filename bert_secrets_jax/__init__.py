@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.attribution_patching import estimate_patches
     from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
-    from bert_secrets_jax.ablation.patching import Metric, Patched, patch
+    from bert_secrets_jax.ablation.patched_metrics import Metric
+    from bert_secrets_jax.ablation.patching import Patched, patch
     from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.sequential import (

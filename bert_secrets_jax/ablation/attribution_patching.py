@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.ablation.patching import Host, Metric, Pairs, Patched, Reads, run_from
+from bert_secrets_jax.ablation.patched_metrics import Metric, Reads
+from bert_secrets_jax.ablation.patching import Host, Pairs, Patched, run_from
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch

@@ -9,7 +9,7 @@ Axes besides those of `model/attention.py`: E pairs, P sets of tokens, K patches
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import flax.struct
@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.layers import Static, embed
-from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind, sweep
+from bert_secrets_jax.ablation.patched_metrics import Given, Metric, Reads, metric_of
+from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
@@ -29,7 +29,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model import attention, encoder
 from bert_secrets_jax.model.bert import Bert, BertOutput
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
+from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.heads import Head
 from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.parts import applied, matmul_precision
@@ -39,28 +39,6 @@ from bert_secrets_jax.progress import progress
 OF = ('output', 'map', 'value')
 DIRECTIONS = ('denoising', 'noising')
 POSITIONS = ('all', 'each')
-METRICS = ('logit', 'margin', 'probability')
-Given = Mapping[str, Any]
-Reads = Callable[[BertOutput, Given], Array]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Metric:
-    """A number of each text, made of the output of the model.
-
-    Attributes:
-      name: The name for readers, such as 'margin'.
-      reads: Returns the numbers [B] from a `BertOutput` and the rows of `given`; it is compiled.
-      given: Arrays [E, ...] by name, with a row for each pair. To the rows of a call are added
-        `input_ids` and `attention_mask` [B, T] of the text that is run.
-      at_token: A wordpiece at whose first place alone the head is run, which spares a masked LM
-        most of its work: `logits` are then [B, 1, C], and `pooled` is void.
-    """
-
-    name: str
-    reads: Reads
-    given: Given = dataclasses.field(default_factory=dict)
-    at_token: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,8 +147,8 @@ class Pairs:
                 f'There are {count} clean texts and {len(texts[1])} corrupted ones: give one of '
                 'each for every pair.'
             )
-        encoded = [tokenize(pretrained.tokenizer, each, max_length=length) for each in texts]
-        clean, corrupted = (each.lengths for each in encoded)
+        one, two = (tokenize(pretrained.tokenizer, each, max_length=length) for each in texts)
+        encoded, clean, corrupted = (one, two), one.lengths, two.lengths
         for pair in np.flatnonzero(clean != corrupted):
             raise ValueError(
                 f'The texts of pair {pair + 1} have {clean[pair]} and {corrupted[pair]} tokens: '
@@ -178,9 +156,9 @@ class Pairs:
                 'change words for words of as many wordpieces.'
             )
         if not isinstance(metric, Metric):
-            metric = _metric_of(pretrained, metric, answers, encoded, compute)
+            metric = metric_of(pretrained, metric, answers, encoded, compute)
         params, _, place = on_devices(pretrained.params, compute.mesh)
-        return cls(pretrained.bert, params, place, tuple(encoded), of, positions, metric, compute)
+        return cls(pretrained.bert, params, place, encoded, of, positions, metric, compute)
 
     @property
     def tokens(self) -> int:
@@ -271,15 +249,11 @@ def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]:
     """Return the output of the intact model, and the values of its heads where they are needed."""
-    output = bert.apply({'params': params}, **batch.inputs).replace(
-        logits=None, pooled=None, contacts=None
-    )
+    config, run = bert.config, bert.apply({'params': params}, **batch.inputs)
+    output = BertOutput(None, None, run.hidden_states, run.attentions, run.contexts)
     if of == 'output':
         return output, None
-    config, (_, scopes) = (
-        bert.config,
-        embed(Static(bert.config, 'zero'), params['embeddings'], batch),
-    )
+    _, scopes = embed(Static(config, 'zero'), params['embeddings'], batch)
 
     def of_layer(layer, kind, hidden):
         scope = encoder.scope_of(scopes, kind)
@@ -297,17 +271,13 @@ def _measured(
     bert: Bert, of: str, reads: Reads, at_token, params, host: Host, layer, heads, places, amount
 ):
     """Return the metric [K, B] of `Pairs.measured`."""
-    own, donor = (
-        jax.tree.map(lambda leaf: leaf[:, layer], each) for each in (host.own, host.donor)
-    )
+    own, donor = jax.tree.map(lambda leaf: leaf[:, layer], (host.own, host.donor))
 
     def one(head, place):
         change = amount * change_of(bert, of, own, donor, host.chosen[place])
-        change = (
-            change * jax.nn.one_hot(head, change.shape[2], dtype=change.dtype)[None, None, :, None]
-        )
-        here = (jnp.arange(bert.config.num_hidden_layers) == layer).astype(change.dtype)
-        shifts = here[:, None, None, None, None], change
+        this = jax.nn.one_hot(head, change.shape[2], dtype=change.dtype)
+        here = jax.nn.one_hot(layer, bert.config.num_hidden_layers, dtype=change.dtype)
+        shifts = here[:, None, None, None, None], this[None, None, :, None] * change
         output = run_from(bert, at_token, params, host, own[0].hidden_states, layer, *shifts)
         return reads(output, host.given)
 
@@ -340,16 +310,9 @@ class _Shifted(Intervention):
 
 
 def run_from(
-    bert: Bert,
-    at_token: int | None,
-    params,
-    host: Host,
-    hidden: Float[Array, 'B T D'],
-    first,
-    shifts,
-    times,
+    bert: Bert, at_token: int | None, params, host: Host, hidden, first, shifts, times
 ) -> BertOutput:
-    """Return the output of the model, run from the hidden states that enter layer `first`.
+    """Return the output of the model, run from what enters layer `first`, `hidden` [B, T, D].
 
     `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads. What is below
     that layer is taken from the intact run.
@@ -378,104 +341,10 @@ def run_from(
     mask, words = host.batch.attention_mask, None
     if config.head == MASKED_LM:
         words = params['embeddings']['word']['embedding']
-    if at_token:
+    if at_token is not None:
         place = (host.batch.input_ids == at_token).argmax(axis=1)
         hidden, mask = jnp.take_along_axis(hidden, place[:, None, None], axis=1), None
     found = Head(config).apply({'params': params}, hidden, mask, words)
-    last = states[:, -1:] if at_token else found.encoded[:, None]
+    last = states[:, -1:] if at_token is not None else found.encoded[:, None]
     states = jnp.concatenate([own.hidden_states[:, :1], states[:, :-1], last], axis=1)
     return BertOutput(found.logits, found.pooled, states, maps, contexts)
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfOutput:
-    """One's own function of the output, as `Metric` calls it; equal for the same function."""
-
-    function: Callable[[BertOutput], Array]
-
-    def __call__(self, output: BertOutput, given: Given) -> Array:
-        return self.function(output)
-
-
-def _logits(output: BertOutput, given: Given) -> tuple[Array, Array, Array]:
-    """Return the logits [B, C], whether each is the answer's, and that of the answer [B]."""
-    assert output.logits is not None
-    logits = output.logits.reshape(len(output.logits), -1)
-    is_answer = jax.nn.one_hot(given['answer'], logits.shape[-1], dtype=bool)
-    return logits, is_answer, jnp.where(is_answer, logits, 0).sum(axis=-1)
-
-
-def _logit(output: BertOutput, given: Given) -> Array:
-    return _logits(output, given)[2]
-
-
-def _margin(output: BertOutput, given: Given) -> Array:
-    logits, is_answer, own = _logits(output, given)
-    if 'other' in given:
-        return own - _logit(output, {'answer': given['other']})
-    return own - jnp.where(is_answer, -jnp.inf, logits).max(axis=-1)
-
-
-def _probability(output: BertOutput, given: Given) -> Array:
-    logits, _, own = _logits(output, given)
-    return jnp.exp(own - jax.nn.logsumexp(logits, axis=-1))
-
-
-_READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
-
-
-def _metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute) -> Metric:
-    """Return the metric that is meant, and refuse one that the model or the answers do not fit."""
-    config, count = pretrained.config, len(encoded[0].lengths)
-    if not isinstance(metric, str):
-        if answers is not None:
-            raise ValueError(f'answers go with the metrics {METRICS}, not with a function.')
-        return Metric(getattr(metric, '__name__', 'metric'), _OfOutput(metric))
-    check_name('metric', metric, METRICS)
-    if answers is not None and len(answers) != count:
-        raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
-    if config.head == MASKED_LM:
-        given, mask = _words(pretrained.tokenizer, answers, encoded)
-        return Metric(metric, _READS[metric], given, mask)
-    if config.head != SEQUENCES or not config.has_head or config.multi_label:
-        raise ValueError(
-            f'{metric=} is of a classifier of whole texts, one class each, or of a masked LM, and '
-            f'the model ({config.summary}) is neither: give a function of its output.'
-        )
-    if config.num_labels == 1 and metric != 'logit':
-        raise ValueError(f"A regression has no {metric}: give metric='logit', its value.")
-    names = list(config.label_names)
-    if config.num_labels == 1:
-        answers = np.zeros(count, int)
-    elif answers is None:
-        batches = bucket(encoded[0], **compute.encoding)
-        answers = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
-    numbers = [names.index(each) if each in names else each for each in answers]
-    for each in numbers:
-        if not isinstance(each, int | np.integer) or not 0 <= each < config.num_labels:
-            raise ValueError(f'The answer {each!r} is no class of the model: it has {names}.')
-    return Metric(metric, _READS[metric], {'answer': np.array(numbers, np.int32)})
-
-
-def _words(tokenizer, answers, encoded) -> tuple[Given, int]:
-    """Return the numbers of good and bad words, and that of [MASK], of which each text has one."""
-    if answers is None:
-        raise ValueError('A masked LM needs answers: for each pair a good and a bad word.')
-    mask = getattr(tokenizer, 'mask_token_id', None)
-    for each in encoded:
-        for pair in np.flatnonzero((each.input_ids == mask).sum(axis=1) != 1):
-            raise ValueError(
-                f'Both texts of pair {pair + 1} must have one {tokenizer.mask_token}, in the place '
-                'of the word that the masked LM is asked for.'
-            )
-    pieces = []
-    for pair, words in enumerate(answers):
-        found = [tokenizer(word, add_special_tokens=False)['input_ids'] for word in words]
-        if [len(each) for each in found] != [1, 1] or isinstance(words, str):
-            raise ValueError(
-                f'The answers of pair {pair + 1} are {words!r}: give a good and a bad word, each '
-                'of which is one wordpiece of the tokenizer.'
-            )
-        pieces.append([each[0] for each in found])
-    good, bad = np.array(pieces, np.int32).T
-    return {'answer': good, 'other': bad}, int(mask)

@@ -16,7 +16,8 @@ from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.patching import Metric, Patched, patch
+from bert_secrets_jax.ablation.patched_metrics import Metric
+from bert_secrets_jax.ablation.patching import Patched, patch
 from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.declaration import Declaration

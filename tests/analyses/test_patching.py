@@ -14,14 +14,14 @@ LEVEL = 0.05
 
 @pytest.fixture(scope='module')
 def bank(pretrained):
-    """Patches of one class's logit in two hundred pairs, in which no text differs from the other."""
+    """Patches of one class's logit in many pairs, of which no text differs from the other."""
     rng, words = np.random.default_rng(0), [word for word in WORDS if word.isalpha()]
-    clean, corrupted = ([' '.join(rng.choice(words, 4)) for _ in range(200)] for _ in range(2))
-    return bs.patch(pretrained, clean, corrupted, metric='logit', answers=[1] * 200)
+    clean, corrupted = ([' '.join(rng.choice(words, 4)) for _ in range(100)] for _ in range(2))
+    return bs.patch(pretrained, clean, corrupted, metric='logit', answers=[1] * 100)
 
 
 def sample(bank, rng, *, pairs, swapped):
-    """Return some of the pairs, with the two texts of those that are swapped in each other's place."""
+    """Return some of the pairs, some of them with the two texts swapped."""
     drawn = rng.choice(len(bank.clean), pairs)
     swap = swapped(bank.clean[drawn] - bank.corrupted[drawn])
     grid = swap[:, None, None]
@@ -68,9 +68,9 @@ def test_one_direction_alone_finds_what_a_mixture_does(bank):
 def test_shares_estimates_and_pairs_that_are_made(pretrained):
     """Shares are ratios of means; pairs have two classes and one length, each text once."""
     rng, words = np.random.default_rng(1), [word for word in WORDS if word.isalpha()]
-    texts = [' '.join(rng.choice(words, 4 + at % 2)) for at in range(60)]
-    result = bs.analyses.patching(pretrained, texts, most=8, steps=1)
-    how = {'most': 8, 'seed': 0, 'compute': bs.Compute()}
+    texts = [' '.join(rng.choice(words, 6)) for _ in range(80)]
+    result = bs.analyses.patching(pretrained, texts, most=6, steps=1)
+    how = {'most': 6, 'seed': 0, 'compute': bs.Compute()}
     clean, corrupted = pairs_of(pretrained, texts, **how)
     assert len(clean) == len(set(clean + corrupted)) / 2 == result.total.sample
     swept = bs.sweep(
