@@ -38,8 +38,8 @@ def estimate_patches(
 
     An estimate is the gradient of the metric in the output of a head, times the change of that
     output (attribution patching: Nanda 2023; Syed et al. 2023, arXiv 2310.10348). It is right where
-    the metric is about linear. In each direction it costs a forward and a backward pass, about
-    three passes, or with steps as much for each of them.
+    the metric is about linear. In each direction it costs about five passes, and with steps
+    about three for each of them, however many heads there are.
 
     Args:
       steps: 0 takes the gradient at the text that is run. Otherwise it is the mean over so many

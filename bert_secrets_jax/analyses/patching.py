@@ -206,8 +206,8 @@ def patching(
 ) -> Patching:
     """Put each head of a text into the run on another one, and measure what this changes.
 
-    Effects are exact, and next to them stand two estimates from gradients. Each head costs about a
-    pass over the pairs, the estimates about six passes and six for each step.
+    Effects are exact, and next to them stand two estimates from gradients. Each head costs a little
+    over a pass over the pairs, and each step of integrated gradients about six.
 
     Args:
       tuned: The model. Of several, the first is used.
