@@ -1,4 +1,4 @@
-"""What activation patching measures: a number of each text, made of the output of the model.
+"""The numbers that activation patching measures, made of the output of the model for each text.
 
 Axes are those of `patching`.
 """
