@@ -18,9 +18,12 @@ from bert_secrets_jax import lazy
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
     from bert_secrets_jax.ablation import masks, significance
+    from bert_secrets_jax.ablation.attribution_patching import estimate_patches
     from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.embedding import embed
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
+    from bert_secrets_jax.ablation.patched_metrics import Metric
+    from bert_secrets_jax.ablation.patching import Patched, patch
     from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.sequential import (

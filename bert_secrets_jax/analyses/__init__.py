@@ -33,6 +33,7 @@ from bert_secrets_jax.analyses.masked_lm_ablation import MaskedLMAblation, maske
 from bert_secrets_jax.analyses.matching import Matching, matching
 from bert_secrets_jax.analyses.minimal_pairs import MinimalPairs, minimal_pairs
 from bert_secrets_jax.analyses.outliers import Outliers, outliers
+from bert_secrets_jax.analyses.patching import Patching, patching
 from bert_secrets_jax.analyses.patterns import Patterns, patterns
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.pruning import Pruning, pruning

@@ -109,6 +109,10 @@ def tuned(model, texts):
     )
 
 
+def _first_state(output):
+    return output.hidden_states[:, -1, 0, 0]
+
+
 @pytest.fixture(scope='package')
 def results(model, masked_lm, tuned, texts, settings):
     """Name of an analysis to its result."""
@@ -164,6 +168,9 @@ def results(model, masked_lm, tuned, texts, settings):
     found['contributions'] = of.contributions(model, texts, ablation=found['ablation'], **common)
     methods = ('random', 'rollout', 'DecompX', 'gradient x input')
     found['attribution'] = of.attribution(tuned, texts, methods=methods, **swept)
+    found['patching'] = of.patching(
+        model, texts[:8], texts[8:16], metric=_first_state, steps=1, **swept
+    )
     others = [found[name] for name in ('syntax_heads', 'patterns', 'pruning')]
     found['roles'] = of.roles(model, texts, results=others, **common)
     found['claims'] = of.claims(*found.values(), **subject)

@@ -1,0 +1,350 @@
+"""Activation patching: the output, map or value of a head, put from one text into another.
+
+A text of a pair is clean or corrupted. Denoising puts a head of the clean text into the run on the
+corrupted one, noising the other way round (Heimersheim and Nanda 2024, section 3). The text that is
+run is here the host, the other one the donor.
+
+Axes besides those of `model/attention.py`: E pairs, P sets of tokens, K patches of one call.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bert_secrets_jax.ablation.contexts import on_devices
+from bert_secrets_jax.ablation.layers import Static, embed
+from bert_secrets_jax.ablation.patched_metrics import Given, Metric, Reads, metric_of
+from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
+from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.model import attention, encoder
+from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.config import MASKED_LM
+from bert_secrets_jax.model.heads import Head
+from bert_secrets_jax.model.intervention import Intervention
+from bert_secrets_jax.model.parts import applied, matmul_precision
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.progress import progress
+
+OF = ('output', 'map', 'value')
+DIRECTIONS = ('denoising', 'noising')
+POSITIONS = ('all', 'each')
+
+
+@dataclasses.dataclass(frozen=True)
+class Patched:
+    """The changes of a metric by single heads of another text.
+
+    Attributes:
+      of: The part of a head that was replaced, 'output', 'map' or 'value'.
+      metric: The name of the metric.
+      clean, corrupted: [E] The metric of each text as it is.
+      denoising: [E, L, N], or [E, L, N, T] for each token alone: the metric of the corrupted text
+        with a head of the clean one, less the metric without it. NaN past the end of a text.
+      noising: The same of the clean text with a head of the corrupted one.
+    """
+
+    of: str
+    metric: str
+    clean: Float[np.ndarray, ' E']
+    corrupted: Float[np.ndarray, ' E']
+    denoising: Float[np.ndarray, 'E L N *T']
+    noising: Float[np.ndarray, 'E L N *T']
+
+    __repr__ = brief
+
+
+def patch(
+    pretrained: Pretrained,
+    clean: Sequence[Text],
+    corrupted: Sequence[Text],
+    *,
+    of: str = 'output',
+    positions: str = 'all',
+    metric: str | Metric | Callable[[BertOutput], Array] = 'margin',
+    answers: Sequence[Any] | None = None,
+    compute: Compute = Compute(),
+) -> Patched:
+    """Put each head of one text into the other one, and measure what this changes, exactly.
+
+    Layers before a head are run once. In each direction, a head costs (L + 1) / 2L of a pass, a
+    little over half a pass; with `positions='each'`, it costs that for each token.
+
+    Args:
+      pretrained: The model.
+      clean, corrupted: The texts of each pair, which have the same number of tokens.
+      of: The part of a head that is replaced: its 'output' (map times values, before the output
+        projection), its 'map', or its 'value'.
+      positions: 'all' replaces it at all tokens at once, 'each' at one token at a time: the row of
+        a map of which this is the query, or the value that is read from there.
+      metric: The number that is measured, about the answer: its 'logit', its 'margin' (less the
+        greatest other logit), or its 'probability'. A function of `BertOutput` that returns a
+        number for each example is compiled; one that needs more is a `Metric`.
+      answers: For each pair a class, by name or number; None takes the class that is predicted for
+        the clean text. For a masked LM, pairs of words, good and bad, of a wordpiece each: texts
+        have one [MASK], and a margin is the good word's logit less that of the bad one.
+      compute: How it is computed; nothing is written into its folder.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: A pair has texts of different numbers of tokens; an argument is unknown or does
+        not fit the model; heads were removed from it; or a masked LM has not one [MASK] to fill.
+      FloatingPointError: The metric is NaN or infinite.
+    """
+    pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
+    return pairs.patched('Patching', functools.partial(patch_each, pairs))
+
+
+class Host(NamedTuple):
+    """The texts of a batch that are run, and the intact outputs of both texts of each pair.
+
+    Attributes:
+      given: The arrays that the metric reads, by name.
+      own, donor: The outputs of the text that is run, and of the one that lends its heads, with the
+        values of heads [B, L, T, N, H] where they are needed.
+      chosen: [P, B, T] 1 at the tokens of each set of tokens.
+    """
+
+    batch: Batch
+    given: Given
+    own: tuple[BertOutput, Any]
+    donor: tuple[BertOutput, Any]
+    chosen: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Pairs of texts, encoded and ready to be run; see `patch`."""
+
+    bert: Bert
+    params: Any
+    place: Callable[[Any], Any]
+    encoded: tuple[Encoded, Encoded]
+    of: str
+    positions: str
+    metric: Metric
+    compute: Compute
+
+    @classmethod
+    def start(cls, pretrained, texts, of, positions, metric, answers, compute) -> 'Pairs':
+        """Check the arguments, which are those of `patch`, and encode the texts."""
+        check_whole(pretrained)
+        check_name('of', of, OF)
+        check_name('positions', positions, POSITIONS)
+        count, length = len(texts[0]), compute.max_length
+        if count != len(texts[1]):
+            raise ValueError(
+                f'There are {count} clean texts and {len(texts[1])} corrupted ones: give one of '
+                'each for every pair.'
+            )
+        one, two = (tokenize(pretrained.tokenizer, each, max_length=length) for each in texts)
+        encoded, clean, corrupted = (one, two), one.lengths, two.lengths
+        for pair in np.flatnonzero(clean != corrupted):
+            raise ValueError(
+                f'The texts of pair {pair + 1} have {clean[pair]} and {corrupted[pair]} tokens: '
+                f'{texts[0][pair]!r} and {texts[1][pair]!r}. Heads are replaced token by token: '
+                'change words for words of as many wordpieces.'
+            )
+        if not isinstance(metric, Metric):
+            metric = metric_of(pretrained, metric, answers, encoded, compute)
+        params, _, place = on_devices(pretrained.params, compute.mesh)
+        return cls(pretrained.bert, params, place, encoded, of, positions, metric, compute)
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that a call computes."""
+        return self.compute.devices * (self.compute.chunk_tokens or default_chunk_tokens())
+
+    def patched(self, what: str, measure: Callable[[Host], np.ndarray]) -> Patched:
+        """Return the changes [B, L, N, P] of the metric that `measure` makes of each host."""
+        how = self.compute.encoding
+        how['tokens_per_batch'] = min(how['tokens_per_batch'], self.tokens)
+        batches = list(zip(*(bucket(each, **how) for each in self.encoded), strict=True))
+        intact, changes = ([], []), ([], [])
+        for both in progress(batches, what, size=lambda both: both[0].size, unit='pairs'):
+            for direction, host in enumerate(self.hosts(both)):
+                intact[direction].append(fetch(self.intact(host)))
+                changes[direction].append(measure(host))
+        each, lengths = self.positions == 'each', self.encoded[0].lengths
+        examples = [np.asarray(clean.example) for clean, _ in batches]
+
+        def joined(values: list[np.ndarray]) -> np.ndarray:
+            if not each:
+                return in_order(examples, values)[..., 0]
+            last = max(value.shape[-1] for value in values)
+            wide = [np.pad(v, [(0, 0)] * 3 + [(0, last - v.shape[-1])]) for v in values]
+            real = np.arange(last) < lengths[:, None]
+            found = np.where(real[:, None, None], in_order(examples, wide), np.nan)
+            return found[..., : lengths.max()]
+
+        corrupted, clean = (in_order(examples, values) for values in intact)
+        if not (np.isfinite(clean).all() and np.isfinite(corrupted).all()):
+            raise FloatingPointError(f'The {self.metric.name} is NaN or infinite for some texts.')
+        return Patched(self.of, self.metric.name, clean, corrupted, *map(joined, changes))
+
+    def hosts(self, both: Sequence[Batch]) -> Iterator[Host]:
+        """Yield the texts to run: first the corrupted ones, then the clean ones."""
+        examples, length = np.asarray(both[0].example), both[0].input_ids.shape[1]
+        rows = {name: np.asarray(each)[examples] for name, each in self.metric.given.items()}
+        chosen = np.eye(length) if self.positions == 'each' else np.ones((1, length))
+        chosen = chosen[:, None].repeat(len(examples), axis=1).astype(np.float32)
+        batches = [self.place(dataclasses.replace(each, marks={})) for each in both]
+        passes = [_intact(self.bert, self.of, self.params, each) for each in batches]
+        for host, donor in ((1, 0), (0, 1)):
+            given = self.place(rows) | batches[host].inputs
+            yield Host(batches[host], given, passes[host], passes[donor], chosen)
+
+    def intact(self, host: Host) -> Array:
+        """Return the metric [B] of texts as they are: with nothing replaced in the last layer."""
+        return self.measured(host, self.bert.config.num_hidden_layers - 1, np.zeros(1, int), 0.0)[0]
+
+    def measured(
+        self, host: Host, layer: int, patches: Int[np.ndarray, ' some'], amount: float = 1.0
+    ) -> Array:
+        """Return the metric [K, B] with heads of a layer replaced, all or none (`amount` is 0).
+
+        Patches are numbers among all heads of the layer times all sets of tokens.
+        """
+        sets = len(host.chosen)
+        # All calls have one size: patches are repeated up to it.
+        heads, places = np.divmod(np.resize(patches, self.calls(host)[1]), sets)
+        reading = self.metric.reads, self.metric.at_token
+        which = layer, heads, places, amount
+        return _measured(self.bert, self.of, *reading, self.params, host, *which)[: len(patches)]
+
+    def calls(self, host: Host) -> tuple[int, int]:
+        """Return in how many calls all patches of a layer are measured, and how many are in one."""
+        sets, rows, length = host.chosen.shape
+        every = self.bert.config.num_attention_heads * sets
+        calls = -(-every // max(self.tokens // (rows * length), 1))
+        return calls, -(-every // calls)
+
+
+def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:
+    """Return the exact changes of the metric, by one run for each patch."""
+    config, (sets, rows, _) = pairs.bert.config, host.chosen.shape
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    parts = np.array_split(np.arange(heads * sets), pairs.calls(host)[0])
+    runs = (
+        ((layer, part), pairs.measured(host, layer, part))
+        for layer in range(layers)
+        for part in parts
+    )
+    changes, intact = np.zeros((rows, layers, heads * sets), np.float32), fetch(pairs.intact(host))
+    for (layer, part), found in one_behind(runs):
+        changes[:, layer, part] = (found - intact).T
+    return changes.reshape(rows, layers, heads, sets)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]:
+    """Return the output of the intact model, and the values of its heads where they are needed."""
+    config, run = bert.config, bert.apply({'params': params}, **batch.inputs)
+    output = BertOutput(None, None, run.hidden_states, run.attentions, run.contexts)
+    if of == 'output':
+        return output, None
+    _, scopes = embed(Static(config, 'zero'), params['embeddings'], batch)
+
+    def of_layer(layer, kind, hidden):
+        scope = encoder.scope_of(scopes, kind)
+        read = applied(encoder.AttentionInput(config), layer, hidden, scope.normed)
+        return applied(encoder.project(config), layer['attention']['value'], read)
+
+    kinds = jnp.array(encoder.kinds_of_layers(config))
+    before = output.hidden_states[:, :-1]
+    values = jax.vmap(of_layer, in_axes=(0, 0, 1), out_axes=1)(params['layers'], kinds, before)
+    return output, values
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _measured(
+    bert: Bert, of: str, reads: Reads, at_token, params, host: Host, layer, heads, places, amount
+):
+    """Return the metric [K, B] of `Pairs.measured`."""
+    own, donor = jax.tree.map(lambda leaf: leaf[:, layer], (host.own, host.donor))
+
+    def one(head, place):
+        change = amount * change_of(bert, of, own, donor, host.chosen[place])
+        this = jax.nn.one_hot(head, change.shape[2], dtype=change.dtype)
+        here = jax.nn.one_hot(layer, bert.config.num_hidden_layers, dtype=change.dtype)
+        shifts = here[:, None, None, None, None], this[None, None, :, None] * change
+        output = run_from(bert, at_token, params, host, own[0].hidden_states, layer, *shifts)
+        return reads(output, host.given)
+
+    return jax.vmap(one)(heads, places)
+
+
+def change_of(
+    bert: Bert, of: str, own, donor, chosen: Float[Array, 'B T']
+) -> Float[Array, 'B T N H']:
+    """Return what the outputs of the heads of a layer change by, replaced at the chosen tokens."""
+    (output, values), (lent, lent_values) = own, donor
+    attend = functools.partial(attention.attend, precision=matmul_precision(bert.config))
+    here = chosen[:, :, None, None]
+    if of == 'output':
+        return here.astype(output.contexts.dtype) * (lent.contexts - output.contexts)
+    here = here.astype(values.dtype)
+    if of == 'map':
+        return here * attend((lent.attentions - output.attentions).astype(values.dtype), values)
+    return attend(output.attentions.astype(values.dtype), here * (lent_values - values))
+
+
+@flax.struct.dataclass
+class _Shifted(Intervention):
+    """Adds `shift` [B, T, N, H] to the outputs of the heads of a layer."""
+
+    shift: Any = None
+
+    def on_contexts(self, contexts: Float[Array, 'B T N H']) -> Float[Array, 'B T N H']:
+        return contexts + self.shift
+
+
+def run_from(
+    bert: Bert, at_token: int | None, params, host: Host, hidden, first, shifts, times
+) -> BertOutput:
+    """Return the output of the model, run from what enters layer `first`, `hidden` [B, T, D].
+
+    `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads. What is below
+    that layer is taken from the intact run.
+    """
+    config, own = bert.config, host.own[0]
+    _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
+
+    def step(hidden, each):
+        number, layer, kind, shift, before = each
+
+        def run(hidden):
+            change = _Shifted(shift=shift * times)
+            return encoder.Layer(config).apply(
+                {'params': layer}, hidden, kind, change, scopes, None
+            )
+
+        return jax.lax.cond(number >= first, run, lambda hidden: (hidden, before), hidden)
+
+    before = own.hidden_states[:, 1:], own.attentions, own.contexts
+    before = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), before)
+    count = config.num_hidden_layers
+    kinds = jnp.array(encoder.kinds_of_layers(config))
+    layers = jnp.arange(count), params['layers'], kinds, shifts, before
+    hidden, (states, maps, contexts) = jax.lax.scan(step, hidden, layers)
+    states, maps, contexts = (jnp.moveaxis(each, 0, 1) for each in (states, maps, contexts))
+    mask, words = host.batch.attention_mask, None
+    if config.head == MASKED_LM:
+        words = params['embeddings']['word']['embedding']
+    if at_token is not None:
+        place = (host.batch.input_ids == at_token).argmax(axis=1)
+        hidden, mask = jnp.take_along_axis(hidden, place[:, None, None], axis=1), None
+    found = Head(config).apply({'params': params}, hidden, mask, words)
+    last = states[:, -1:] if at_token is not None else found.encoded[:, None]
+    states = jnp.concatenate([own.hidden_states[:, :1], states[:, :-1], last], axis=1)
+    return BertOutput(found.logits, found.pooled, states, maps, contexts)

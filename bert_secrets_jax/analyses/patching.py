@@ -1,0 +1,352 @@
+"""Which heads carry the difference between two texts: activation patching of every head.
+
+Shapes: E pairs of texts, L layers, N heads, M heads of all layers.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation.attribution_patching import estimate_patches
+from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.patched_metrics import Metric
+from bert_secrets_jax.ablation.patching import Patched, patch
+from bert_secrets_jax.ablation.sweep import sweep
+from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.declaration import Declaration
+from bert_secrets_jax.analyses.models import Models, one_model
+from bert_secrets_jax.analyses.replacements import harm_explained
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Result, Subject, drawn
+
+SOURCE = 'Heimersheim and Nanda 2024, section 3'
+SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
+BOTH = 'both directions'
+_UNITS = {'logit': 'logits', 'margin': 'logits'}
+_COLUMNS = {
+    **effects.INTERVAL,
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+    'detectable': 'detectable',
+}
+_OF_ERRORS = ('low', 'high', 'p_value', 'p_max_t')
+_CAPTIONS = {
+    BOTH: 'Mean change of the metric towards that of the clean texts, in both directions.',
+    'denoising': 'Change of the metric of corrupted texts by each head of the clean ones.',
+    'noising': 'Change of the metric of clean texts by each head of the corrupted ones.',
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Patching(Result):
+    """The effect of each head of one text that is put into the run on another one.
+
+    Attributes:
+      of: The part of a head that is replaced, as in `patch`.
+      steps: The steps of integrated gradients.
+      shape: The numbers of layers and heads.
+      total: The metric of clean texts compared with that of corrupted ones.
+      effects: By direction, the mean changes over pairs. That of `BOTH` is half of denoising less
+        noising: only there does a head have no effect where nothing tells the two kinds of texts
+        apart, since a mixture of texts may have another metric than either.
+      shares: [M, 3] By direction, the share of the total difference that a head restores or
+        destroys, with the ends of its interval (Fieller 1954). NaN where the clean texts do not
+        have a significantly greater metric.
+      errors: By direction and method, estimates (`estimate_patches`) less exact effects.
+      agreement: The rank correlation of estimates with exact effects, over the heads.
+    """
+
+    subject: Subject
+    of: str
+    steps: int
+    shape: tuple[int, int]
+    total: Effects
+    effects: Mapping[str, Effects]
+    shares: Mapping[str, np.ndarray]
+    errors: Mapping[tuple[str, str], Effects]
+    agreement: Mapping[tuple[str, str], RankAgreement]
+
+    title: ClassVar[str] = 'Heads that tell two texts apart'
+    FORMAT: ClassVar[int] = 1
+
+    def frames(self):
+        unit = effects.unit_of(self.total)
+        caption = f'Changes by the {self.of} of each head of the other text ({unit}).'
+        heads = effects.frame_of(self.effects, _COLUMNS, caption, 'direction')
+        names = ['share', 'share_low', 'share_high']
+        heads[names] = np.concatenate([self.shares[each] for each in self.effects])
+        columns = {'error': 'difference', **{name: _COLUMNS[name] for name in _OF_ERRORS}}
+        caption = f'Estimates from gradients less exact changes ({unit}).'
+        errors = effects.frame_of(self.errors, columns, caption, 'direction', 'method', by=2)
+        exact = [self.effects[direction].difference for direction, _ in self.errors]
+        errors['exact'] = np.concatenate(exact)
+        errors['estimate'] = errors['exact'] + errors['error']
+        return {
+            'heads': heads.rename(columns={'disabled': 'name'}),
+            'estimates': errors.rename(columns={'disabled': 'name'}),
+        }
+
+    def figures(self):
+        drawings = {
+            f'patching_{direction.split()[0]}': functools.partial(_draw, direction=direction)
+            for direction in self.effects
+        }
+        return drawn(self, **drawings, patching_estimates=_draw_estimates)
+
+    def findings(self):
+        of: dict[str, Any] = effects.sample_of(self.total, SOURCE)
+        name = 'clean texts less corrupted ones'
+        found = [effects.effect_of(self.total, 0, name=name, source=SOURCE)]
+        for direction, each in self.effects.items():
+            found.append(
+                how_many(
+                    f'{direction}: heads with a significant effect',
+                    each.corrected <= LEVEL,
+                    template='{direction}: {estimate} {unit} {estimate:|moves|move} {metric} '
+                    'significantly, put into the other text.',
+                    numbers={'direction': direction.capitalize(), 'metric': self._metric},
+                    **of,
+                )
+            )
+        each, share = self.effects[BOTH], self.shares[BOTH][:, 0]
+        most = int(np.abs(each.difference).argmax())
+        said = '{where} moves {metric} most, by {estimate:.2g} {unit}'
+        if np.isfinite(share[most]):
+            said += ': {share:.0%} of the difference between the texts'
+        found.append(
+            effects.effect_of(
+                each,
+                most,
+                name='head with the greatest effect',
+                source=SOURCE,
+                template=f'{said}.',
+                numbers={'metric': self._metric, 'share': share[most]},
+            )
+        )
+        for method, source in SOURCES.items():
+            agreed, errors = self.agreement[BOTH, method], self.errors[BOTH, method]
+            of = effects.sample_of(self.total, source)
+            found.append(
+                measured(
+                    f'{method}: agreement with exact effects',
+                    (agreed.rank, agreed.low, agreed.high),
+                    unit='rank correlation',
+                    **of,
+                )
+            )
+            wrong = errors.corrected <= LEVEL
+            found.append(how_many(f'{method}: heads estimated significantly wrong', wrong, **of))
+            worst = int(np.abs(errors.difference).argmax())
+            found.append(
+                effects.effect_of(
+                    errors,
+                    worst,
+                    name=f'{method}: greatest error',
+                    source=source,
+                    template='By {method}, {where} is estimated worst: {estimated:.2g} {unit}, '
+                    'where it is {exact:.2g}.',
+                    numbers={
+                        'method': method,
+                        'estimated': each.difference[worst] + errors.difference[worst],
+                        'exact': each.difference[worst],
+                    },
+                )
+            )
+        return found
+
+    def notes(self):
+        said = [
+            'A head of one text in the run on another one may do what it does on neither.',
+            'Effects of heads do not add up to the difference: later heads react to earlier ones.',
+        ]
+        if self.total.p_value[0] > LEVEL or self.total.difference[0] <= 0:
+            said.append('Clean texts do not have a significantly greater metric: no share is told.')
+        if self.total.sample < FEW:
+            said.append('With few pairs, intervals are slightly too narrow.')
+        return said
+
+    def head_notes(self):
+        return {
+            f'{self._metric} by its {self.of}, {direction}': effects.notes_of(each, self.shape)
+            for direction, each in self.effects.items()
+        }
+
+    @property
+    def _metric(self) -> str:
+        return effects.title_of(self.total)
+
+
+def patching(
+    tuned: Models,
+    clean: Sequence[Text],
+    corrupted: Sequence[Text] | None = None,
+    *,
+    of: str = 'output',
+    metric: str | Metric | Callable = 'margin',
+    answers: Sequence[Any] | None = None,
+    steps: int = 5,
+    most: int = 100,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+) -> Patching:
+    """Put each head of a text into the run on another one, and measure what this changes.
+
+    Effects are exact, and next to them stand two estimates from gradients. Each head costs a little
+    over a pass over the pairs, and each step of integrated gradients about six.
+
+    Args:
+      tuned: The model. Of several, the first is used.
+      clean, corrupted: The texts of each pair, of the same number of tokens. Without corrupted
+        texts, pairs are made of clean ones (`pairs_of`), of which each is in one pair at most.
+      of, metric, answers: As in `patch`.
+      steps: The steps of integrated gradients, as in `estimate_patches`.
+      most: The greatest number of pairs that are made.
+      seed: The seed of the pairs that are made, and of the bootstrap.
+      compute, subject: As in `ablation`.
+
+    Raises:
+      TypeError: An argument is something else.
+      ValueError: An argument is unknown or does not fit the model; a pair has texts of different
+        numbers of tokens; or there are fewer than two pairs.
+      FloatingPointError: The metric is NaN or infinite.
+    """
+    model = one_model(tuned)
+    if steps < 1:
+        raise ValueError(f'{steps=} of integrated gradients must be 1 or more.')
+    if corrupted is None:
+        clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
+    how = {'of': of, 'metric': metric, 'answers': answers, 'compute': compute}
+    exact = patch(model, clean, corrupted, **how)
+    estimates = {
+        method: estimate_patches(model, clean, corrupted, steps=each, **how)
+        for method, each in zip(SOURCES, (0, steps), strict=True)
+    }
+    assess = functools.partial(assess_changes, metric=exact.metric, seed=seed)
+    changes, gap = directions_of(exact), exact.clean - exact.corrupted
+    guesses = {
+        (direction, method): guess
+        for method, each in estimates.items()
+        for direction, guess in directions_of(each).items()
+    }
+    return Patching(
+        subject=subject or Subject(),
+        of=of,
+        steps=steps,
+        shape=exact.denoising.shape[1:],
+        total=assess(gap[:, None], names=['clean']),
+        effects={name: assess(each) for name, each in changes.items()},
+        shares={name: _shares(each, gap, name) for name, each in changes.items()},
+        errors={key: assess(guess - changes[key[0]]) for key, guess in guesses.items()},
+        agreement={
+            key: rank_agreement(changes[key[0]], guess, paired=True)
+            for key, guess in guesses.items()
+        },
+    )
+
+
+def directions_of(patched: Patched) -> dict[str, Float[np.ndarray, 'E L N']]:
+    """Return the changes of each pair in both directions together, and in each."""
+    both = (patched.denoising - patched.noising) / 2
+    return {BOTH: both, 'denoising': patched.denoising, 'noising': patched.noising}
+
+
+def assess_changes(
+    changes: Float[np.ndarray, 'E *H'], *, metric: str, names: Sequence[str] = (), seed: int = 0
+) -> Effects:
+    """Return the mean over pairs of changes, tested against 0; they are of heads [E, L, N]."""
+    names = names or [head_name(*each) for each in np.ndindex(changes.shape[1:])]
+    count = len(changes)
+    outcome = Outcome(metric, _UNITS.get(metric, metric), scale=1.0, digits=3)
+    given = changes.reshape(count, -1).T.astype(np.float64), np.zeros(count), np.ones(count, int)
+    return assess_losses(*given, names=names, outcome=outcome, sample_of='pairs', seed=seed)
+
+
+def _shares(changes: np.ndarray, gap: np.ndarray, direction: str) -> Float[np.ndarray, 'M 3']:
+    """Return what share of a gap each head closes, or opens when noising, with its interval."""
+    towards = -changes if direction == 'noising' else changes
+    each = towards.reshape(len(gap), -1).T.astype(np.float64)
+    none = (np.nan,) * 3
+    return np.array([harm_explained(gap, gap - one) or none for one in each])
+
+
+def pairs_of(
+    pretrained: Pretrained, texts: Sequence[Text], *, most: int, seed: int, compute: Compute
+) -> tuple[list[Text], list[Text]]:
+    """Return pairs of texts with as many tokens and another predicted class, each text once.
+
+    Which text of a pair comes first is drawn. ValueError if there are fewer than two such pairs.
+    """
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
+    batches = bucket(encoded, **compute.encoding)
+    swept = sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
+    predicted, rng, pairs = swept.predictions[0], np.random.default_rng(seed), []
+    for length in np.unique(encoded.lengths):
+        same = rng.permutation(np.flatnonzero(encoded.lengths == length))
+        # Half-way round a list by class stands another class, unless one has more than half.
+        same = same[np.argsort(predicted[same], kind='stable')]
+        half = len(same) // 2
+        pairs += list(zip(same[:half], same[half : 2 * half], strict=True))
+    pairs = [pair for pair in pairs if predicted[pair[0]] != predicted[pair[1]]]
+    if len(pairs) < 2:
+        raise ValueError(
+            f'Of {len(texts)} texts, {len(pairs)} pairs have as many tokens and another predicted '
+            'class, and two are needed: give more texts, or clean and corrupted ones.'
+        )
+    drawn_pairs = [rng.permutation(pairs[each]) for each in rng.permutation(len(pairs))[:most]]
+    clean, corrupted = np.array(drawn_pairs).T.tolist()
+    return [texts[each] for each in clean], [texts[each] for each in corrupted]
+
+
+def _draw(result: Patching, direction: str):
+    return effects.draw_effects(
+        'heads',
+        result.effects[direction],
+        result.shape,
+        _CAPTIONS[direction],
+        plots.Source('heads', 'difference', direction),
+    )
+
+
+def _draw_estimates(result: Patching):
+    exact = result.effects[BOTH].difference
+    return plots.head_scatter(
+        {
+            f'{method}\n(rank correlation {result.agreement[BOTH, method].rank:.2f})': np.reshape(
+                exact + result.errors[BOTH, method].difference, result.shape
+            )
+            for method in SOURCES
+        },
+        np.reshape(exact, result.shape),
+        label=f'exact {effects.label_of(result.total)}',
+        across_label='estimate',
+    ).captioned(
+        'The effect of each head estimated from gradients, and exact. Colours: layers.',
+        plots.Source('heads', 'difference', BOTH),
+    )
+
+
+SECTION = Declaration(
+    analysis=patching,
+    title='heads that tell texts of two classes apart, put from one text into another',
+    group='What matters',
+    inputs=('tuned', 'ablated'),
+    settings={'seed': 'seed'},
+    needs=('classifier', 'training'),
+    passes=80,
+    seconds=5,
+)
