@@ -258,7 +258,8 @@ def contributions(a: Arguments) -> Call:
 
 def attribution(a: Arguments) -> Call:
     drawn = a.drawn('ablated', 'attribution.max_examples')
-    return a.analysis('attribution', a.model, drawn, **a.seed)
+    given = {'steps': a['attribution.steps'], **a.seed}
+    return a.analysis('attribution', a.model, drawn, **given)
 
 
 def roles(a: Arguments) -> Call:

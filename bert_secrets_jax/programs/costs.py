@@ -218,7 +218,8 @@ def attributed(study: Study) -> Costs:
     share = _share(study, 'ablated_texts', study.config.attribution.max_examples)
     # Each token is deleted once in the order of each method.
     length = _tokens(study, 'ablated_texts') / len(study.ablated_texts)
-    work = _over(study, 'ablated_texts', share * 10 * length, 30, 8)
+    passes = 10 * length + _TRAINED * study.config.attribution.steps
+    work = _over(study, 'ablated_texts', share * passes, 30, 8)
     return ablated(study) | {'scores of tokens': work}
 
 
