@@ -1,0 +1,250 @@
+"""Which pairs of tokens make two texts similar: integrated Jacobians, and exact deletion.
+
+The embedding of a text less that of its reference is a sum of the parts of its tokens: the integral
+of the Jacobian along the path from the reference to the text, times what the token has beyond the
+reference. So the product of two embeddings, each less that of its reference, is a sum over pairs of
+tokens (Moeller et al. 2023, arXiv 2310.05703; 2024, arXiv 2402.02883).
+
+They compute the whole Jacobian, with a backward pass for each dimension of the embedding. The part
+of a token needs only its product with one vector: one forward derivative for each token.
+
+Shapes: B examples, T and S tokens of two texts, D hidden width, E texts, V variants of texts.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bert_secrets_jax.ablation.contexts import on_devices
+from bert_secrets_jax.ablation.sweep import default_chunk_tokens
+from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.faithfulness import kept_tokens
+from bert_secrets_jax.contributions.integrated import (
+    STEPS,
+    check_steps,
+    embedded,
+    integral,
+    reference_ids,
+    through_layers,
+)
+from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
+from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.model.bert import Bert, check_finite
+from bert_secrets_jax.model.parts import applied, layer_norm
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.progress import progress
+
+SIMILARITIES = ('cosine', 'dot')
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairedTokens:
+    """The similarity of two texts, and what pairs of their tokens have to do with it.
+
+    Attributes:
+      tokens: The wordpieces of the first text [T] and of the second [S].
+      special: For both, whether a token is a [CLS] or [SEP] that the tokenizer added.
+      similarity: The similarity of the texts.
+      reference: The part of it that is due to references: with embeddings a and b and those of
+        the references r and s, `a s + r b - r s`, divided by the lengths of a and b for a cosine.
+      contributions: [T, S] The contribution of each pair. They sum to the rest, up to `error`.
+      without_first: [T] The similarity if a token of the first text is deleted; NaN if special.
+      without_second: [S] The same for the second text.
+      without_both: [T, S] The similarity if a token of each text is deleted.
+    """
+
+    tokens: tuple[tuple[str, ...], tuple[str, ...]]
+    special: tuple[Bool[np.ndarray, ' T'], Bool[np.ndarray, ' S']]
+    similarity: float
+    reference: float
+    contributions: Float[np.ndarray, 'T S']
+    without_first: Float[np.ndarray, ' T']
+    without_second: Float[np.ndarray, ' S']
+    without_both: Float[np.ndarray, 'T S']
+
+    __repr__ = brief
+
+    @property
+    def error(self) -> float:
+        """What contributions and reference together are above the similarity."""
+        return float(self.contributions.sum()) + self.reference - self.similarity
+
+    @property
+    def interactions(self) -> Float[np.ndarray, 'T S']:
+        """What two tokens do together and not alone, by deletion; NaN for special tokens.
+
+        If the embedding were a sum over tokens, and the similarity a dot product, the interaction
+        of two tokens would be their contribution.
+        """
+        alone = self.without_first[:, None] + self.without_second[None]
+        return self.similarity - alone + self.without_both
+
+
+def paired_tokens(
+    pretrained: Pretrained,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    layer: int | None = None,
+    steps: int = STEPS,
+    similarity: str = 'cosine',
+    compute: Compute = Compute(),
+) -> list[PairedTokens]:
+    """Say which pairs of tokens make two texts similar, by integrated Jacobians and by deletion.
+
+    The path goes from the hidden states of the reference to those of the text, as they leave a
+    layer. The reference is the text with [PAD] in the place of all tokens but the special ones.
+
+    A text takes a pass forward and about two for each token, through the layers above alone, for
+    each step, and a whole pass for each token that is deleted.
+
+    Source: Moeller et al. 2024, arXiv 2402.02883, section 2. They divide terms of the reference by
+    its own length where the similarity is a cosine, and sum over equal steps.
+
+    Args:
+      pretrained: An encoder of texts.
+      pairs: The pairs of texts.
+      layer: The number of layers below the hidden states whose tokens are paired: 0 is the
+        embeddings of wordpieces with their positions. None takes all but two, as in their example:
+        the states there are known to belong to their tokens more than those above do.
+      steps: The number of points on the path.
+      similarity: 'cosine', or 'dot' for the product of embeddings that are not normalised.
+      compute: How it is computed; nothing is written into its folder.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: An argument is unknown or out of range, or the model has lost heads.
+      FloatingPointError: An embedding is NaN or infinite.
+    """
+    check_whole(pretrained)
+    check_steps(steps)
+    check_name('similarity', similarity, SIMILARITIES)
+    layers = pretrained.config.num_hidden_layers
+    layer = max(layers - 2, 0) if layer is None else layer
+    if layer not in range(layers):
+        raise ValueError(f'layer={layer} must be the number of layers below: 0 to {layers - 1}.')
+    texts = [pair[side] for side in (0, 1) for pair in pairs]
+    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
+    parts, references = _parts_of(pretrained, encoded, layer, steps, compute)
+    whole, without = _with_and_without(pretrained, encoded, compute)
+    unit = np.linalg.norm(whole, axis=1) if similarity == 'cosine' else np.ones(len(whole))
+    if similarity == 'cosine':
+        without = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in without]
+    convert, found = encoded.tokenizer.convert_ids_to_tokens, []
+    for first in range(len(pairs)):
+        second = first + len(pairs)
+        both, scale = (first, second), 1 / (unit[first] * unit[second])
+        (a, b), (r, s) = whole[[first, second]], references[[first, second]]
+        one, other = (without[text] for text in both)
+        lengths = [int(encoded.lengths[text]) for text in both]
+        found.append(
+            PairedTokens(
+                tokens=tuple(
+                    tuple(convert(encoded.input_ids[text, :length].tolist()))
+                    for text, length in zip(both, lengths, strict=True)
+                ),
+                special=tuple(
+                    encoded.special[text, :length]
+                    for text, length in zip(both, lengths, strict=True)
+                ),
+                similarity=float(a @ b * scale),
+                reference=float((a @ s + r @ b - r @ s) * scale),
+                contributions=parts[first] @ parts[second].T * scale,
+                without_first=one @ b / unit[second],
+                without_second=other @ a / unit[first],
+                without_both=one @ other.T,
+            )
+        )
+    return found
+
+
+def _parts_of(
+    pretrained: Pretrained, encoded: Encoded, layer: int, steps: int, compute: Compute
+) -> tuple[list[np.ndarray], Float[np.ndarray, 'E D']]:
+    """Return the parts [T, D] of the tokens of each text, and the embeddings of the references."""
+    params, devices, place = on_devices(pretrained.params, compute.mesh)
+    batches = bucket(encoded, **compute.encoding)
+    parts = [np.zeros(0)] * len(encoded.lengths)
+    references = np.zeros((len(parts), pretrained.config.hidden_size), np.float32)
+    tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
+    for batch in progress(batches, 'Parts of tokens', size=lambda batch: batch.size):
+        block = max(tokens // batch.input_ids.size, 1)
+        of_tokens, starts = fetch(
+            _parts(pretrained.bert, layer, steps, block, params, place(batch))
+        )
+        for row, text in enumerate(np.asarray(batch.example).tolist()):
+            if text >= 0:
+                parts[text] = of_tokens[: encoded.lengths[text], row]
+                references[text] = starts[row]
+    return parts, references
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _parts(
+    bert: Bert, layer: int, steps: int, block: int, params, batch: Batch
+) -> tuple[Float[jax.Array, 'T B D'], Float[jax.Array, 'B D']]:
+    """Return the part of each token, and the embedding of the reference; `block` tokens at once."""
+    reference = batch.inputs | {'input_ids': reference_ids(bert, batch)}
+    end, start = (
+        bert.apply({'params': params}, **inputs).hidden_states[:, layer]
+        for inputs in (batch.inputs, reference)
+    )
+    # Positions are those of the text along the path, whatever a family reads them from.
+    _, scopes = embedded(bert, params, batch)
+
+    def pooled(hidden):
+        return _pooled(
+            bert, params, through_layers(bert, params, hidden, scopes, first=layer), batch
+        )
+
+    def of_each_token(share):
+        _, forward = jax.linearize(pooled, start + share * (end - start))
+
+        def of_token(at):
+            return forward((end - start) * at[None, :, None])
+
+        return jax.lax.map(of_token, jnp.eye(start.shape[1]), batch_size=block)
+
+    return integral(of_each_token, steps), pooled(start)
+
+
+def _pooled(bert: Bert, params, hidden: Float[jax.Array, 'B T D'], batch: Batch):
+    """Return the embeddings [B, D] from what leaves the last layer."""
+    if bert.config.family.norm_first:
+        hidden = applied(layer_norm(bert.config, 'final_norm'), params['final_norm'], hidden)
+    mask = batch.attention_mask
+    return jnp.einsum('BTD,BT->BD', hidden, mask / mask.sum(axis=-1, keepdims=True))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _embeddings(bert: Bert, params, batch: Batch) -> Float[jax.Array, 'B D']:
+    hidden, scopes = embedded(bert, params, batch)
+    return _pooled(bert, params, through_layers(bert, params, hidden, scopes), batch)
+
+
+def _with_and_without(
+    pretrained: Pretrained, encoded: Encoded, compute: Compute
+) -> tuple[Float[np.ndarray, 'E D'], list[np.ndarray]]:
+    """Return the embeddings of texts, and without each token [T, D]; NaN if it is special."""
+    real = np.arange(encoded.special.shape[1]) < encoded.lengths[:, None]
+    text, lost = np.nonzero(real & ~encoded.special)
+    kept = np.concatenate([real, real[text]])
+    kept[len(real) + np.arange(len(text)), lost] = False
+    variants = kept_tokens(encoded, np.concatenate([np.arange(len(real)), text]), kept)
+    params, _, place = on_devices(pretrained.params, compute.mesh)
+    found = np.zeros((len(kept), pretrained.config.hidden_size), np.float32)
+    batches = bucket(variants, **compute.encoding)
+    for batch in progress(batches, 'Texts without tokens', size=lambda batch: batch.size):
+        rows = np.asarray(batch.example)
+        embeddings = fetch(_embeddings(pretrained.bert, params, place(batch)))
+        found[rows[rows >= 0]] = embeddings[rows >= 0]
+    check_finite(found)
+    without = [np.full((length, found.shape[1]), np.nan) for length in encoded.lengths]
+    for number, (of, place_of) in enumerate(zip(text, lost, strict=True), len(real)):
+        without[of][place_of] = found[number]
+    return found[: len(real)], without
