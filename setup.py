@@ -40,7 +40,7 @@ EXTRAS = {
     # Findings of axe-core are failures, too.
     'browser': ['playwright>=1.50', 'axe-playwright-python>=0.1.4'],
     # PyTorch is what users would use instead: parity tests and benchmarks only.
-    'bench': ['torch>=2.4'],
+    'bench': ['torch>=2.4', 'sentence-transformers>=5'],
     # The compiler of TPUs, which needs none (benchmarks/tpu_aot.py): 137 MB.
     'tpu-aot': ['jax[tpu]'],
 }

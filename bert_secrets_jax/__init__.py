@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
     from bert_secrets_jax.ablation import masks, significance
     from bert_secrets_jax.ablation.contexts import mean_contexts
+    from bert_secrets_jax.ablation.embedding import embed
     from bert_secrets_jax.ablation.masked_lm import MaskedLosses, masked_lm_losses
     from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.measure.words import named_words, word_maps
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
+    from bert_secrets_jax.model.embedding import Pooling
     from bert_secrets_jax.model.fairseq import convert_fairseq
     from bert_secrets_jax.model.vocabulary import (
         function_tokenizer,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         save_pretrained,
         with_classifier,
         with_masked_lm,
+        with_pooling,
     )
     from bert_secrets_jax.probes.train import ProbeConfig, train_probes
     from bert_secrets_jax.probes.vectors import Vectors, read_vectors

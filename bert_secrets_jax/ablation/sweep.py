@@ -42,7 +42,7 @@ from bert_secrets_jax.devices import DATA, MASKS, fetch
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.attention import OUTPUT_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
 from bert_secrets_jax.model.encoder import LayerScope, kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
@@ -58,7 +58,8 @@ class Swept:
       masks: [M, L, N] The masks, as they were given to the sweep.
       logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens
         where the head is one of single tokens, 0 past the padded length of an example. For a masked
-        LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces.
+        LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces, and for a
+        model of `bs.with_pooling` [M, E, D], the embeddings.
     """
 
     masks: Float[np.ndarray, 'M L N']
@@ -70,7 +71,8 @@ class Swept:
     def predictions(self) -> Real[np.ndarray, 'M E *T']:
         """The predicted class ids, or the predicted values where there is one output (C is 1).
 
-        Those of a masked LM mean nothing. FloatingPointError if some logits are NaN or infinite.
+        Those of a masked LM and of embeddings mean nothing. FloatingPointError if some logits are
+        NaN or infinite.
         """
         check_finite(self.logits)
         if self.logits.shape[-1] == 1:
@@ -296,6 +298,8 @@ class Descent:
         """The number of layers that are run for all tokens: all, unless logits read [CLS] alone."""
         config = self.setting.config
         reads_first = config.head == SEQUENCES and config.classifier_pooling == 'cls'
+        if config.head == EMBEDDING and config.pooling is not None:
+            reads_first = config.pooling.reads_first
         return len(self.layers) - reads_first
 
     @property
@@ -333,6 +337,9 @@ class Descent:
         rows, length = np.shape(batch.input_ids)
         if config.head == SEQUENCES:
             return rows, config.num_labels
+        if config.head == EMBEDDING:
+            assert config.pooling is not None
+            return rows, config.hidden_size * len(config.pooling.modes)
         return (rows, 1) if config.head == MASKED_LM else (rows, length, config.num_labels)
 
     def steps(

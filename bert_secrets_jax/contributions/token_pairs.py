@@ -21,7 +21,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.sweep import default_chunk_tokens
+from bert_secrets_jax.ablation.embedding import longest, prepared
+from bert_secrets_jax.ablation.masks import none
+from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
+from bert_secrets_jax.ablation.sweep import Descent, default_chunk_tokens
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.faithfulness import kept_tokens
@@ -36,8 +39,9 @@ from bert_secrets_jax.contributions.integrated import (
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
-from bert_secrets_jax.model.parts import applied, layer_norm
-from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.model.embedding import Pooling
+from bert_secrets_jax.model.heads import Head
+from bert_secrets_jax.model.weights import Pretrained, check_whole, with_pooling
 from bert_secrets_jax.progress import progress
 
 SIMILARITIES = ('cosine', 'dot')
@@ -93,7 +97,9 @@ def paired_tokens(
     layer: int | None = None,
     steps: int = STEPS,
     similarity: str = 'cosine',
-    compute: Compute = Compute(),
+    pooling: str | Pooling | None = None,
+    prompt: str | None = None,
+    compute: Compute | None = None,
 ) -> list[PairedTokens]:
     """Say which pairs of tokens make two texts similar, by integrated Jacobians and by deletion.
 
@@ -113,15 +119,19 @@ def paired_tokens(
         embeddings of wordpieces with their positions. None takes all but two, as in their example:
         the states there are known to belong to their tokens more than those above do.
       steps: The number of points on the path.
-      similarity: 'cosine', or 'dot' for the product of embeddings that are not normalised.
-      compute: How it is computed; nothing is written into its folder.
+      similarity: 'cosine', or 'dot' for the product of embeddings before any normalisation.
+      pooling, prompt, compute: As in `bs.embed`.
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: An argument is unknown or out of range, or the model has lost heads.
+      ValueError: An argument is unknown or out of range, there are no pairs, or the model has lost
+        heads or does not say how it pools.
       FloatingPointError: An embedding is NaN or infinite.
     """
     check_whole(pretrained)
+    pretrained = with_pooling(pretrained, pooling, normalised=False)
+    assert pretrained.config.pooling is not None
+    compute = compute or Compute(max_length=longest(pretrained))
     check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
     layers = pretrained.config.num_hidden_layers
@@ -129,7 +139,8 @@ def paired_tokens(
     if layer not in range(layers):
         raise ValueError(f'layer={layer} must be the number of layers below: 0 to {layers - 1}.')
     texts = [pair[side] for side in (0, 1) for pair in pairs]
-    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
+    examples = prepared(pretrained.config.pooling, texts, prompt)
+    encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
     parts, references = _parts_of(pretrained, encoded, layer, steps, compute)
     whole, without = _with_and_without(pretrained, encoded, compute)
     unit = np.linalg.norm(whole, axis=1) if similarity == 'cosine' else np.ones(len(whole))
@@ -170,7 +181,7 @@ def _parts_of(
     params, devices, place = on_devices(pretrained.params, compute.mesh)
     batches = bucket(encoded, **compute.encoding)
     parts = [np.zeros(0)] * len(encoded.lengths)
-    references = np.zeros((len(parts), pretrained.config.hidden_size), np.float32)
+    references = [np.zeros(0)] * len(parts)
     tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
     for batch in progress(batches, 'Parts of tokens', size=lambda batch: batch.size):
         block = max(tokens // batch.input_ids.size, 1)
@@ -181,7 +192,7 @@ def _parts_of(
             if text >= 0:
                 parts[text] = of_tokens[: encoded.lengths[text], row]
                 references[text] = starts[row]
-    return parts, references
+    return parts, np.stack(references)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -213,20 +224,6 @@ def _parts(
     return integral(of_each_token, steps), pooled(start)
 
 
-def _pooled(bert: Bert, params, hidden: Float[jax.Array, 'B T D'], batch: Batch):
-    """Return the embeddings [B, D] from what leaves the last layer."""
-    if bert.config.family.norm_first:
-        hidden = applied(layer_norm(bert.config, 'final_norm'), params['final_norm'], hidden)
-    mask = batch.attention_mask
-    return jnp.einsum('BTD,BT->BD', hidden, mask / mask.sum(axis=-1, keepdims=True))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _embeddings(bert: Bert, params, batch: Batch) -> Float[jax.Array, 'B D']:
-    hidden, scopes = embedded(bert, params, batch)
-    return _pooled(bert, params, through_layers(bert, params, hidden, scopes), batch)
-
-
 def _with_and_without(
     pretrained: Pretrained, encoded: Encoded, compute: Compute
 ) -> tuple[Float[np.ndarray, 'E D'], list[np.ndarray]]:
@@ -236,15 +233,12 @@ def _with_and_without(
     kept = np.concatenate([real, real[text]])
     kept[len(real) + np.arange(len(text)), lost] = False
     variants = kept_tokens(encoded, np.concatenate([np.arange(len(real)), text]), kept)
-    params, _, place = on_devices(pretrained.params, compute.mesh)
-    found = np.zeros((len(kept), pretrained.config.hidden_size), np.float32)
-    batches = bucket(variants, **compute.encoding)
-    for batch in progress(batches, 'Texts without tokens', size=lambda batch: batch.size):
-        rows = np.asarray(batch.example)
-        embeddings = fetch(_embeddings(pretrained.bert, params, place(batch)))
-        found[rows[rows >= 0]] = embeddings[rows >= 0]
+    descent = Descent.start(pretrained, none(pretrained.config), 'zero', None, compute)
+    batches = bucket(variants, **encoding_for(descent, compute))
+    how = {'folder': compute.folder, 'what': 'Texts without tokens', 'unit': 'texts'}
+    (found,) = sweep_all(pretrained, batches, descent, **how)
     check_finite(found)
     without = [np.full((length, found.shape[1]), np.nan) for length in encoded.lengths]
-    for number, (of, place_of) in enumerate(zip(text, lost, strict=True), len(real)):
-        without[of][place_of] = found[number]
+    for number, (of, at) in enumerate(zip(text, lost, strict=True), len(real)):
+        without[of][at] = found[number]
     return found[: len(real)], without

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
+from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.ranges import Range, check_ranges
 
@@ -40,12 +41,14 @@ RANGES: Mapping[str, Range] = {
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
 HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
+# No checkpoint has this one: it has no weights, and gives the embedding of a text.
+EMBEDDING = 'embedding'
 ANSWER = ('start', 'end')
 _SWITCHES = ('attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias')
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
-    'head': HEADS,
+    'head': (*HEADS, EMBEDDING),
     'position_embedding_type': ('absolute', 'rotary'),
     'classifier_pooling': ('cls', 'mean'),
 } | dict.fromkeys((*_SWITCHES, 'emb_layer_norm_before', 'token_dropout'), (False, True))
@@ -119,10 +122,12 @@ class BertConfig:
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       head: The kind of head on the encoder: 'sequence_classification' (or regression),
         'token_classification', 'question_answering' (where the answer starts and ends), or
-        'masked_lm'. The first needs `label_names`; without any, nothing stands there.
+        'masked_lm'. The first needs `label_names`; without any, nothing stands there. With
+        'embedding', the embedding of each text takes the place of logits (`bs.with_pooling`).
       label_names: Names of the classes. No name means no classifier; one name means regression.
         Those of an answer are always 'start' and 'end'. A masked LM has none.
       multi_label: Whether an input may have several classes, each with a logistic regression.
+      pooling: How a text gets its embedding; None where the checkpoint does not say so.
       tie_word_embeddings: Whether a masked LM predicts by the embeddings of the wordpieces.
       pruned_heads: [L] The heads that each layer has lost, from 0 on; () where none has. The layers
         of a model that has lost heads have parameters of their own shapes, and are not stacked. A
@@ -167,6 +172,7 @@ class BertConfig:
     head: str = SEQUENCES
     label_names: tuple[str, ...] = ()
     multi_label: bool = False
+    pooling: Pooling | None = None
     tie_word_embeddings: bool = True
     pruned_heads: tuple[tuple[int, ...], ...] = ()
     dtype: ComputeDtype = 'float32'
@@ -205,6 +211,8 @@ class BertConfig:
         names = self.label_names
         if self.head == MASKED_LM and names:
             raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
+        if self.head == EMBEDDING and (names or self.pooling is None):
+            raise ValueError(f'head={EMBEDDING!r} needs pooling, and takes no label_names.')
         if self.head == TOKENS and not names:
             raise ValueError(f'head={TOKENS!r} needs label_names.')
         if self.head == QUESTIONS and names != ANSWER:
@@ -278,7 +286,7 @@ class BertConfig:
     @property
     def has_head(self) -> bool:
         """Whether anything stands on the encoder."""
-        return bool(self.label_names) or self.head == MASKED_LM
+        return bool(self.label_names) or self.head in (MASKED_LM, EMBEDDING)
 
     @property
     def family(self) -> Family:
@@ -351,7 +359,12 @@ class BertConfig:
             gone = sum(map(len, self.pruned_heads))
             parts.append(f'{gone} of {self.num_heads} heads removed')
         classes = f'{self.num_labels} classes'
-        heads = {QUESTIONS: 'answers', MASKED_LM: 'masked LM', TOKENS: f'{classes} of tokens'}
+        heads = {
+            QUESTIONS: 'answers',
+            MASKED_LM: 'masked LM',
+            TOKENS: f'{classes} of tokens',
+            EMBEDDING: 'embedding',
+        }
         if self.multi_label:
             classes += ', several at once'
         elif self.num_labels == 1:
@@ -378,7 +391,8 @@ def fixed(family: Family) -> dict[str, Any]:
 
 def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> bool:
     """Return whether a pooler stands under a head."""
-    return bool(label_names) if head == SEQUENCES else family.pools_tokens
+    of_tokens = head not in (SEQUENCES, EMBEDDING)
+    return family.pools_tokens if of_tokens else bool(label_names)
 
 
 def not_implemented(model_type: Any) -> str:

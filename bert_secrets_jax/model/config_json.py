@@ -26,7 +26,7 @@ from bert_secrets_jax.ranges import Range
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
     'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
-    'multi_label', 'tie_word_embeddings', 'pruned_heads', 'dtype',
+    'multi_label', 'pooling', 'tie_word_embeddings', 'pruned_heads', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = {
@@ -232,7 +232,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         values[config.family.pruned_key] = {
             str(layer): list(heads) for layer, heads in lost.items() if heads
         }
-    ending = CLASSES[config.head] if config.has_head else 'Model'
+    ending = CLASSES.get(config.head, 'Model') if config.has_head else 'Model'
     values['architectures'] = [f'{config.family.name}{ending}']
     values['tie_word_embeddings'] = config.tie_word_embeddings
     if config.head in (SEQUENCES, TOKENS) and config.label_names:

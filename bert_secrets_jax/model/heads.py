@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from bert_secrets_jax.model import parts
-from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, QUESTIONS, SEQUENCES, BertConfig
+from bert_secrets_jax.model.embedding import CLS, LAST, MAX, MEAN, ROOT, WEIGHTED, Pooling
 
 Mask = Bool[Array, 'B T'] | Int[Array, 'B T']
 
@@ -22,6 +23,38 @@ def pooled_tokens(
         return hidden[:, 0]
     length = jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
     return (hidden * attention_mask[..., None]).sum(axis=1) / length
+
+
+def embedding_of(
+    pooling: Pooling, hidden: Float[Array, 'B T D'], attention_mask: Mask
+) -> Float[Array, 'B E']:
+    """Return the embeddings of texts in float32; E is D times the number of modes."""
+    hidden = hidden.astype(jnp.float32)
+    real = attention_mask[..., None].astype(jnp.float32)
+    place, count = jnp.cumsum(real, axis=1) * real, real.sum(axis=1, keepdims=True)
+    weights = {
+        CLS: place == 1,
+        MEAN: real / jnp.maximum(count, 1),
+        ROOT: real / jnp.sqrt(jnp.maximum(count, 1)),
+        WEIGHTED: place / jnp.maximum(place.sum(axis=1, keepdims=True), 1),
+        LAST: (place == count) * real,
+    }
+    parts = [
+        jnp.where(real > 0, hidden, -jnp.inf).max(axis=1)
+        if mode == MAX
+        else (hidden * weights[mode]).sum(axis=1)
+        for mode in pooling.modes
+    ]
+    return scaled(pooling, jnp.concatenate(parts, axis=-1))
+
+
+def scaled(pooling: Pooling, embedding: Float[Array, '*rows E']) -> Float[Array, '*rows E']:
+    """Return embeddings in float32, of length 1 where the model makes them so."""
+    embedding = embedding.astype(jnp.float32)
+    if not pooling.normalised:
+        return embedding
+    length = jnp.sqrt((embedding**2).sum(axis=-1, keepdims=True))
+    return embedding / jnp.maximum(length, 1e-12)
 
 
 class Pooler(nn.Module):
@@ -126,7 +159,7 @@ class Head(nn.Module):
         embedding: Float[Array, 'V E'] | None = None,
         example_ids: Int[Array, ' B'] | None = None,
     ) -> Headed:
-        """Return the logits, and what they are made from.
+        """Return the logits, and what they are made from; the embedding of a text is its logits.
 
         `hidden` is [B, T, D]; without a mask, that at [CLS] or where a masked LM is asked. A masked
         LM needs the `embedding` of the wordpieces.
@@ -151,7 +184,13 @@ class Head(nn.Module):
             read = pooled
         else:
             read = pool(encoded) if family.pools_tokens else encoded
-        if config.head == MASKED_LM:
+        if config.head == EMBEDDING:
+            assert config.pooling is not None
+            if attention_mask is None:
+                logits = scaled(config.pooling, encoded)
+            else:
+                logits = embedding_of(config.pooling, encoded, attention_mask)
+        elif config.head == MASKED_LM:
             assert read is not None and embedding is not None
             logits = MaskedLM(config, name='lm')(read, embedding)
         elif config.num_labels:

@@ -23,6 +23,7 @@ from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, 
 from bert_secrets_jax.model.config import (
     ANSWER,
     CLASSES,
+    EMBEDDING,
     HEADS,
     MASKED_LM,
     QUESTIONS,
@@ -32,6 +33,7 @@ from bert_secrets_jax.model.config import (
     needs_pooler,
 )
 from bert_secrets_jax.model.config_json import read_config, write_config
+from bert_secrets_jax.model.embedding import Pooling, read_pooling, write_pooling
 from bert_secrets_jax.model.encoder import frequencies_of
 from bert_secrets_jax.model.families import FAMILIES, Family
 from bert_secrets_jax.model.layouts import LAYOUTS, Layout
@@ -164,7 +166,7 @@ def from_pretrained(
     tensors = _normalise(tensors, LAYOUTS[settings['model_type']], file)
     settings['rope_frequencies'] = _frequencies(settings, tensors, file)
     settings, fresh = _settle_head(settings, values, tensors, label_names, head, file)
-    config = BertConfig(**settings, dtype=dtype)
+    config = BertConfig(**settings, pooling=read_pooling(directory), dtype=dtype)
     bert = Bert(config)
     # Without fresh weights only the shapes are needed, and those cost nothing.
     initial = init_params(bert, seed) if fresh else param_shapes(bert)
@@ -203,6 +205,42 @@ def with_classifier(
 def without_head(pretrained: Pretrained) -> Pretrained:
     """Return the encoder alone, as `from_pretrained(..., label_names=())` does, sharing weights."""
     bare = _with_head(pretrained.config, SEQUENCES, ())
+    params = {name: pretrained.params[name] for name in param_shapes(bare)}
+    return Pretrained(bare, params, pretrained.tokenizer)
+
+
+def with_pooling(
+    pretrained: Pretrained, pooling: str | Pooling | None = None, *, normalised: bool | None = None
+) -> Pretrained:
+    """Return the encoder with the embedding of each text in the place of logits, sharing weights.
+
+    All that reads logits then reads embeddings: the model itself, `bs.sweep`, gradients.
+
+    Args:
+      pooling: How the states of tokens become one vector: 'mean', 'cls', 'max' or another of the
+        modes of `bs.Pooling`, or such a record. None takes what the folder of the model says, if it
+        is one of sentence-transformers.
+      normalised: Whether embeddings have length 1; None leaves that to `pooling`.
+
+    Raises:
+      ValueError: The model does not say how it pools, or in a way that is not implemented.
+    """
+    check_pretrained(pretrained)
+    known = pretrained.config.pooling
+    if isinstance(pooling, str):
+        pooling = dataclasses.replace(known or Pooling(), modes=(pooling,), refused='')
+    pooling = known if pooling is None else pooling
+    if pooling is None or pooling.refused:
+        lacks = 'does not say how it pools' if pooling is None else 'needs more than pooling'
+        what = '' if pooling is None else f', {pooling.refused}, which is not implemented'
+        raise ValueError(
+            f"The model ({pretrained.config.summary}) {lacks}{what}: give pooling='mean', 'cls' or "
+            "'max', as its authors say."
+        )
+    if normalised is not None:
+        pooling = dataclasses.replace(pooling, normalised=normalised)
+    config = dataclasses.replace(pretrained.config, pooling=pooling)
+    bare = _with_head(config, EMBEDDING, ())
     params = {name: pretrained.params[name] for name in param_shapes(bare)}
     return Pretrained(bare, params, pretrained.tokenizer)
 
@@ -260,9 +298,9 @@ def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> No
     with tempfile.TemporaryDirectory() as partial:
         for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
-    write_model(
-        directory, pretrained.config, tensors_from_params(pretrained.config, pretrained.params)
-    )
+    config = pretrained.config
+    write_pooling(directory, config.pooling, config.hidden_size)
+    write_model(directory, config, tensors_from_params(config, pretrained.params))
 
 
 def write_model(

@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.token_pairs import paired_tokens
-from bert_secrets_jax.model.weights import from_pretrained
+from bert_secrets_jax.model.weights import from_pretrained, without_head
 from tests.conftest import PAIRS, relative
 from tests.contributions.reference import random_model
 
@@ -21,7 +21,7 @@ PUBLISHED = (
 
 @pytest.fixture(scope='module')
 def encoder(config, tokenizer):
-    return random_model(config, tokenizer, scale=0.1)
+    return bs.with_pooling(random_model(config, tokenizer, scale=0.1), 'mean')
 
 
 @pytest.fixture(scope='module')
@@ -33,8 +33,9 @@ def paired(encoder):
 def test_contributions_sum_to_the_similarity(config, tokenizer, model_type):
     """With the terms of the reference, up to an error that falls with the steps."""
     model = random_model(relative(config, model_type), tokenizer, scale=0.1)
+    pooling = 'cls' if model_type == 'bert' else 'mean'
     few, many = (
-        paired_tokens(model, PAIRS[:1], layer=1, steps=steps, compute=COMPUTE)[0]
+        paired_tokens(model, PAIRS[:1], layer=1, steps=steps, pooling=pooling, compute=COMPUTE)[0]
         for steps in (1, 12)
     )
     size = np.abs(many.contributions).sum()
@@ -46,7 +47,7 @@ def test_contributions_are_those_of_whole_jacobians_in_pytorch(encoder, tokenize
     """As Moeller et al. compute them, but for the places of the steps."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
-    bs.save_pretrained(encoder, tmp_path)
+    bs.save_pretrained(without_head(encoder), tmp_path)
     theirs = transformers.BertModel.from_pretrained(tmp_path, attn_implementation='eager').eval()
     places, shares = np.polynomial.legendre.leggauss(4)
 
@@ -124,6 +125,7 @@ def test_other_texts_and_blocks_change_nothing(encoder, paired):
         ({'layer': 3}, 'layer=3 must be the number of layers below: 0 to 2'),
         ({'steps': 0}, 'points on the path, 1 or more'),
         ({'similarity': 'cosin'}, 'cosine'),
+        ({'pooling': 'average'}, 'pooling'),
     ],
 )
 def test_what_does_not_fit_is_named(encoder, given, message):

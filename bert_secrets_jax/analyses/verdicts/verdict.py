@@ -260,7 +260,7 @@ def contrast_of(
     parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
     beyond = np.zeros((1, 1)) if each is None else each[:, None] + offset
     agreeing = np.stack([by_flips(beyond), by_flips(-beyond)])
-    return Contrasts(*parts, float(examples), len(beyond), agreeing)
+    return Contrasts(*parts, examples=float(examples), runs=len(beyond), by_flips=agreeing)
 
 
 def all_above(found: Contrasts) -> tuple[float, float]:
