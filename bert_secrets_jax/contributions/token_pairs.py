@@ -134,10 +134,9 @@ def paired_tokens(
     compute = compute or Compute(max_length=longest(pretrained))
     check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
-    layers = pretrained.config.num_hidden_layers
-    layer = max(layers - 2, 0) if layer is None else layer
-    if layer not in range(layers):
-        raise ValueError(f'layer={layer} must be the number of layers below: 0 to {layers - 1}.')
+    layer = paired_layer(pretrained, layer)
+    if not pairs:
+        raise ValueError('There are no pairs of texts.')
     texts = [pair[side] for side in (0, 1) for pair in pairs]
     examples = prepared(pretrained.config.pooling, texts, prompt)
     encoded = tokenize(pretrained.tokenizer, examples, max_length=compute.max_length)
@@ -174,6 +173,15 @@ def paired_tokens(
     return found
 
 
+def paired_layer(pretrained: Pretrained, layer: int | None) -> int:
+    """Return the number of layers below the states that are paired, as for `paired_tokens`."""
+    layers = pretrained.config.num_hidden_layers
+    layer = max(layers - 2, 0) if layer is None else layer
+    if layer not in range(layers):
+        raise ValueError(f'layer={layer} must be the number of layers below: 0 to {layers - 1}.')
+    return layer
+
+
 def _parts_of(
     pretrained: Pretrained, encoded: Encoded, layer: int, steps: int, compute: Compute
 ) -> tuple[list[np.ndarray], Float[np.ndarray, 'E D']]:
@@ -185,9 +193,8 @@ def _parts_of(
     tokens = devices * (compute.chunk_tokens or default_chunk_tokens())
     for batch in progress(batches, 'Parts of tokens', size=lambda batch: batch.size):
         block = max(tokens // batch.input_ids.size, 1)
-        of_tokens, starts = fetch(
-            _parts(pretrained.bert, layer, steps, block, params, place(batch))
-        )
+        how = pretrained.bert, layer, steps, block
+        of_tokens, starts = fetch(_parts(*how, params, place(batch)))
         for row, text in enumerate(np.asarray(batch.example).tolist()):
             if text >= 0:
                 parts[text] = of_tokens[: encoded.lengths[text], row]
@@ -209,9 +216,8 @@ def _parts(
     _, scopes = embedded(bert, params, batch)
 
     def pooled(hidden):
-        return _pooled(
-            bert, params, through_layers(bert, params, hidden, scopes, first=layer), batch
-        )
+        hidden = through_layers(bert, params, hidden, scopes, first=layer)
+        return Head(bert.config).apply({'params': params}, hidden, batch.attention_mask).logits
 
     def of_each_token(share):
         _, forward = jax.linearize(pooled, start + share * (end - start))

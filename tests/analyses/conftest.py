@@ -150,6 +150,9 @@ def results(model, masked_lm, tuned, texts, settings):
     found['contributions'] = of.contributions(model, texts, ablation=found['ablation'], **common)
     methods = ('random', 'rollout', 'DecompX', 'gradient x input')
     found['attribution'] = of.attribution(tuned, texts, methods=methods, **swept)
+    found['token_pairs'] = of.token_pairs(
+        model, texts, steps=2, pooling='mean', max_examples=3, **swept
+    )
     others = [found[name] for name in ('syntax_heads', 'patterns', 'pruning')]
     found['roles'] = of.roles(model, texts, results=others, **common)
     found['claims'] = of.claims(*found.values(), **subject)

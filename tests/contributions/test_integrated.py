@@ -7,12 +7,11 @@ import jax
 import numpy as np
 import pytest
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.integrated import integrated_gradients, reference_ids
 from bert_secrets_jax.contributions.scores import INTEGRATED, prediction_weights, token_scores
-from bert_secrets_jax.model.weights import from_pretrained
-from tests.conftest import PAIRS, as_torch, relative
+from tests.conftest import PAIRS, as_torch, rarely, relative
 from tests.contributions.reference import batch_of, random_model
-from tests.model.conftest import in_pytorch
 
 
 @functools.partial(jax.jit, static_argnames=('bert', 'steps'))
@@ -26,7 +25,10 @@ def gradients_of(bert, params, batch, steps):
     return scores, ((logits - start.logits) * weights).sum(axis=-1), weights
 
 
-@pytest.mark.parametrize('model_type', ['bert', 'modernbert', 'mpnet', 'esm', 'roberta', 'albert'])
+@pytest.mark.parametrize(
+    'model_type',
+    rarely(['bert', 'modernbert', 'mpnet', 'esm', 'roberta', 'albert'], often=['bert']),
+)
 def test_integrated_gradients_sum_to_the_change_of_the_logits(config, tokenizer, model_type):
     """The error falls with the steps; BERT reads the reference, [CLS] [PAD] ... [SEP], itself."""
     mine = relative(config, model_type)
@@ -50,12 +52,13 @@ def test_integrated_gradients_sum_to_the_change_of_the_logits(config, tokenizer,
 
 def test_integrated_gradients_are_those_of_a_loop_in_pytorch(config, tokenizer, tmp_path):
     torch = pytest.importorskip('torch')
-    mine = dataclasses.replace(config, initializer_range=0.3)
-    theirs = in_pytorch(mine, tmp_path, tokenizer)
-    model, steps = from_pretrained(tmp_path), 6
+    transformers = pytest.importorskip('transformers')
+    model, steps = random_model(config, tokenizer, scale=0.1), 16
+    bs.save_pretrained(model, tmp_path)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path).eval()
     batch = batch_of(model)
     found, _, weights = gradients_of(model.bert, model.params, batch, steps)
-    given = as_torch(mine, batch.inputs)
+    given = as_torch(config, batch.inputs)
     table = theirs.get_input_embeddings().weight.detach()
     kept = torch.tensor(batch.marks['cls'] | batch.marks['sep'])
     start = table[torch.where(kept, given['input_ids'], tokenizer.pad_token_id)]
@@ -66,7 +69,7 @@ def test_integrated_gradients_are_those_of_a_loop_in_pytorch(config, tokenizer, 
         value = (theirs(inputs_embeds=point, **given).logits * asked).sum()
         total += share / 2 * torch.autograd.grad(value, point)[0]
     expected = (total * path).sum(-1).numpy()
-    assert np.abs(expected).max() > 0.01
+    assert np.abs(expected).max() > 1e-3
     np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 

@@ -12,7 +12,7 @@ from bert_secrets_jax.model.weights import from_pretrained, without_head
 from tests.conftest import PAIRS, relative
 from tests.contributions.reference import random_model
 
-COMPUTE = bs.Compute(max_length=24, tokens_per_batch=64)
+COMPUTE = bs.Compute(max_length=24)
 PUBLISHED = (
     'The dog runs after the kitten in the yard.',
     'Outside in the garden the cat is chased by the dog.',
@@ -29,27 +29,42 @@ def paired(encoder):
     return paired_tokens(encoder, PAIRS, layer=1, steps=12, compute=COMPUTE)
 
 
-@pytest.mark.parametrize('model_type', ['bert', 'modernbert', 'mpnet', 'esm', 'albert'])
-def test_contributions_sum_to_the_similarity(config, tokenizer, model_type):
-    """With the terms of the reference, up to an error that falls with the steps."""
-    model = random_model(relative(config, model_type), tokenizer, scale=0.1)
-    pooling = 'cls' if model_type == 'bert' else 'mean'
-    few, many = (
-        paired_tokens(model, PAIRS[:1], layer=1, steps=steps, pooling=pooling, compute=COMPUTE)[0]
-        for steps in (1, 12)
-    )
+def check_sums(few, many):
+    """The error falls with the steps."""
     size = np.abs(many.contributions).sum()
     assert abs(few.error) > 1e-4 * size and abs(many.error) < 1e-5 * size
     assert size > 1e-3 and many.contributions.std() > 1e-5
 
 
-def test_contributions_are_those_of_whole_jacobians_in_pytorch(encoder, tokenizer, tmp_path):
+def test_contributions_sum_to_the_similarity(encoder, paired):
+    few = paired_tokens(encoder, PAIRS, layer=1, steps=1, compute=COMPUTE)
+    for pair in zip(few, paired, strict=True):
+        check_sums(*pair)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('model_type', 'pooling'),
+    [
+        ('bert', 'cls'), ('bert', 'weightedmean'), ('modernbert', 'mean'), ('mpnet', 'mean'),
+        ('esm', 'mean'), ('albert', 'mean'),
+    ],
+)  # fmt: skip
+def test_contributions_sum_to_the_similarity_in_others(config, tokenizer, model_type, pooling):
+    model = random_model(relative(config, model_type), tokenizer, scale=0.1)
+    how = {'layer': 1, 'pooling': pooling, 'compute': COMPUTE}
+    check_sums(*(paired_tokens(model, PAIRS[:1], steps=steps, **how)[0] for steps in (1, 16)))
+
+
+def test_contributions_are_those_of_whole_jacobians_in_pytorch(
+    encoder, paired, tokenizer, tmp_path
+):
     """As Moeller et al. compute them, but for the places of the steps."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
     bs.save_pretrained(without_head(encoder), tmp_path)
     theirs = transformers.BertModel.from_pretrained(tmp_path, attn_implementation='eager').eval()
-    places, shares = np.polynomial.legendre.leggauss(4)
+    places, shares = np.polynomial.legendre.leggauss(12)
 
     def of_text(text):
         given = tokenizer(text, return_tensors='pt')
@@ -67,37 +82,33 @@ def test_contributions_are_those_of_whole_jacobians_in_pytorch(encoder, tokenize
                 hidden = out[0] if isinstance(out, tuple) else out
             return hidden.mean(dim=1)[0]
 
-        jacobian = sum(
-            share
-            / 2
-            * torch.autograd.functional.jacobian(pooled, start + (1 + at) / 2 * (end - start))
-            for at, share in zip(places, shares, strict=True)
-        )[:, 0]
+        jacobian = 0
+        for at, share in zip(places, shares, strict=True):
+            point = start + (1 + at) / 2 * (end - start)
+            jacobian += share / 2 * torch.autograd.functional.jacobian(pooled, point)[:, 0]
         with torch.no_grad():
             embeddings = pooled(end).numpy(), pooled(start).numpy()
         return torch.einsum('dti,ti->td', jacobian, (end - start)[0]).numpy(), *embeddings
 
     (one, a, r), (other, b, s) = map(of_text, PAIRS[0])
-    (found,) = paired_tokens(
-        encoder, PAIRS[:1], layer=1, steps=4, similarity='dot', compute=COMPUTE
-    )
+    found = paired_tokens(encoder, PAIRS, layer=1, steps=12, similarity='dot', compute=COMPUTE)[0]
     tolerance = 1e-5 * np.abs(one @ other.T).max()
     np.testing.assert_allclose(found.contributions, one @ other.T, atol=tolerance)
     np.testing.assert_allclose(found.similarity, a @ b, rtol=1e-5)
     np.testing.assert_allclose(found.reference, a @ s + r @ b - r @ s, rtol=1e-4)
-    (cosine,) = paired_tokens(encoder, PAIRS[:1], layer=1, steps=4, compute=COMPUTE)
     scale = np.linalg.norm(a) * np.linalg.norm(b)
-    np.testing.assert_allclose(cosine.contributions, one @ other.T / scale, atol=tolerance / scale)
-    np.testing.assert_allclose(cosine.similarity, a @ b / scale, rtol=1e-5)
+    cosine = paired[0].contributions
+    np.testing.assert_allclose(cosine, one @ other.T / scale, atol=tolerance / scale)
+    np.testing.assert_allclose(paired[0].similarity, a @ b / scale, rtol=1e-5)
 
 
 def test_deletion_is_that_of_texts_without_tokens(encoder, paired):
     words = [text.split() for text in PAIRS[1]]
     lost = [' '.join(text[:1] + text[2:]) for text in words]
-    expected = [
-        paired_tokens(encoder, [pair], layer=2, steps=1, compute=COMPUTE)[0].similarity
-        for pair in [(lost[0], PAIRS[1][1]), (PAIRS[1][0], lost[1]), tuple(lost)]
-    ]
+    one, other, without_one, without_other = bs.embed(
+        encoder, [*PAIRS[1], *lost], normalised=True, compute=COMPUTE
+    )
+    expected = [without_one @ other, one @ without_other, without_one @ without_other]
     # Word 2 of each is token 2, after [CLS].
     found = paired[1]
     given = found.without_first[2], found.without_second[2], found.without_both[2, 2]
@@ -105,9 +116,8 @@ def test_deletion_is_that_of_texts_without_tokens(encoder, paired):
     first, second, both = expected
     together = found.similarity - first - second + both
     np.testing.assert_allclose(found.interactions[2, 2], together, atol=5e-6)
-    for side, values in zip(
-        found.special, (found.without_first, found.without_second), strict=True
-    ):
+    alone = found.without_first, found.without_second
+    for side, values in zip(found.special, alone, strict=True):
         assert side.tolist() == np.isnan(values).tolist() and side.sum() == 2
 
 
