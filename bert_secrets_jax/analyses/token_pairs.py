@@ -123,7 +123,7 @@ class TokenPairs(Result):
         if len(known):
             yield self._finding(
                 f'agreement with the {_BOTH}',
-                mean_interval(known),
+                np.array(mean_interval(known)),
                 len(known),
                 null=0.0,
                 unit="Spearman's rank correlation",
@@ -136,7 +136,7 @@ class TokenPairs(Result):
         if both.any():
             yield self._finding(
                 'contribution of two tokens alike, less that of others',
-                mean_interval((alike - others)[both]),
+                np.array(mean_interval((alike - others)[both])),
                 int(both.sum()),
                 null=0.0,
                 unit=self.similarity,
@@ -148,7 +148,7 @@ class TokenPairs(Result):
         values = self.measures['reference']
         return self._finding(
             'part of the similarity that is due to references',
-            mean_interval(values),
+            np.array(mean_interval(values)),
             len(values),
             unit=self.similarity,
             template='References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens '
