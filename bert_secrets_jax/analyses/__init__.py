@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.analyses.contributions import Contributions, contributions
+from bert_secrets_jax.analyses.direct_effects import DirectEffects, direct_effects
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning

@@ -17,9 +17,8 @@ hidden width.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -42,8 +41,7 @@ from bert_secrets_jax.model.heads import Head
 _STEPS = Linearised()
 
 
-@flax.struct.dataclass
-class DirectParts:
+class DirectParts(NamedTuple):
     """The parts of a weighted sum of the logits of each example, and what each layer would answer.
 
     Attributes:

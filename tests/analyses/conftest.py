@@ -150,6 +150,7 @@ def results(model, masked_lm, tuned, texts, settings):
     found['contributions'] = of.contributions(model, texts, ablation=found['ablation'], **common)
     methods = ('random', 'rollout', 'DecompX', 'gradient x input')
     found['attribution'] = of.attribution(tuned, texts, methods=methods, **swept)
+    found['direct_effects'] = of.direct_effects(tuned, texts, **swept)
     found['token_pairs'] = of.token_pairs(
         model, texts, steps=2, pooling='mean', max_examples=3, **swept
     )
