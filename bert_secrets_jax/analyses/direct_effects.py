@@ -1,4 +1,4 @@
-"""What each head adds to the right answer itself, and what the model would answer after each layer.
+"""Heads' own parts in the right answer, and what the model would answer after each layer.
 
 Nothing is disabled: `contributions.direct` says what the direct path of a head is.
 

@@ -76,12 +76,12 @@ class PairedTokens:
 
     @property
     def error(self) -> float:
-        """What contributions and reference together are above the similarity."""
+        """The sum of contributions and reference, less the similarity."""
         return float(self.contributions.sum()) + self.reference - self.similarity
 
     @property
     def interactions(self) -> Float[np.ndarray, 'T S']:
-        """What two tokens do together and not alone, by deletion; NaN for special tokens.
+        """The effect of two tokens beyond that of each, by deletion; NaN for special tokens.
 
         If the embedding were a sum over tokens, and the similarity a dot product, the interaction
         of two tokens would be their contribution.
