@@ -233,7 +233,7 @@ def direct_effects(
             (mean - each).T,
             names=[head_name(*at) for at in np.ndindex(layers, heads)],
             outcome=MARGIN,
-            intact=float(sum(parts.values()).mean()),
+            intact=float(sum(each.mean() for each in parts.values())),
             sample_of='texts' if is_lm else 'examples',
             seed=seed,
         ),

@@ -73,6 +73,7 @@ def integrated_gradients(
 
     def value(embedded: Array) -> Array:
         output = bert.apply({'params': params}, **batch.inputs, inputs_embeds=embedded)
+        assert output.logits is not None
         return (output.logits * weights).sum()
 
     gradients = integral(lambda share: jax.grad(value)(start + share * path), steps)

@@ -196,6 +196,7 @@ def _score(
         elif method == 'DecompX':
             scores[method] = token_contributions(bert, params, output, mask, prediction_weights)
         elif method == INTEGRATED:
+            assert output.logits is not None
             weights = prediction_weights(output.logits)
             scores[method] = integrated_gradients(bert, params, batch, weights, steps=steps)
         elif method in (TIMES_INPUT, 'gradient norm'):

@@ -146,22 +146,21 @@ def paired_tokens(
     if similarity == 'cosine':
         without = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in without]
     convert, found = encoded.tokenizer.convert_ids_to_tokens, []
-    for first in range(len(pairs)):
-        second = first + len(pairs)
-        both, scale = (first, second), 1 / (unit[first] * unit[second])
+
+    def read(text: int) -> tuple[tuple[str, ...], np.ndarray]:
+        length = int(encoded.lengths[text])
+        ids = encoded.input_ids[text, :length].tolist()
+        return tuple(convert(ids)), encoded.special[text, :length]
+
+    for first, second in enumerate(range(len(pairs), len(texts))):
+        scale = 1 / (unit[first] * unit[second])
         (a, b), (r, s) = whole[[first, second]], references[[first, second]]
-        one, other = (without[text] for text in both)
-        lengths = [int(encoded.lengths[text]) for text in both]
+        one, other = without[first], without[second]
+        (tokens_a, special_a), (tokens_b, special_b) = read(first), read(second)
         found.append(
             PairedTokens(
-                tokens=tuple(
-                    tuple(convert(encoded.input_ids[text, :length].tolist()))
-                    for text, length in zip(both, lengths, strict=True)
-                ),
-                special=tuple(
-                    encoded.special[text, :length]
-                    for text, length in zip(both, lengths, strict=True)
-                ),
+                tokens=(tokens_a, tokens_b),
+                special=(special_a, special_b),
                 similarity=float(a @ b * scale),
                 reference=float((a @ s + r @ b - r @ s) * scale),
                 contributions=parts[first] @ parts[second].T * scale,
@@ -217,7 +216,9 @@ def _parts(
 
     def pooled(hidden):
         hidden = through_layers(bert, params, hidden, scopes, first=layer)
-        return Head(bert.config).apply({'params': params}, hidden, batch.attention_mask).logits
+        embedding = Head(bert.config).apply({'params': params}, hidden, batch.attention_mask).logits
+        assert embedding is not None
+        return embedding
 
     def of_each_token(share):
         _, forward = jax.linearize(pooled, start + share * (end - start))
