@@ -18,7 +18,6 @@ from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.analyses import effects
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.compute import Compute
@@ -269,15 +268,3 @@ def _draw_lens(result: DirectEffects):
         'intervals.',
         plots.Source('layers', 'accuracy'),
     )
-
-
-SECTION = Declaration(
-    analysis=direct_effects,
-    title='what heads add to the answer themselves, and the answer after each layer',
-    group='What matters',
-    inputs=('tuned', 'ablated'),
-    settings={'seed': 'seed'},
-    needs=('training',),
-    passes=4,
-    seconds=10,
-)

@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import STEPS
@@ -242,13 +241,3 @@ def token_pairs(
         similarity=similarity,
         shown=shown,
     )
-
-
-SECTION = Declaration(
-    analysis=token_pairs,
-    title='which pairs of tokens make two texts similar',
-    group='What matters',
-    settings={'max_examples': 'token_pairs.max_examples', 'steps': 'token_pairs.steps'},
-    seconds=60,
-    asked='name',
-)

@@ -262,6 +262,15 @@ def attribution(a: Arguments) -> Call:
     return a.analysis('attribution', a.model, drawn, **given)
 
 
+def direct_effects(a: Arguments) -> Call:
+    return a.analysis('direct_effects', a.model, 'ablated', **a.seed)
+
+
+def token_pairs(a: Arguments) -> Call:
+    names = ('max_examples', 'steps')
+    return _on_texts(a, 'token_pairs', **{name: a[f'token_pairs.{name}'] for name in names})
+
+
 def roles(a: Arguments) -> Call:
     known = ('syntax_heads', 'patterns', 'prune', 'gates')
     results = [a.result(each) for each in known if each in a.results]

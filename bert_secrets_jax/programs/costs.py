@@ -223,6 +223,19 @@ def attributed(study: Study) -> Costs:
     return ablated(study) | {'scores of tokens': work}
 
 
+def directly(study: Study) -> Costs:
+    return ablated(study) | {'direct parts': _over(study, 'ablated_texts', 4, 6, 8)}
+
+
+def paired(study: Study) -> Costs:
+    settings, length = study.config.token_pairs, _tokens(study, 'texts') / len(study.texts)
+    share = _share(study, 'texts', settings.max_examples)
+    # Each token once for each step, through the layers above, and once deleted.
+    layers = min(2 / study.pretrained.config.num_hidden_layers, 1)
+    passes = share * length * (1 + 2 * layers * settings.steps)
+    return {'pairs of tokens': _over(study, 'texts', passes, 6, 8)}
+
+
 def pairs(study: Study) -> Costs:
     work = _over(study, 'ablated_texts', _MANY * math.comb(_heads(study), 2), 10, 10)
     return ablated(study) | {'pairs of heads': work}

@@ -27,7 +27,7 @@ def added(monkeypatch):
 
 
 def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, capsys):
-    assert 'punctuation' in added
+    assert added == ['punctuation']
     settings = {
         'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
     }  # fmt: skip
