@@ -262,7 +262,7 @@ def _draw_heads(result: DirectEffects):
 
 def _draw_lens(result: DirectEffects):
     return plots.layer_curves(
-        {'after each layer': result._accuracy}, label='share of right answers', limits=(0, 1.02)
+        {'after each layer': result._accuracy}, label='share of right answers', limits=(0.0, 1.02)
     ).captioned(
         'Right answers if the output of each layer goes through the head of the model. Lines: 95 % '
         'intervals.',

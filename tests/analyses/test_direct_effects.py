@@ -39,7 +39,9 @@ def test_parts_sum_to_the_margin_over_texts(tuned, texts, result, tmp_path):
     assert len(frames['heads']) == 12 and len(frames['layers']) == 3
     result.save(tmp_path / 'result.npz')
     assert str(type(result).load(tmp_path / 'result.npz')) == str(result)
-    assert set(result.figures()) == {'direct_effects', 'direct_effects_layers'}
+    figures = result.figures()
+    for name in ('direct_effects', 'direct_effects_layers'):
+        assert figures[name].caption.endswith('.')
     # One text alone, and batches of another size, are the same.
     few = bs.analyses.direct_effects(
         tuned, texts[:2], compute=bs.Compute(max_length=32, tokens_per_batch=32)
