@@ -1,4 +1,4 @@
-"""What do heads add to the right answer themselves, and what is the answer after each layer?
+"""Which heads add to the right answer themselves, and what is the answer after each layer?
 
     python -m experiments.direct_effects --config=configs/quickstart.py --workdir=results/quickstart
 
