@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.contributions.scores import TokenScores, token_scores
+    from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_tokens
     from bert_secrets_jax.data.annotation import (
         Annotation,
         Link,

@@ -20,6 +20,7 @@ from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.analyses.contributions import Contributions, contributions
+from bert_secrets_jax.analyses.direct_effects import DirectEffects, direct_effects
 from bert_secrets_jax.analyses.example_maps import ExampleMaps, example_maps
 from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
@@ -44,6 +45,7 @@ from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_toke
 from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.token_pairs import TokenPairs, token_pairs
 from bert_secrets_jax.runs.result import Subject
 
 __all__ = [name for name in dir() if not name.startswith('_') and callable(globals()[name])]

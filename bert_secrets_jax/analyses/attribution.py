@@ -26,6 +26,7 @@ from bert_secrets_jax.contributions import faithfulness as tests
 from bert_secrets_jax.contributions import scores as scoring
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.faithfulness import MEASURES, SHARES, Compared, Faithfulness
+from bert_secrets_jax.contributions.integrated import STEPS, check_steps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SOURCES, TIMES_INPUT, TokenScores
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -317,6 +318,7 @@ def attribution(
     *,
     methods: Sequence[str] = METHODS,
     shares: Sequence[float] = SHARES,
+    steps: int = STEPS,
     shown: int = 5,
     seed: int = 0,
     compute: Compute = Compute(),
@@ -332,6 +334,7 @@ def attribution(
       examples: The texts; with labels, it is also told whether the model has learnt anything.
       methods: The names of the methods, those of `token_scores`.
       shares: The shares of tokens that are deleted or kept.
+      steps: The number of points on the path of integrated gradients.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
       compute, subject: As in `ablation`.
@@ -345,6 +348,7 @@ def attribution(
     model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)
     check_classifies(model)
     scoring.check_methods(methods)
+    check_steps(steps)
     tests.check_shares(shares)
     if shown < 0:
         raise ValueError(f'shown is the number of texts that are shown, 0 or more, not {shown}.')
@@ -353,10 +357,10 @@ def attribution(
         labels = labels_of(examples, config)
     encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
     score = functools.partial(
-        scoring.scores_of, model, encoded, methods=methods, seed=seed, compute=compute
+        scoring.scores_of, model, encoded, methods=methods, steps=steps, seed=seed, compute=compute
     )
     read = encoded.input_ids, encoded.token_type_ids
-    key = model.params, repr(config), *read, list(methods), seed, _SCORED
+    key = model.params, repr(config), *read, list(methods), steps, seed, _SCORED
     scores = store.kept(compute.folder, key, TokenScores, score)
     test = tests.faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None

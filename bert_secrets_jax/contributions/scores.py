@@ -19,19 +19,25 @@ from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.brief import brief, check_name, either
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies, token_contributions
+from bert_secrets_jax.contributions.integrated import (
+    STEPS,
+    check_steps,
+    embedded,
+    integrated_gradients,
+    through_layers,
+)
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.rollout import attention_graph, flow, rollout
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
-from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.heads import Head, pooled_tokens
-from bert_secrets_jax.model.intervention import Intervention
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
 RANDOM, TIMES_INPUT, FLOW = 'random', 'gradient x input', 'flow'
+INTEGRATED = 'integrated gradients'
 SOURCES: Mapping[str, str] = {
     RANDOM: 'a random order',
     'attention': 'the maps of the last layer, mean over heads',
@@ -43,10 +49,11 @@ SOURCES: Mapping[str, str] = {
     'DecompX': 'Modarressi et al. 2023',
     TIMES_INPUT: 'Denil et al. 2014',
     'gradient norm': 'Simonyan et al. 2014',
+    INTEGRATED: 'Sundararajan et al. 2017',
 }
 METHODS = tuple(SOURCES)
 # Those whose scores say whether a token speaks for the prediction or against it.
-SIGNED = ('DecompX', TIMES_INPUT)
+SIGNED = ('DecompX', TIMES_INPUT, INTEGRATED)
 _LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
 
 
@@ -74,19 +81,23 @@ def token_scores(
     texts: Sequence[Text],
     *,
     methods: Sequence[str] = METHODS,
+    steps: int = STEPS,
     seed: int = 0,
     compute: Compute = Compute(),
 ) -> TokenScores:
     """Score the tokens of texts by several methods.
 
-    Most methods take a few passes. Value zeroing takes as long as a pass for each token, and flow
-    some milliseconds for each token on one core.
+    Most methods take a few passes. Integrated gradients take a pass forward and back for each step,
+    value zeroing takes as long as a pass for each token, and flow some milliseconds for each token
+    on one core.
 
     Args:
       pretrained: A model with a classifier of texts, or a regression.
       texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
       methods: The names of the methods: 'random', 'attention' (of the last layer), 'rollout',
-        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input', 'gradient norm'.
+        'flow', 'value zeroing', 'ALTI', 'GlobEnc', 'DecompX', 'gradient x input', 'gradient norm',
+        'integrated gradients'.
+      steps: The number of points on the path of integrated gradients.
       seed: The seed of the random scores.
       compute: How it is computed; nothing is written into its folder.
 
@@ -98,7 +109,8 @@ def token_scores(
     """
     check_classifies(pretrained)
     encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
-    return scores_of(pretrained, encoded, methods=methods, seed=seed, compute=compute)
+    how = {'methods': methods, 'steps': steps, 'seed': seed, 'compute': compute}
+    return scores_of(pretrained, encoded, **how)
 
 
 def check_methods(methods: Sequence[str]) -> None:
@@ -110,10 +122,17 @@ def check_methods(methods: Sequence[str]) -> None:
 
 
 def scores_of(
-    pretrained: Pretrained, encoded: Encoded, *, methods: Sequence[str], seed: int, compute: Compute
+    pretrained: Pretrained,
+    encoded: Encoded,
+    *,
+    methods: Sequence[str],
+    steps: int = STEPS,
+    seed: int,
+    compute: Compute,
 ) -> TokenScores:
     """Score the tokens of tokenised texts; arguments as in `token_scores`."""
     check_methods(methods)
+    check_steps(steps)
     methods = tuple(methods)
     params, _, place = on_devices(pretrained.params, compute.mesh)
     batches = bucket(encoded, **compute.encoding)
@@ -121,7 +140,7 @@ def scores_of(
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
     scores = {method: [np.zeros(0)] * count for method in methods}
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
-        computed = fetch(_score(pretrained.bert, methods, params, place(batch)))
+        computed = fetch(_score(pretrained.bert, methods, steps, params, place(batch)))
         if FLOW in methods:
             computed['scores'][FLOW] = flows = np.zeros_like(computed['read'])
             for row, length in enumerate(np.asarray(batch.lengths).tolist()):
@@ -150,9 +169,9 @@ def scores_of(
     )
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _score(
-    bert: Bert, methods: tuple[str, ...], params: Mapping[str, Any], batch: Batch
+    bert: Bert, methods: tuple[str, ...], steps: int, params: Mapping[str, Any], batch: Batch
 ) -> dict[str, Any]:
     """Return the logits of a batch, the scores that a device computes, and what flow is made of."""
     mask = batch.attention_mask
@@ -176,10 +195,14 @@ def _score(
             scores[method] = read_rows(rollout(graph)[:, -1])
         elif method == 'DecompX':
             scores[method] = token_contributions(bert, params, output, mask, prediction_weights)
+        elif method == INTEGRATED:
+            assert output.logits is not None
+            weights = prediction_weights(output.logits)
+            scores[method] = integrated_gradients(bert, params, batch, weights, steps=steps)
         elif method in (TIMES_INPUT, 'gradient norm'):
-            embedded, gradients = _gradients(bert, params, batch)
+            entered, gradients = _gradients(bert, params, batch)
             if method == TIMES_INPUT:
-                scores[method] = (gradients * embedded).sum(axis=-1)
+                scores[method] = (gradients * entered).sum(axis=-1)
             else:
                 scores[method] = jnp.linalg.norm(gradients, axis=-1)
     scores = {method: each * mask for method, each in scores.items()}
@@ -198,23 +221,14 @@ def prediction_weights(logits: Float[Array, 'B C']) -> Float[Array, 'B C']:
 
 def _gradients(bert: Bert, params, batch: Batch):
     """Return the embeddings, and the gradients [B, T, D] of what scores are about at them."""
-    config = bert.config
-    embedded, scopes = Embeddings(config).apply(
-        {'params': params['embeddings']}, **batch.inputs, example_ids=None, deterministic=True
-    )
-    kinds = jnp.array(kinds_of_layers(config))
+    entered, scopes = embedded(bert, params, batch)
 
-    def layer(hidden, of_layer):
-        weights, kind = of_layer
-        state = Layer(config).apply({'params': weights}, hidden, kind, Intervention(), scopes, None)
-        return state[0], None
-
-    def logits(embedded):
-        hidden, _ = jax.lax.scan(layer, embedded, (params['layers'], kinds))
-        predicted = Head(config).apply({'params': params}, hidden, batch.attention_mask).logits
+    def logits(entered):
+        hidden = through_layers(bert, params, entered, scopes)
+        predicted = Head(bert.config).apply({'params': params}, hidden, batch.attention_mask).logits
         assert predicted is not None
         return predicted
 
-    predicted, back = jax.vjp(logits, embedded)
+    predicted, back = jax.vjp(logits, entered)
     (gradients,) = back(prediction_weights(predicted))
-    return embedded, gradients
+    return entered, gradients

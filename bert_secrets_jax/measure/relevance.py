@@ -205,38 +205,38 @@ def contexts_of(config: BertConfig, steps: BackwardSteps, params, hidden, *, map
     """Return the outputs [B, T, N, H] of the heads of a layer; arguments as in `through_layer`."""
     read = hidden
     if config.family.norm_first:
-        read = jnp.where(normed, _norm(config, steps, params['attention_norm'], hidden), hidden)
-    values = _dense(steps, '...D,DNH->...NH', params['attention']['value'], read)
+        read = jnp.where(normed, normed_by(config, steps, params['attention_norm'], hidden), hidden)
+    values = dense(steps, '...D,DNH->...NH', params['attention']['value'], read)
     return steps.linear('BSNH,BNTS->BTNH', values, maps)
 
 
 def after_attention(config: BertConfig, steps: BackwardSteps, params, hidden, contexts):
     """Return the output [B, T, D] of a layer; arguments as in `through_layer`."""
-    attended = _dense(steps, '...NH,NHD->...D', params['attention']['output'], contexts)
+    attended = dense(steps, '...NH,NHD->...D', params['attention']['output'], contexts)
     residual = _sum(steps, hidden, attended)
     if config.family.norm_first:
-        normed = _norm(config, steps, params['output_norm'], residual)
-        return _sum(steps, residual, _feed_forward(config, steps, params, normed))
-    normed = _norm(config, steps, params['attention_norm'], residual)
-    fed = _sum(steps, normed, _feed_forward(config, steps, params, normed))
-    return _norm(config, steps, params['output_norm'], fed)
+        normed = normed_by(config, steps, params['output_norm'], residual)
+        return _sum(steps, residual, fed_forward(config, steps, params, normed))
+    normed = normed_by(config, steps, params['attention_norm'], residual)
+    fed = _sum(steps, normed, fed_forward(config, steps, params, normed))
+    return normed_by(config, steps, params['output_norm'], fed)
 
 
 def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attention_mask):
     """Return the logits, [B, C] or [B, T, C] for tokens, from the last layer's output [B, T, D]."""
     family, tokens = config.family, hidden
     if family.norm_first:
-        tokens = _norm(config, steps, params['final_norm'], tokens)
+        tokens = normed_by(config, steps, params['final_norm'], tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'cls':
         tokens = tokens[:, 0]
     elif config.head == SEQUENCES:
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
-        pooled = _dense(steps, '...D,DF->...F', params['pooler'], tokens)
-        tokens = _activated(steps, family.pooler_act, pooled)
+        pooled = dense(steps, '...D,DF->...F', params['pooler'], tokens)
+        tokens = activated(steps, family.pooler_act, pooled)
         if family.pooler_norm:
-            tokens = _norm(config, steps, params['pooler_norm'], tokens)
-    return _dense(steps, '...D,DC->...C', params['classifier'], tokens)
+            tokens = normed_by(config, steps, params['pooler_norm'], tokens)
+    return dense(steps, '...D,DC->...C', params['classifier'], tokens)
 
 
 def _start(config: BertConfig, logits, attention_mask):
@@ -248,26 +248,26 @@ def _shares(attention_mask) -> Float[Array, 'B T']:
     return attention_mask / jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
 
 
-def _feed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
+def fed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
     if config.family.gated:
-        both = _dense(steps, '...D,DGF->...GF', params['intermediate'], hidden)
+        both = dense(steps, '...D,DGF->...GF', params['intermediate'], hidden)
         # Which of the two decides is a gate, as maps are: it lets the other through, more or less.
         wide = steps.scaled(both[..., 1, :], ACTIVATIONS[config.hidden_act](both[..., 0, :]))
     else:
-        wide = _dense(steps, '...D,DF->...F', params['intermediate'], hidden)
-        wide = _activated(steps, config.hidden_act, wide)
-    return _dense(steps, '...F,FD->...D', params['output'], wide)
+        wide = dense(steps, '...D,DF->...F', params['intermediate'], hidden)
+        wide = activated(steps, config.hidden_act, wide)
+    return dense(steps, '...F,FD->...D', params['output'], wide)
 
 
-def _norm(config: BertConfig, steps: BackwardSteps, params, x):
+def normed_by(config: BertConfig, steps: BackwardSteps, params, x):
     width = x.shape[-1]
     deviation = jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
     centre_and_scale = (jnp.eye(width) - 1 / width) * params['scale'][None]
     kernel = {'kernel': centre_and_scale, **params}
-    return _dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
+    return dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
 
 
-def _dense(steps: BackwardSteps, equation: str, params, x):
+def dense(steps: BackwardSteps, equation: str, params, x):
     y = steps.linear(equation, x, params['kernel'])
     return y + jnp.broadcast_to(params['bias'], y.shape) if 'bias' in params else y
 
@@ -276,7 +276,7 @@ def _sum(steps: BackwardSteps, *summands):
     return steps.linear('P...,P->...', jnp.stack(summands), jnp.ones(len(summands)))
 
 
-def _activated(steps: BackwardSteps, activation: str, x):
+def activated(steps: BackwardSteps, activation: str, x):
     """Return the activation of x, as x times a slope: 0 at 0, like all activations."""
     slope = ACTIVATIONS[activation](x) / jnp.where(x == 0, 1, x)
     return steps.scaled(x, slope)

@@ -25,6 +25,7 @@ GLOSSES = {
     'DecompX': 'follows each token through the layers',
     'gradient x input': 'slope times embedding',
     'gradient norm': 'steepness at each token',
+    'integrated gradients': 'slopes on the way from [PAD]',
 }
 
 

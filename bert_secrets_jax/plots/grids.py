@@ -127,25 +127,28 @@ def effect_grid(
 
 @styled
 def interaction_matrix(
-    matrices: Mapping[str, np.ndarray], names: Sequence[str], *, label: str
+    matrices: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    *,
+    columns: Sequence[str] | None = None,
+    label: str,
 ) -> Figure:
     """Draw matrices [heads, heads] of interactions, each on its own scale centred on 0.
 
     Args:
       matrices: The interactions of each pair of heads, by title (with the unit). NaN stays empty.
       names: The names of the heads, in order. If there are many, only some are shown.
+      columns: The names of what stands across, such as tokens of another text; None if the same.
       label: The label of the colour bars.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
     size = len(matrices) * (side + 0.7) + 1, side + 0.6
     figure, axes = figure_of(*size, columns=len(matrices), grid=None)
-    ticks = range(0, len(names), -(-len(names) // 40))
-    shown = [names[tick] for tick in ticks]
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
         image, _ = _effects(axis, matrix)
         axis.set_title(title)
-        axis.set_xticks(ticks, shown, rotation=90, fontsize=5)
-        axis.set_yticks(ticks, shown, fontsize=5)
+        axis.set_xticks(*_ticks(names if columns is None else columns), rotation=90, fontsize=5)
+        axis.set_yticks(*_ticks(names), fontsize=5)
         figure.colorbar(image, ax=axis, label=label, shrink=0.8, pad=0.01)
     return figure
 
@@ -186,6 +189,11 @@ def feature_matrices(
     scale = {'low': 0.0, 'high': highest, 'centred': False, 'layer': layer}
     figure.numbers = Numbers('features', label, panels, scale)
     return figure
+
+
+def _ticks(names: Sequence[str]) -> tuple[range, list[str]]:
+    ticks = range(0, len(names), -(-len(names) // 40))
+    return ticks, [names[tick] for tick in ticks]
 
 
 def _effects(axis: Axes, values: np.ndarray, reach: float = 0.0) -> tuple[AxesImage, float]:

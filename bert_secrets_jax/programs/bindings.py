@@ -258,7 +258,17 @@ def contributions(a: Arguments) -> Call:
 
 def attribution(a: Arguments) -> Call:
     drawn = a.drawn('ablated', 'attribution.max_examples')
-    return a.analysis('attribution', a.model, drawn, **a.seed)
+    given = {'steps': a['attribution.steps'], **a.seed}
+    return a.analysis('attribution', a.model, drawn, **given)
+
+
+def direct_effects(a: Arguments) -> Call:
+    return a.analysis('direct_effects', a.model, 'ablated', **a.seed)
+
+
+def token_pairs(a: Arguments) -> Call:
+    names = ('max_examples', 'steps')
+    return _on_texts(a, 'token_pairs', **{name: a[f'token_pairs.{name}'] for name in names})
 
 
 def roles(a: Arguments) -> Call:

@@ -218,8 +218,22 @@ def attributed(study: Study) -> Costs:
     share = _share(study, 'ablated_texts', study.config.attribution.max_examples)
     # Each token is deleted once in the order of each method.
     length = _tokens(study, 'ablated_texts') / len(study.ablated_texts)
-    work = _over(study, 'ablated_texts', share * 10 * length, 30, 8)
+    passes = 10 * length + _TRAINED * study.config.attribution.steps
+    work = _over(study, 'ablated_texts', share * passes, 30, 8)
     return ablated(study) | {'scores of tokens': work}
+
+
+def directly(study: Study) -> Costs:
+    return ablated(study) | {'direct parts': _over(study, 'ablated_texts', 4, 6, 8)}
+
+
+def paired(study: Study) -> Costs:
+    settings, length = study.config.token_pairs, _tokens(study, 'texts') / len(study.texts)
+    share = _share(study, 'texts', settings.max_examples)
+    # Each token once for each step, through the layers above, and once deleted.
+    layers = min(2 / study.pretrained.config.num_hidden_layers, 1)
+    passes = share * length * (1 + 2 * layers * settings.steps)
+    return {'pairs of tokens': _over(study, 'texts', passes, 6, 8)}
 
 
 def pairs(study: Study) -> Costs:

@@ -184,7 +184,8 @@ def declarations() -> list[Declaration]:
 
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
-# replacements, subnetworks and gates train takes minutes to hours.
+# replacements, subnetworks and gates train takes minutes to hours. So are direct effects, which no
+# regression has, and pairs of tokens, which need pairs of texts and an encoder of texts.
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': _called(bindings.special_tokens, wants=_special_wants, costs=costs.one_pass),
     'finetune': _called(bindings.finetune, needs=needs.training, costs=costs.finetuned),
@@ -293,6 +294,10 @@ SECTIONS: Mapping[str, Section] = {
     'attribution': _called(
         bindings.attribution, needs=needs.classifier, costs=costs.attributed, asked='all'
     ),
+    'direct_effects': _called(
+        bindings.direct_effects, needs=needs.classifier, costs=costs.directly, asked='name'
+    ),
+    'token_pairs': _called(bindings.token_pairs, costs=costs.paired, asked='name'),
     'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.

@@ -171,6 +171,10 @@ def results(model, masked_lm, tuned, texts, settings):
     found['patching'] = of.patching(
         model, texts[:8], texts[8:16], metric=_first_state, steps=1, **swept
     )
+    found['direct_effects'] = of.direct_effects(tuned, texts, **swept)
+    found['token_pairs'] = of.token_pairs(
+        model, texts, steps=2, pooling='mean', max_examples=3, **swept
+    )
     others = [found[name] for name in ('syntax_heads', 'patterns', 'pruning')]
     found['roles'] = of.roles(model, texts, results=others, **common)
     found['claims'] = of.claims(*found.values(), **subject)

@@ -1,0 +1,270 @@
+"""Heads' own parts in the right answer, and what the model would answer after each layer.
+
+Nothing is disabled: `contributions.direct` says what the direct path of a head is.
+
+Shapes: E examples, L layers, N heads.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.contexts import on_devices
+from bert_secrets_jax.ablation.effects import Effects, Outcome
+from bert_secrets_jax.ablation.masked_lm import FEW
+from bert_secrets_jax.ablation.means import assess_means
+from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.decomposition import check_classifies
+from bert_secrets_jax.contributions.direct import direct_parts
+from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.masking import Masking, mask_words
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.devices import fetch
+from bert_secrets_jax.measure.colours import Colours
+from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.config import MASKED_LM
+from bert_secrets_jax.model.weights import check_whole
+from bert_secrets_jax.names import head_name
+from bert_secrets_jax.progress import progress
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+
+SOURCE = 'Elhage et al. 2021'
+LENS = 'the logit lens, nostalgebraist 2020'
+MARGIN = Outcome('the direct margin', unit='logits', scale=1.0, digits=3)
+_COLUMNS = {
+    **effects.INTERVAL,
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+    'detectable': 'detectable',
+}
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class DirectEffects(Result):
+    """The direct parts of heads in the margin of the right answer, and the answers of layers.
+
+    Attributes:
+      shape: The numbers of layers and heads.
+      heads: The change of the margin without the direct part of each head, in logits.
+      parts: [E] By name, what heads, feed-forward layers, biases and embeddings add to the margin,
+        each all together. They sum to the margin.
+      lens: [L, E] The share of right answers of each example if the output of a layer goes through
+        the head of the model: 0 or 1 for a classifier.
+      asked: The number of answers: one for each example, or all hidden wordpieces.
+    """
+
+    title: ClassVar[str] = 'What heads add to the answer themselves'
+
+    subject: Subject
+    shape: tuple[int, int]
+    heads: Effects
+    parts: Mapping[str, Float[np.ndarray, ' E']]
+    lens: Float[np.ndarray, 'L E']
+    asked: int
+
+    @property
+    def _accuracy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean over examples, [L], and the ends of its interval, which stay within 0 and 1."""
+        mean, low, high = mean_interval(self.lens)
+        return mean, np.maximum(low, 0), np.minimum(high, 1)
+
+    def frames(self):
+        layers = [(layer, *row) for layer, row in enumerate(zip(*self._accuracy, strict=True), 1)]
+        return {
+            'heads': effects.frame_of(
+                {'margin': self.heads},
+                _COLUMNS,
+                'Change of the margin of the right answer, in logits, without the direct path of '
+                'each head.',
+                'outcome',
+            ),
+            'parts': framed(
+                ('part', 'mean', 'low', 'high'),
+                [(name, *map(float, mean_interval(each))) for name, each in self.parts.items()],
+                'The parts of the mean margin of the right answer, in logits. They sum to it.',
+            ),
+            'layers': framed(
+                ('layer', 'accuracy', 'low', 'high'),
+                layers,
+                'Share of right answers after each layer, through the head of the model as it is.',
+                colours=Colours('layers', {'accuracy': ('low', 'high')}),
+            ),
+        }
+
+    def figures(self):
+        return drawn(self, direct_effects=_draw_heads, direct_effects_layers=_draw_lens)
+
+    def findings(self):
+        return [*self._parts_findings(), *self._lens_findings(), *self._heads_findings()]
+
+    def notes(self):
+        said = [
+            'A head also acts through later attention and feed-forward layers. That is not counted '
+            'here, and is what disabling it changes besides.',
+            'The margin is the logit of the right answer less the mean of all others.',
+            'The head of the model is trained on the last layer alone. Earlier states may hold the '
+            'answer in another form.',
+        ]
+        if self.heads.sample < FEW:
+            said.append('With few texts, intervals are slightly too narrow.')
+        return said
+
+    def head_notes(self):
+        return {'margin without its direct path (logits)': effects.notes_of(self.heads, self.shape)}
+
+    def _heads_findings(self) -> Iterator[Finding]:
+        return effects.findings_of(self.heads, 'heads', source=SOURCE, name='direct paths of heads')
+
+    def _parts_findings(self) -> Iterator[Finding]:
+        margin, fields = self.heads.intact, effects.sample_of(self.heads, SOURCE)
+        for name, each in self.parts.items():
+            yield measured(
+                f'direct part of {name}',
+                np.array(mean_interval(each)),
+                unit='logits',
+                template='Of a mean margin of {margin:.2g} {unit}, {what} add {estimate:.2g} '
+                'directly.'
+                if name == 'heads'
+                else '',
+                numbers={'margin': margin, 'what': name},
+                **fields,
+            )
+
+    def _lens_findings(self) -> Iterator[Finding]:
+        mean, low, high = self._accuracy
+        _, worse, _ = mean_interval(self.lens[-1] - self.lens)
+        first = int(np.flatnonzero(worse <= 0)[0])
+        yield measured(
+            'first layer that is not clearly worse than the last',
+            first + 1,
+            unit=f'of {len(mean)} layers',
+            template='After layer {estimate:.0f}, the model would answer {then:.0%} rightly '
+            '({from:.0%} to {to:.0%}); after the last, {end:.0%}.',
+            numbers={
+                'then': float(mean[first]),
+                'from': float(low[first]),
+                'to': float(high[first]),
+                'end': float(mean[-1]),
+            },
+            **effects.sample_of(self.heads, LENS),
+        )
+
+
+def direct_effects(
+    tuned: Models,
+    examples: Sequence[Text],
+    *,
+    masking: Masking | None = None,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+) -> DirectEffects:
+    """Take the margin of the right answer apart into what heads and other parts add directly.
+
+    It takes a pass forward and about two for the parts, and the head of the model once for each
+    layer. Nothing is disabled.
+
+    Args:
+      tuned: A model with a classifier of texts, or a masked LM. Of several, the first is used.
+      examples: Labelled examples for a classifier; any texts for a masked LM.
+      masking: Which wordpieces are hidden from a masked LM; None hides 15 % of each text.
+      seed: The seed of the resamples of the test.
+      compute, subject: As in `ablation`.
+
+    Raises:
+      TypeError: An argument is something else.
+      ValueError: The model is neither a classifier of texts nor a masked LM, predicts a single
+        value or has lost heads; a label is missing or none of the model's; or there are fewer than
+        two examples.
+      FloatingPointError: The model predicts NaN or infinity.
+    """
+    model, examples = one_model(tuned), as_examples(examples)
+    is_lm = model.config.head == MASKED_LM
+    (check_whole if is_lm else check_classifies)(model)
+    if not is_lm and model.config.num_labels < 2:
+        raise ValueError('A regression has no right answer: give a classifier, or a masked LM.')
+    if is_lm:
+        masked = mask_words(model.tokenizer, examples, masking=masking, **compute.encoding)
+        batches, text, hidden = masked.batches, masked.text, masked.hidden
+    else:
+        labels = labels_of(examples, model.config)
+        encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
+        batches, text = bucket(encoded, **compute.encoding), np.arange(len(examples))
+        hidden = np.ones(len(text), int)
+    params, _, place = on_devices(model.params, compute.mesh)
+    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
+    asked = np.bincount(text, hidden)
+    each = np.zeros((len(asked), layers * heads))
+    parts = {name: np.zeros(len(asked)) for name in _SUMS}
+    lens = np.zeros((len(asked), layers))
+    for batch in progress(batches, 'Direct parts', size=lambda batch: batch.size):
+        rows = np.asarray(batch.example)
+        real = rows >= 0
+        if is_lm:
+            batch = place(batch)
+            found = direct_parts(model.bert, params, batch, batch.places, batch.words)
+        else:
+            targets = np.where(real, labels[rows], -1)[:, None].astype(np.int32)
+            batch, targets = place((batch, targets))
+            found = direct_parts(model.bert, params, batch, None, targets)
+        found, of = fetch(found), text[rows[real]]
+        check_finite(found.total[real, None])
+        share = 1 / asked[of]
+        np.add.at(each, of, share[:, None] * found.heads[real].reshape(len(of), -1))
+        np.add.at(lens, of, share[:, None] * found.right[real].sum(axis=-1))
+        for name, sums in _SUMS.items():
+            np.add.at(parts[name], of, share * sums(found)[real])
+    mean = each.mean(axis=0)
+    return DirectEffects(
+        subject=subject or Subject(),
+        shape=(layers, heads),
+        heads=assess_means(
+            -mean,
+            (mean - each).T,
+            names=[head_name(*at) for at in np.ndindex(layers, heads)],
+            outcome=MARGIN,
+            intact=float(sum(each.mean() for each in parts.values())),
+            sample_of='texts' if is_lm else 'examples',
+            seed=seed,
+        ),
+        parts=parts,
+        lens=lens.T,
+        asked=int(asked.sum()),
+    )
+
+
+_SUMS = {
+    'heads': lambda found: found.heads.sum(axis=(1, 2)),
+    'feed-forward layers': lambda found: found.fed.sum(axis=1),
+    'embeddings': lambda found: found.embeddings,
+    'biases': lambda found: found.biases.sum(axis=1),
+}
+
+
+def _draw_heads(result: DirectEffects):
+    return effects.draw_effects(
+        'heads',
+        result.heads,
+        result.shape,
+        'Change of the margin of the right answer without the direct path of each head.',
+        plots.Source('heads', 'difference', 'margin'),
+    )
+
+
+def _draw_lens(result: DirectEffects):
+    return plots.layer_curves(
+        {'after each layer': result._accuracy}, label='share of right answers', limits=(0.0, 1.02)
+    ).captioned(
+        'Right answers if the output of each layer goes through the head of the model. Lines: 95 % '
+        'intervals.',
+        plots.Source('layers', 'accuracy'),
+    )

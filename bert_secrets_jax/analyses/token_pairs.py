@@ -1,0 +1,243 @@
+"""Which pairs of tokens make two texts similar, compared with what deleting them does.
+
+Shapes: P pairs of texts, T and S tokens of the two texts of a pair.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import paper, plots
+from bert_secrets_jax.ablation.scores import quietly
+from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.integrated import STEPS
+from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_layer, paired_tokens
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.model.embedding import Pooling
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+
+SOURCE = 'Moeller et al. 2024, section 2'
+# Contributions that miss the similarity by more than this are not its parts.
+MOST_ERROR = 0.01
+# In shorter texts there is nothing to rank.
+_FEWEST = 3
+_BOTH = 'interaction by deletion'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class TokenPairs(Result):
+    """The contributions of pairs of tokens to similarities, and what deleting them does.
+
+    Attributes:
+      pairs: The pairs of texts.
+      layer: The number of layers below the hidden states that are paired.
+      similarity: 'cosine' or 'dot'.
+      shown: The number of pairs, the first ones, whose tokens are in a frame.
+    """
+
+    title: ClassVar[str] = 'Which tokens make two texts similar'
+
+    subject: Subject
+    pairs: tuple[PairedTokens, ...]
+    layer: int
+    similarity: str
+    shown: int
+
+    @functools.cached_property
+    def measures(self) -> Mapping[str, Float[np.ndarray, ' P']]:
+        """By name, a number of each pair of texts; NaN where it does not apply."""
+        of_pairs = list(map(_measures, self.pairs))
+        return {name: np.array([each[name] for each in of_pairs]) for name in of_pairs[0]}
+
+    def frames(self):
+        of_tokens = (
+            'pair', 'place_a', 'token_a', 'place_b', 'token_b', 'contribution', 'interaction',
+            'without_a', 'without_b', 'without_both',
+        )  # fmt: skip
+        rows = [
+            (number, *row)
+            for number, each in enumerate(self.pairs[: self.shown], 1)
+            for row in _rows(each)
+        ]
+        return {
+            'texts': framed(
+                ('pair', *self.measures),
+                [(at, *row) for at, row in enumerate(zip(*self.measures.values(), strict=True), 1)],
+                'Each pair of texts: contributions and reference sum to the similarity, up to the '
+                'error. Agreement is a rank correlation.',
+            ),
+            'tokens': framed(
+                of_tokens,
+                rows,
+                'Pairs of tokens: the contribution, and the similarity without them. Interaction: '
+                'what deleting both does beyond deleting each.',
+            ),
+        }
+
+    def figures(self):
+        return drawn(self, token_pairs=_draw)
+
+    def findings(self):
+        return [*self._warnings(), *self._agreement(), *self._alike(), self._reference()]
+
+    def notes(self):
+        return [
+            'Without some tokens, a text may be unlike any that the model has seen.',
+            'The reference has [PAD] for all tokens but special ones. Contributions are about what '
+            'texts have beyond it.',
+            'Deep states hold the meaning of their neighbours, too.',
+        ]
+
+    def _finding(self, name: str, number, count: int, **fields) -> Finding:
+        return measured(
+            name, number, sample=count, sample_of='pairs of texts', source=SOURCE, **fields
+        )
+
+    def _warnings(self) -> Iterator[Finding]:
+        errors = np.abs(self.measures['error'])
+        scale = np.maximum(np.abs(self.measures['similarity']), 1)
+        if (errors > MOST_ERROR * scale).any():
+            worst = int(np.argmax(errors / scale))
+            yield self._finding(
+                'contributions do not sum to the similarity',
+                float(errors[worst]),
+                len(errors),
+                unit=self.similarity,
+                warning=True,
+                template='Contributions miss a similarity by {estimate:.2g}: take more steps, or '
+                'a later layer than {layer}.',
+                numbers={'layer': self.layer},
+            )
+
+    def _agreement(self) -> Iterator[Finding]:
+        known = self.measures['agreement']
+        known = known[~np.isnan(known)]
+        if len(known):
+            yield self._finding(
+                f'agreement with the {_BOTH}',
+                np.array(mean_interval(known)),
+                len(known),
+                null=0.0,
+                unit="Spearman's rank correlation",
+                template='Contributions rank pairs of tokens as deletion does by {estimate:.2f}.',
+            )
+
+    def _alike(self) -> Iterator[Finding]:
+        alike, others = self.measures['same_token'], self.measures['other_tokens']
+        both = ~np.isnan(alike + others)
+        if both.any():
+            yield self._finding(
+                'contribution of two tokens alike, less that of others',
+                np.array(mean_interval((alike - others)[both])),
+                int(both.sum()),
+                null=0.0,
+                unit=self.similarity,
+                template='Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.',
+                numbers={'alike': float(alike[both].mean()), 'others': float(others[both].mean())},
+            )
+
+    def _reference(self) -> Finding:
+        values = self.measures['reference']
+        return self._finding(
+            'part of the similarity that is due to references',
+            np.array(mean_interval(values)),
+            len(values),
+            unit=self.similarity,
+            template='References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens '
+            'the rest.',
+            numbers={'whole': float(self.measures['similarity'].mean())},
+        )
+
+
+def _measures(pair: PairedTokens) -> dict[str, float]:
+    inside = np.outer(~pair.special[0], ~pair.special[1])
+    contributions, interactions = pair.contributions[inside], pair.interactions[inside]
+    agreement = np.nan
+    if min(int((~each).sum()) for each in pair.special) >= _FEWEST:
+        agreement = paper.spearman(contributions, interactions)
+    alike = np.equal.outer(*(np.array(each, object) for each in pair.tokens))[inside].astype(bool)
+    return {
+        'similarity': pair.similarity,
+        'reference': pair.reference,
+        'contributions': float(pair.contributions.sum()),
+        'error': pair.error,
+        'special_tokens': float(pair.contributions[~inside].sum()),
+        'same_token': float(quietly(np.mean, contributions[alike])),
+        'other_tokens': float(quietly(np.mean, contributions[~alike])),
+        'agreement': agreement,
+    }
+
+
+def _rows(pair: PairedTokens) -> Iterator[tuple]:
+    """Yield the places, tokens and numbers of each pair of tokens, for a frame."""
+    for one, other in np.ndindex(pair.contributions.shape):
+        yield (
+            *(one + 1, pair.tokens[0][one], other + 1, pair.tokens[1][other]),
+            *(float(each[one, other]) for each in (pair.contributions, pair.interactions)),
+            *(float(pair.without_first[one]), float(pair.without_second[other])),
+            float(pair.without_both[one, other]),
+        )
+
+
+def _draw(result: TokenPairs):
+    pair = result.pairs[0]
+    matrices = {'contribution': pair.contributions, _BOTH: pair.interactions}
+    return plots.interaction_matrix(
+        matrices, pair.tokens[0], columns=pair.tokens[1], label=result.similarity
+    ).captioned(
+        'The first pair of texts: one down, the other across. Right: what deleting two tokens does '
+        'beyond deleting each.'
+    )
+
+
+def token_pairs(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    *,
+    layer: int | None = None,
+    steps: int = STEPS,
+    similarity: str = 'cosine',
+    pooling: str | Pooling | None = None,
+    max_examples: int = 0,
+    shown: int = 5,
+    compute: Compute | None = None,
+    subject: Subject | None = None,
+) -> TokenPairs:
+    """Say which pairs of tokens make texts similar, and compare that with deleting them.
+
+    Args:
+      pretrained: An encoder of texts.
+      texts: Pairs of texts: pairs of strings, or `Example`s.
+      layer, steps, similarity: As in `bs.paired_tokens`.
+      pooling, compute: As in `bs.embed`.
+      max_examples: The number of pairs, the first ones, that are looked at; 0 is all. On a CPU, a
+        pair takes seconds.
+      shown: The number of pairs, the first ones, whose tokens are in a frame.
+      subject: As in `ablation`.
+
+    Raises:
+      TypeError: The model or the texts are something else.
+      ValueError: An argument is unknown or out of range, there are no pairs, or the model has lost
+        heads or does not say how it pools.
+    """
+    if min(max_examples, shown) < 0:
+        raise ValueError(f'{max_examples=} and {shown=} are numbers of pairs, 0 or more.')
+    examples = as_examples(texts)[: max_examples or None]
+    pairs = [(each.text_a, each.text_b) for each in examples if each.text_b is not None]
+    if len(pairs) < max(len(examples), 1):
+        raise ValueError('Similarities are of pairs of texts, such as [(one, other)].')
+    how = {'layer': layer, 'steps': steps, 'similarity': similarity, 'pooling': pooling}
+    return TokenPairs(
+        subject=subject or Subject(),
+        pairs=tuple(paired_tokens(pretrained, pairs, **how, compute=compute)),
+        layer=paired_layer(pretrained, layer),
+        similarity=similarity,
+        shown=shown,
+    )

@@ -1,0 +1,200 @@
+"""Direct effects: the part of the logits that each head adds itself; and the logits of each layer.
+
+The direct path of a head is the residual stream from its output to the logits. All LayerNorms on
+the way have their standard deviations fixed, and each activation of the pooler, or of the masked
+LM's dense layer, the slope f(x) / x. Attention and feed-forward layers above, which also read what
+the head has written, are left out: what they make of it is their own part. Where LayerNorm comes
+after the residual sum, as in BERT, the stream passes two of them in each layer. So the logits are a
+sum of the parts of the embeddings, of all heads and feed-forward layers, and of the biases of
+output projections, LayerNorms and the classifier. The biases of values are in the parts of heads.
+
+Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (direct effects);
+nostalgebraist 2020, "interpreting GPT: the logit lens".
+
+Shapes: B examples, L layers, N heads, R rows that logits are read from, C classes or wordpieces, D
+hidden width.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from bert_secrets_jax.contributions.decomposition import Linearised
+from bert_secrets_jax.data.encoding import Batch
+from bert_secrets_jax.measure.relevance import (
+    activated,
+    classified,
+    dense,
+    fed_forward,
+    layers_of,
+    normed_by,
+    product,
+)
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.heads import Head
+
+_STEPS = Linearised()
+
+
+class DirectParts(NamedTuple):
+    """The parts of a weighted sum of the logits of each example, and what each layer would answer.
+
+    Attributes:
+      heads: [B, L, N] The direct part of each head.
+      fed: [B, L] That of each feed-forward layer, with its biases.
+      biases: [B, L + 1] That of all other biases of each layer, and of the head on the encoder.
+      embeddings: [B] That of the embeddings, after their LayerNorm.
+      total: [B] The weighted sum itself.
+      right: [B, L, R] Whether the top logit is the right one if the output of a layer goes through
+        the head as it is; False for rows that are not asked about.
+    """
+
+    heads: Float[Array, 'B L N']
+    fed: Float[Array, 'B L']
+    biases: Float[Array, 'B L+1']
+    embeddings: Float[Array, ' B']
+    total: Float[Array, ' B']
+    right: Bool[Array, 'B L R']
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def direct_parts(
+    bert: Bert,
+    params: Mapping[str, Any],
+    batch: Batch,
+    places: Int[Array, 'B R'] | None,
+    targets: Int[Array, 'B R'],
+) -> DirectParts:
+    """Take the margin of the right answer apart: its logit less the mean of all others.
+
+    Args:
+      bert, params: A classifier of texts, or a masked LM.
+      batch: The texts.
+      places: The tokens that a masked LM is asked for; None for a classifier.
+      targets: The right class, R = 1, or the right wordpieces, whose margins are added up; -1 is
+        nothing.
+    """
+    config = bert.config
+    output = bert.apply({'params': params}, **batch.inputs)
+    weights, entered, contexts, _, _ = layers_of(config, params, output)
+    if places is not None:
+        entered = jnp.take_along_axis(entered, places[None, :, :, None], axis=2)
+        contexts = jnp.take_along_axis(contexts, places[None, :, :, None, None], axis=2)
+    elif config.classifier_pooling == 'cls':
+        entered, contexts = entered[:, :, :1], contexts[:, :, :1]
+    top = {name: each for name, each in params.items() if name not in ('embeddings', 'layers')}
+    read = functools.partial(_read, config, params['embeddings'])
+    of_one = functools.partial(_parts, config, weights, top, read)
+    in_axes = (1, 1, 0, 0)
+    heads, fed, biases, embeddings, total, states = jax.vmap(of_one, in_axes)(
+        entered, contexts, batch.attention_mask, targets
+    )
+    mask = batch.attention_mask if states.shape[2] > 1 and places is None else None
+    table = params['embeddings']['word']['embedding'] if places is not None else None
+
+    def right(states: Float[Array, 'B T D']) -> Bool[Array, 'B R']:
+        logits = Head(config).apply({'params': params}, states, mask, table).logits
+        assert logits is not None
+        return logits.reshape(*targets.shape, -1).argmax(axis=-1) == targets
+
+    answers = jax.lax.map(right, jnp.moveaxis(states, 1, 0))
+    return DirectParts(heads, fed, biases, embeddings, total, jnp.moveaxis(answers, 0, 1))
+
+
+def _parts(config: BertConfig, weights, top, read: Callable, entered, contexts, mask, targets):
+    """Return the parts of one example, and the states [L, R, D] that leave its layers."""
+    kernels = weights['attention']['output']['kernel']
+    given = product('LRNH,LNHD->LRND', contexts, kernels)
+
+    def leave(of_layer, entered, given):
+        fed = _fed(config, of_layer, entered, given)
+        return _around(config, of_layer, entered, given, fed), fed
+
+    left, fed = jax.lax.map(lambda layer: leave(*layer), (weights, entered, given))
+    logits, back = jax.vjp(functools.partial(read, mask=mask), top, left[-1])
+    asked = _margins(logits, targets)
+    of_top, carried = back(asked)
+
+    def step(carried, layer):
+        of_layer, entered, given, fed = layer
+        around = functools.partial(_around, config)
+        _, back = jax.vjp(around, of_layer, entered, given, fed)
+        of_weights, below, of_given, of_fed = back(carried)
+        parts = (
+            (of_given * given).sum(axis=(0, 2)),
+            (of_fed * fed).sum(),
+            _biases(of_weights, of_layer),
+        )
+        return below, parts
+
+    carried, (heads, of_fed, biases) = jax.lax.scan(
+        step, carried, (weights, entered, given, fed), reverse=True
+    )
+    biases = jnp.append(biases, _biases(of_top, top))
+    embeddings = (carried * entered[0]).sum()
+    return heads, of_fed, biases, embeddings, (logits * asked).sum(), left
+
+
+def _around(config: BertConfig, params, entered, given, fed) -> Float[Array, 'R D']:
+    """Return what leaves a layer, given what its heads and its feed-forward layer add."""
+    residual = _residual(params, entered, given)
+    if config.family.norm_first:
+        return residual + fed
+    normed = normed_by(config, _STEPS, params['attention_norm'], residual)
+    return normed_by(config, _STEPS, params['output_norm'], normed + fed)
+
+
+def _residual(params, entered, given) -> Float[Array, 'R D']:
+    bias = params['attention']['output'].get('bias')
+    residual = entered + given.sum(axis=1)
+    return residual if bias is None else residual + bias[None]
+
+
+def _fed(config: BertConfig, params, entered, given) -> Float[Array, 'R D']:
+    """Return the output of the feed-forward layer."""
+    norm = 'output_norm' if config.family.norm_first else 'attention_norm'
+    normed = normed_by(config, _STEPS, params[norm], _residual(params, entered, given))
+    return fed_forward(config, _STEPS, params, normed)
+
+
+def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 'R C']:
+    """Return the logits of one example, from rows of what leaves the last layer."""
+    if config.head != MASKED_LM:
+        return classified(config, _STEPS, top, states[None], mask[None])
+    family = config.family
+    if family.norm_first:
+        states = normed_by(config, _STEPS, top['final_norm'], states)
+    if family.pools_tokens:
+        states = dense(_STEPS, '...D,DF->...F', top['pooler'], states)
+        states = activated(_STEPS, family.pooler_act, states)
+        if family.pooler_norm:
+            states = normed_by(config, _STEPS, top['pooler_norm'], states)
+    else:
+        states = dense(_STEPS, '...D,DF->...F', top['lm']['dense'], states)
+        states = activated(_STEPS, family.lm_act or config.hidden_act, states)
+        states = normed_by(config, _STEPS, top['lm']['norm'], states)
+    table = embeddings['word'] if config.tie_word_embeddings else top['lm']['decoder']
+    return product('RE,VE->RV', states, table['embedding']) + top['lm']['bias'][None]
+
+
+def _margins(logits: Float[Array, 'R C'], targets: Int[Array, ' R']) -> Float[Array, 'R C']:
+    """Return the weights of the logits in the margins of the right answers."""
+    classes = logits.shape[-1]
+    right = jax.nn.one_hot(targets, classes)
+    weights = right - (1 - right) / (classes - 1)
+    return weights * (targets >= 0)[:, None]
+
+
+def _biases(gradients, params) -> Float[Array, '']:
+    """Return the part of all biases among some parameters."""
+    parts = jax.tree_util.tree_map_with_path(
+        lambda path, slope, leaf: (slope * leaf).sum() if path[-1].key == 'bias' else 0.0,
+        gradients,
+        params,
+    )
+    return jnp.asarray(sum(jax.tree.leaves(parts)))
