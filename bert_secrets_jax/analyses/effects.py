@@ -351,6 +351,9 @@ def findings_of(
             template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:g} points; for {open}, these examples cannot tell.'
             if of_score
+            else '{estimate} {unit} {estimate:|is|are} shown to move {outcome} by less than '
+            '{share:.0%} of their spread; {open} {open:|is|are} open.'
+            if effects.outcome.counts_from
             else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.',
             numbers={
