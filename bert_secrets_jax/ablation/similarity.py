@@ -82,7 +82,9 @@ class Embedder:
         width = config.hidden_size * len(config.pooling.modes)
         return max(_HELD // (self.masks[..., 0, 0].size * width * 4), 2)
 
-    def __call__(self, texts: Sequence[str], prompt: str | None = None) -> Float[np.ndarray, 'M T D']:
+    def __call__(
+        self, texts: Sequence[str], prompt: str | None = None
+    ) -> Float[np.ndarray, 'M T D']:
         """Embed texts, each different one once."""
         place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
         found = embed(
@@ -200,7 +202,5 @@ def assess_similarities(
     if moved is not None:
         sizes, parts = (each[1:] for each in moved)
         margin = COUNTS_FROM, np.zeros(parts.shape[1])
-        found['size'] = assess_means(
-            sizes, parts, outcome=SIZE, intact=0.0, margin=margin, **about
-        )
+        found['size'] = assess_means(sizes, parts, outcome=SIZE, intact=0.0, margin=margin, **about)
     return found

@@ -7,8 +7,8 @@ Shapes: M masks, L layers, N heads, E pairs.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -79,31 +79,21 @@ class Similarity(Result):
 
     def figures(self):
         drawings = {
-            name: functools.partial(_draw, name=name)
+            name: functools.partial(draw_leading, name=name)
             for name in self.outcomes
             if name in effects.WITHOUT
         }
-        if self.kinds.get('heads'):
-            drawings['heads_kinds'] = _draw_kinds
-        return drawn(self, **drawings)
+        kinds = {'heads_kinds': _draw_kinds} if self.kinds.get('heads') else {}
+        return drawn(self, **drawings, **kinds)
 
     def findings(self):
-        first = next(iter(self.outcomes.values()))
-        intact = {
-            f'{outcome} of all heads': each for outcome, each in first.items() if outcome != 'size'
-        }
-        kinds = next(iter(self.kinds.values()))
-        intact |= {f'mean cosine of pairs, {kind}': each for kind, each in kinds.items()}
-        found = [
-            effects.intact_of(each, name=name, source=SOURCE) for name, each in intact.items()
-        ]
+        firsts = (next(iter(each.values())) for each in (self.outcomes, self.kinds))
+        found = intact_findings([each for first in firsts for each in first.values()], SOURCE)
         for name, outcomes in self.outcomes.items():
             for outcome, each in outcomes.items():
                 scored = outcome in CORRELATIONS
                 label = f'{name}, {outcome}'
-                found += effects.findings_of(
-                    each, name, source=SOURCE, name=label, extremes=scored
-                )
+                found += effects.findings_of(each, name, source=SOURCE, name=label, extremes=scored)
                 if not scored:
                     found += _extremes(each, label)
             for kind, each in self.kinds[name].items():
@@ -118,18 +108,14 @@ class Similarity(Result):
         ]
 
     def head_notes(self):
-        if 'heads' not in self.outcomes:
-            return {}
-        return {
-            f'{effects.title_of(each)} without it': effects.notes_of(each, self.shape)
-            for each in self.outcomes['heads'].values()
-        }
+        return effect_notes(self.outcomes, self.shape)
 
     def head_marks(self):
-        leading = next(iter(self.outcomes.get('heads', {}).items()), ('', None))
-        if leading[0] not in CORRELATIONS or leading[1] is None:
+        of_heads = self.outcomes.get('heads', {})
+        if CORRELATIONS[0] not in of_heads:
             return []
-        return marks.mark_effects(leading[1], self.shape, rank=marks.SIMILARITY)
+        leading = of_heads[CORRELATIONS[0]]
+        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
 
 
 def similarity(
@@ -226,7 +212,27 @@ def _extremes(each: Effects, label: str) -> Iterator[Finding]:
         yield effects.effect_of(each, index, name=f'{label}: {which}', source=SOURCE)
 
 
-def _draw(result: Similarity, name: str):
+def intact_findings(each: Iterable[Effects], source: str) -> list[Finding]:
+    """Return the outcomes of the intact model, where they are not 0 by their definition."""
+    return [
+        effects.intact_of(one, name=f'{effects.title_of(one)} with all heads', source=source)
+        for one in each
+        if not one.outcome.counts_from
+    ]
+
+
+def effect_notes(
+    outcomes: Mapping[str, Mapping[str, Effects]], shape: tuple[int, int]
+) -> dict[str, np.ndarray]:
+    """Return the effect of each head on every outcome in words [L, N], if heads were disabled."""
+    return {
+        f'{effects.title_of(each)} without it': effects.notes_of(each, shape)
+        for each in outcomes.get('heads', {}).values()
+    }
+
+
+def draw_leading(result: Any, name: str) -> plots.Figure:
+    """Draw the effects on the first of a result's `outcomes`."""
     outcome, leading = next(iter(result.outcomes[name].items()))
     return effects.draw_effects(
         name,
@@ -241,7 +247,9 @@ def _draw_kinds(result: Similarity):
     kinds = result.kinds['heads']
 
     def grids(values: str) -> dict[str, np.ndarray]:
-        return {kind: np.reshape(getattr(each, values), result.shape) for kind, each in kinds.items()}
+        return {
+            kind: np.reshape(getattr(each, values), result.shape) for kind, each in kinds.items()
+        }
 
     return plots.head_grids(
         grids('difference'),

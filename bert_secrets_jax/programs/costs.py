@@ -214,6 +214,12 @@ def masked_lm(study: Study) -> Costs:
     return {'masked LM': _over(study, 'texts', masks * (1 + study.has_training), 12, 5)}
 
 
+def of_pairs(study: Study) -> Costs:
+    masks = _HEAD * _heads(study) + _MANY * study.pretrained.config.num_hidden_layers
+    tokens = _tokens(study, 'pairs')
+    return {'pairs of texts': Cost(masks * tokens, 12, 5)}
+
+
 def attributed(study: Study) -> Costs:
     share = _share(study, 'ablated_texts', study.config.attribution.max_examples)
     # Each token is deleted once in the order of each method.

@@ -292,6 +292,12 @@ SECTIONS: Mapping[str, Section] = {
     'attribution': _called(
         bindings.attribution, needs=needs.classifier, costs=costs.attributed, asked='all'
     ),
+    'similarity': _called(
+        bindings.similarity, needs=needs.pairs, costs=costs.of_pairs, asked='all'
+    ),
+    'retrieval': _called(
+        bindings.retrieval, needs=needs.embedded_pairs, costs=costs.of_pairs, asked='all'
+    ),
     'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.
