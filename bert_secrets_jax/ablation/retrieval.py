@@ -62,7 +62,7 @@ def ranks_of_relevant(
     held, place = np.unique(document, return_inverse=True)
     others = np.setdiff1d(np.arange(len(documents)), held)
     asked = asking(queries, prompts[0])
-    wanted = answering([documents[each] for each in held], prompts[1])
+    wanted = answering([documents[int(each)] for each in held], prompts[1])
     similar = np.einsum('MPD,MPD->MP', asked[:, query], wanted[:, place])
     own = np.zeros((len(queries), len(held)), bool)
     own[query, place] = True
@@ -76,7 +76,7 @@ def ranks_of_relevant(
 
     add_others(wanted, own[query])
     for start in range(0, len(others), answering.block):
-        block = [documents[each] for each in others[start : start + answering.block]]
+        block = [documents[int(each)] for each in others[start : start + answering.block]]
         add_others(answering(block, prompts[1]), np.zeros(1, bool))
     return ranks
 

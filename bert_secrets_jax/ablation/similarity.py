@@ -188,10 +188,11 @@ def assess_similarities(
     """
     changes = cosines[1:].astype(np.float64) - cosines[0]
     found = {}
-    for metric in CORRELATIONS if gold is not None else ():
+    if gold is not None:
         given = cosines[1:].astype(np.float64), cosines[0].astype(np.float64), gold
-        effects = significance.assess(metric, *given, names=names, seed=seed)
-        found[metric] = dataclasses.replace(effects, sample_of='pairs')
+        for metric in CORRELATIONS:
+            effects = significance.assess(metric, *given, names=names, seed=seed)
+            found[metric] = dataclasses.replace(effects, sample_of='pairs')
     about = {'names': names, 'sample_of': 'pairs', 'seed': seed}
     mean = changes.mean(axis=1)
     intact = float(cosines[0].mean(dtype=np.float64))

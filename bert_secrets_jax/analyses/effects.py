@@ -520,7 +520,8 @@ def _visible(effects: Effects) -> float:
     """Return the median effect that is found; infinite where the test can find none."""
     if effects.detectable is None:
         return np.inf
-    return effects.outcome.scale * float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+    found = effects.detectable
+    return effects.outcome.scale * float(np.median(np.where(np.isnan(found), np.inf, found)))
 
 
 def _between_seeds(

@@ -160,7 +160,7 @@ def judgements(
     numbers = []
     for texts, what, side in ((queries, 'query', 0), (documents, 'document', 1)):
         known = texts if isinstance(texts, Mapping) else range(len(texts))
-        places = {name: place for place, name in enumerate(known)}
+        places: dict[Any, int] = {name: place for place, name in enumerate(known)}
         missing = next((row[side] for row in rows if row[side] not in places), None)
         if missing is not None:
             raise ValueError(f'There is no {what} {missing!r}: names are keys, or places from 0.')

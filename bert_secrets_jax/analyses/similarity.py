@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.models import check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
@@ -122,7 +122,7 @@ def similarity(
     pretrained: Pretrained,
     pairs: Sequence[Text],
     *,
-    gold: Sequence[float] | None = None,
+    gold: Sequence[float | int] | np.ndarray | None = None,
     kinds: Sequence[str] | None = None,
     sides: str = 'both',
     masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
@@ -157,10 +157,11 @@ def similarity(
     check_pretrained(pretrained)
     check_name('sides', sides, SIDES[:-1])
     examples = as_examples(pairs)
-    labels = [each.label for each in examples]
-    if all(label is not None for label in labels):
+    labels = [each.label for each in examples if each.label is not None]
+    if len(labels) == len(examples):
         if kinds is None and all(each.classes for each in examples):
-            kinds = [_class_of(each) for each in examples]
+            both = zip(examples, labels, strict=True)
+            kinds = [each.classes[int(label)] for each, label in both]
         elif gold is None and not any(each.classes for each in examples):
             gold = labels
     scores = None if gold is None else np.asarray(gold, np.float64)
@@ -191,25 +192,20 @@ def similarity(
     return Similarity(subject or Subject(), baseline, sides, shape, outcomes, by_kind)
 
 
-def _class_of(example: Example) -> str:
-    assert example.label is not None
-    return example.classes[int(example.label)]
-
-
 def _of_kind(outcome: Outcome, kind: str) -> Outcome:
     return dataclasses.replace(outcome, name=f'{outcome.name} of pairs ({kind})')
 
 
 def _extremes(each: Effects, label: str) -> Iterator[Finding]:
-    """Yield the greatest change upwards and, where there are both, downwards."""
-    ends = {'most moved by losing': int(each.difference.argmax())}
-    if not each.outcome.counts_from:
-        ends = {
-            'lowered most by losing': int(each.difference.argmin()),
-            'raised most by losing': int(each.difference.argmax()),
-        }
-    for which, index in ends.items():
-        yield effects.effect_of(each, index, name=f'{label}: {which}', source=SOURCE)
+    """Yield the greatest change in either direction; sizes have one."""
+    up = 'moved most' if each.outcome.counts_from else 'raised most'
+    for which, index in (
+        ('lowered most', each.difference.argmin()),
+        (up, each.difference.argmax()),
+    ):
+        if each.difference[index] * (-1 if which == 'lowered most' else 1) > 0:
+            name = f'{label}: {which} without it'
+            yield effects.effect_of(each, int(index), name=name, source=SOURCE)
 
 
 def intact_findings(each: Iterable[Effects], source: str) -> list[Finding]:
