@@ -114,8 +114,9 @@ def similarities(
 ) -> Float[np.ndarray, 'M *more E']:
     """Return the cosine of the two texts of each pair under every mask, [M, E].
 
-    A mask of one head takes about half a pass over the texts: the layers before it are shared, and
-    so is the attention of its own layer. Memory is bounded by blocks of pairs.
+    A mask of one head takes 1/2 + 1/(6 L) of the operations of a pass over the texts, on average:
+    the layers before it are shared, and so is the attention of its own layer. Memory is bounded by
+    blocks of pairs.
 
     Args:
       pretrained: A model that says how it pools, such as `bs.with_pooling` returns.

@@ -293,10 +293,10 @@ SECTIONS: Mapping[str, Section] = {
         bindings.attribution, needs=needs.classifier, costs=costs.attributed, asked='all'
     ),
     'similarity': _called(
-        bindings.similarity, needs=needs.pairs, costs=costs.of_pairs, asked='all'
+        bindings.similarity, needs=needs.pairs, costs=costs.of_pairs('cosines'), asked='all'
     ),
     'retrieval': _called(
-        bindings.retrieval, needs=needs.embedded_pairs, costs=costs.of_pairs, asked='all'
+        bindings.retrieval, needs=needs.embedded_pairs, costs=costs.of_pairs('ranks'), asked='all'
     ),
     'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},

@@ -127,23 +127,35 @@ def world(rng, effects, pairs=100):
     return gold, np.concatenate([intact[None], intact + np.array(effects)[:, None] + noise])
 
 
-@pytest.mark.parametrize('worlds', [8, pytest.param(100, marks=pytest.mark.slow)])
-def test_rates_of_errors_and_of_finds(worlds):
-    """Of 20 heads, one truly lowers cosines, in samples of 100 pairs."""
-    effects = np.zeros(20)
-    effects[3] = -0.014
+def search(rng, harmful=(), queries=150):
+    """Return scores 1 / rank of queries; heads change ranks at random, and harmful ones worsen."""
+    noise = rng.normal(0, 0.4, (21, queries))
+    noise[np.array(harmful, int) + 1] += 0.8
+    return 1 / (1 + np.floor(np.exp(rng.normal(-0.5, 1.2, queries) + noise)))
+
+
+@pytest.mark.parametrize('outcome', ['cosine', 'MRR'])
+@pytest.mark.parametrize('worlds', [6, pytest.param(100, marks=pytest.mark.slow)])
+def test_rates_of_errors_and_of_finds(outcome, worlds):
+    """Of 20 heads, one matters."""
+    other, names = np.arange(20) != 3, [''] * 20
     false, found, held = 0, 0, 0
     for seed in range(worlds):
-        _, cosines = world(np.random.default_rng(seed), effects)
-        each = assess_similarities(cosines, names=[''] * 20, seed=seed)['cosine']
+        rng = np.random.default_rng(seed)
+        if outcome == 'MRR':
+            each = assess_retrieval(search(rng, [3]), name='MRR', names=names, seed=seed)
+        else:
+            _, cosines = world(rng, np.where(other, 0, -0.014))
+            each = assess_similarities(cosines, names=names, seed=seed)['cosine']
         real = each.corrected <= 0.05
-        false += real[effects == 0].any()
+        false += real[other].any()
         found += real[3]
-        held += ((each.low <= effects) & (effects <= each.high)).sum()
+        held += ((each.low <= 0) & (each.high >= 0))[other].sum()
+    print(f'{outcome}: {false=} {found=} of {worlds}, held {held / worlds / 19:.1%}')
     # Any error in 5 % of worlds, and 95 % of intervals: so many or more are chance in one of 1,000.
     assert false <= scipy.stats.binom.isf(0.001, worlds, 0.05)
-    assert found >= 0.9 * worlds
-    assert held >= scipy.stats.binom.ppf(0.001, 20 * worlds, 0.95)
+    assert found >= 0.8 * worlds
+    assert held >= scipy.stats.binom.ppf(0.001, 19 * worlds, 0.95)
 
 
 def test_a_head_that_carries_similarity_and_one_that_holds_it_back():

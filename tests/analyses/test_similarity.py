@@ -93,3 +93,29 @@ def test_a_head_that_search_needs_is_found(embedder, results):
     same = bs.analyses.retrieval(embedder, texts, texts, masks='layers', sides='queries')
     mean = same.outcomes['layers']['MRR']
     assert mean.intact == 1 and (mean.difference <= 0).all()
+
+
+@pytest.mark.slow
+def test_both_are_in_a_report(model, texts, tmp_path):
+    """On the embedded pairs, or on those of the run; a model that does not pool has neither."""
+    settings = {
+        'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
+    }  # fmt: skip
+    sections = ['similarity', 'retrieval']
+    embedder = bs.with_pooling(model, 'mean')
+    single = [dataclasses.replace(each, text_b=None, label=None) for each in texts]
+    pairs = [dataclasses.replace(each, label=None) for each in texts]
+    found = bs.report(embedder, single, out=tmp_path / 'one', sections=sections, settings=settings)
+    assert set(found.results['similarity'].kinds['heads']) == {
+        'paraphrase', 'negation', 'same topic'
+    }  # fmt: skip
+    assert found.results['retrieval'].subject.texts == 'the example pairs'
+    assert found.results['retrieval'].documents == 180
+    page = found.path.read_text()
+    assert 'bs.analyses.similarity(pretrained, pairs' in page
+    assert 'pairs = bs.similarity_sample()' in page and 'bert-secrets retrieval' in page
+    assert (tmp_path / 'one' / 'similarity_heads_kinds.csv').exists()
+    own = bs.report(embedder, pairs, out=tmp_path / 'two', sections=sections[:1], settings=settings)
+    assert own.results['similarity'].outcomes['heads']['cosine'].sample == 24
+    with pytest.raises(ValueError, match='needs a model that says how it pools'):
+        bs.report(model, single, out=tmp_path / 'three', sections=sections, settings=settings)
