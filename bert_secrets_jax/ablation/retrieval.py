@@ -15,7 +15,7 @@ from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.means import assess_means
-from bert_secrets_jax.ablation.similarity import Embedder
+from bert_secrets_jax.ablation.similarity import Embedder, in_blocks
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
@@ -44,6 +44,7 @@ def ranks_of_relevant(
 
     Of documents whose cosines are equal to a millionth, those that are not relevant come first. A
     model that finds all alike has the worst ranks, and not the best.
+
     A mask of one head takes about half a pass over the queries, and over the documents, too, unless
     `sides` is 'queries'. Queries and relevant documents are held under all masks.
 
@@ -75,8 +76,8 @@ def ranks_of_relevant(
             ranks[mask] += ((found > row[:, None] - _EQUAL) & ~left_out).sum(axis=1)
 
     add_others(wanted, own[query])
-    for start in range(0, len(others), answering.block):
-        block = [documents[int(each)] for each in others[start : start + answering.block]]
+    for chosen in in_blocks(others, answering.block):
+        block = [documents[int(each)] for each in chosen]
         add_others(answering(block, prompts[1]), np.zeros(1, bool))
     return ranks
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Real, Shaped
+from jaxtyping import Float, Int, Real, Shaped
 
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
@@ -145,14 +145,19 @@ def similarities(
     embedder = Embedder.start(pretrained, every, both, **given)
     # Texts of a block are of like length, so that little is compiled for each.
     order = np.argsort([max(map(len, pair)) for pair in texts], kind='stable')
-    found, count = [], embedder.block // 2
-    for start in range(0, len(order), count):
-        block = [texts[index] for index in order[start : start + count]]
+    found = []
+    for chosen in in_blocks(order, embedder.block // 2):
+        block = [texts[index] for index in chosen]
         embedded = embedder([text for pair in block for text in pair])
         found.append(_cosines(embedded[:, ::2], embedded[:, 1::2], sides))
     joined = np.empty((*found[0].shape[:-1], len(order)), np.float32)
     joined[..., order] = np.concatenate(found, axis=-1)
     return joined
+
+
+def in_blocks(numbers: Int[np.ndarray, ' T'], most: int) -> list[Int[np.ndarray, ' B']]:
+    """Cut numbers into equal blocks, as a text alone in its block would have no donor."""
+    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
 
 
 def _cosines(first: np.ndarray, second: np.ndarray, sides: str) -> Float[np.ndarray, 'M *more E']:
