@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         replay_until_decided,
         sweep_until_decided,
     )
+    from bert_secrets_jax.ablation.similarity import similarities
     from bert_secrets_jax.ablation.sweep import Swept, sweep, sweep_batches
     from bert_secrets_jax.analyses import verdicts as claims
     from bert_secrets_jax.cache import enable_cache
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
         read_annotations,
         write_annotations,
     )
-    from bert_secrets_jax.data.corpus import read_corpus
+    from bert_secrets_jax.data.corpus import read_corpus, similarity_sample
     from bert_secrets_jax.data.encoding import Batch, LabelledBatch, bucket, encode, mark, tokenize
     from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds

@@ -28,6 +28,8 @@ def embed(
     pooling: str | Pooling | None = None,
     normalised: bool | None = None,
     prompt: str | None = None,
+    replacement: Float[np.ndarray, 'L N H'] | None = None,
+    donor_seed: int = 0,
     compute: Compute | None = None,
 ) -> Float[np.ndarray, '*M E D']:
     """Return the embedding of each text, [E, D], as the package sentence-transformers does.
@@ -40,6 +42,7 @@ def embed(
       pooling, normalised: How the states of tokens become one vector, as in `bs.with_pooling`.
       prompt: The words before each text, or the name that the model has for them, such as 'query'.
         None takes those that the model prescribes, if any.
+      replacement, donor_seed: As in `sweep`.
       compute: How it is computed; None takes the longest texts that the model was made for.
 
     Raises:
@@ -55,11 +58,11 @@ def embed(
     masks = np.ones((config.num_hidden_layers, config.num_attention_heads), np.float32)
     masks = masks if head_mask is None else np.asarray(head_mask)
     every = masks.reshape(-1, *masks.shape[-2:])
-    descent = Descent.start(pretrained, every, baseline, None, compute)
+    descent = Descent.start(pretrained, every, baseline, replacement, compute)
     examples = prepared(config.pooling, texts, prompt)
     encoding = encoding_for(descent, compute)
     batches = encode(pretrained.tokenizer, examples, passes=descent.passes, **encoding)
-    descent = descent.replacing(pretrained, batches, 0, compute.mesh)
+    descent = descent.replacing(pretrained, batches, donor_seed, compute.mesh)
     what, unit = f'Embedding ({len(every)} masks)', 'masks x texts'
     if len(every) == 1:
         what, unit = 'Embedding', 'texts'

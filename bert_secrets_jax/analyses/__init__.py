@@ -40,7 +40,9 @@ from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.pruning import Pruning, pruning
 from bert_secrets_jax.analyses.relations import Relations, relations
 from bert_secrets_jax.analyses.replacements import Replacements, replacements
+from bert_secrets_jax.analyses.retrieval import Retrieval, retrieval
 from bert_secrets_jax.analyses.roles import Roles, roles
+from bert_secrets_jax.analyses.similarity import Similarity, similarity
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens, special_tokens
 from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads

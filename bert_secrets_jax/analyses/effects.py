@@ -351,6 +351,9 @@ def findings_of(
             template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:g} points; for {open}, these examples cannot tell.'
             if of_score
+            else '{estimate} {unit} {estimate:|is|are} shown to move {outcome} by less than '
+            '{share:.0%} of their spread; {open} {open:|is|are} open.'
+            if effects.outcome.counts_from
             else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.',
             numbers={
@@ -517,7 +520,8 @@ def _visible(effects: Effects) -> float:
     """Return the median effect that is found; infinite where the test can find none."""
     if effects.detectable is None:
         return np.inf
-    return effects.outcome.scale * float(np.median(np.nan_to_num(effects.detectable, nan=np.inf)))
+    found = effects.detectable
+    return effects.outcome.scale * float(np.median(np.where(np.isnan(found), np.inf, found)))
 
 
 def _between_seeds(

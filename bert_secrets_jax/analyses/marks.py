@@ -19,7 +19,7 @@ from bert_secrets_jax.runs.result import HeadMarks
 # Which colour a head has of those that several results give it: what is most particular.
 LINK, SHARE, PATTERN = range(3)
 # Which results draw rings, if several do: the one for the widest population.
-OVER_SEEDS, ONE_MODEL, MASKED_LM = range(3)
+OVER_SEEDS, ONE_MODEL, MASKED_LM, SIMILARITY = range(4)
 NEEDED, BETTER_WITHOUT = 'needed', 'better without'
 # A head attends mostly to what gets at least half of its attention.
 MOSTLY = 0.5

@@ -1,10 +1,16 @@
-"""The embedded corpus: 540 pairs of a piece of news and a comment, written for this project.
+"""The embedded corpora, written for this project: comments on news, and pairs of sentences.
+
+There are 540 pairs of a piece of news and a comment.
 
 The first sentence reports something ('The council has decided to close the old market square to
 cars.'), and the second one is what somebody says or does about it. The label says whether that
 person welcomes the news. Every piece of news has two rows, one after the other, in different words,
 once with a glad comment and once with an unhappy one, and negation is about as frequent in both. A
-small BERT learns the task from a few hundred examples. Apache-2.0, like the rest of the project.
+small BERT learns the task from a few hundred examples.
+
+Of 180 other pairs, 60 each are paraphrases, a sentence and its negation, and two sentences about
+the same thing that say something else. Negations share most of their words, and the others few.
+Apache-2.0, like the rest of the project.
 """
 
 import pathlib
@@ -14,6 +20,7 @@ from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
 
 LABELS = ('unwelcome', 'welcome')
+KINDS = ('paraphrase', 'negation', 'same topic')
 
 
 def read_corpus(split: str = 'dev') -> list[Example]:
@@ -23,11 +30,15 @@ def read_corpus(split: str = 'dev') -> list[Example]:
       ValueError: There is no such split.
     """
     check_name('split', split, ('train', 'dev'))
-    return read_table(
-        pathlib.Path(__file__).parent / 'comments' / f'{split}.tsv',
-        text_a='sentence1',
-        text_b='sentence2',
-        label='label',
-        labels=LABELS,
-        name=f'comments/{split}',
-    )
+    return _read(f'comments/{split}', 'label', LABELS)
+
+
+def similarity_sample() -> list[Example]:
+    """Return 60 pairs of each kind: paraphrases, negations, and others on the same topic."""
+    return _read('pairs/pairs', 'kind', KINDS)
+
+
+def _read(name: str, label: str, labels: tuple[str, ...]) -> list[Example]:
+    path = pathlib.Path(__file__).parent / f'{name}.tsv'
+    columns = {'text_a': 'sentence1', 'text_b': 'sentence2', 'label': label}
+    return read_table(path, **columns, labels=labels, name=name)

@@ -11,6 +11,7 @@ from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.analyses.ablation import SETS
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
+from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
@@ -21,6 +22,7 @@ from bert_secrets_jax.programs.study import Study
 # Probes learn little from fewer updates: a small treebank is read several times.
 _UPDATES = 2000
 _ABLATED = operator.attrgetter('subject_of_ablated')
+_EMBEDDED_PAIRS = operator.attrgetter('subject_of_embedded_pairs')
 
 
 def _on_texts(a: Arguments, analysis: str, **given: Any) -> Call:
@@ -221,6 +223,27 @@ def prune(a: Arguments) -> Call:
         'batch_sizes': numbers_in(sizes) if sizes else (),
     }
     return a.analysis('pruning', a.models, 'ablated', **given, **_scored(a))
+
+
+def similarity(a: Arguments) -> Call:
+    own = {} if a.study.has_pairs else {'subject': _EMBEDDED_PAIRS}
+    given = {'baseline': a['ablation.baseline'], **a.seed, **own}
+    return a.analysis('similarity', 'pretrained', 'pairs', **given)
+
+
+def retrieval(a: Arguments) -> Call:
+    def queries(study: Study) -> list[str]:
+        return [each.text_a for each in similarity_sample() if not each.label]
+
+    def documents(study: Study) -> list[str]:
+        return [each.text_b for each in similarity_sample()]
+
+    # Each query is the first of two paraphrases, and the documents begin with the second ones.
+    sample = 'each in bs.similarity_sample()'
+    asked = Expression(f'[each.text_a for {sample} if not each.label]', queries, queries)
+    read = Expression(f'[each.text_b for {sample}]', documents, documents)
+    given = {'baseline': a['ablation.baseline'], **a.seed, 'subject': _EMBEDDED_PAIRS}
+    return a.analysis('retrieval', 'pretrained', asked, read, **given)
 
 
 def replacements(a: Arguments) -> Call:

@@ -467,6 +467,10 @@ def _treebank(a: Arguments, part: str) -> str:
     return _drawn(a, read, f'treebank.max_{part}')
 
 
+def _pairs(a: Arguments) -> str:
+    return a.input('texts').python if a.study.has_pairs else 'bs.similarity_sample()'
+
+
 def _text_settings(a: Arguments) -> str:
     names = {'pipeline': 'linguistics.pipeline', 'language': 'data.language'}
     given = {name: a[each] for name, each in names.items()} if a.study.has_words else {}
@@ -516,6 +520,7 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'choosing': _input(
         lambda a: _left_out(a, 'known', 'ablation.choose_examples'), 'choosing_texts'
     ),
+    'pairs': _input(_pairs, 'pairs'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from bert_secrets_jax.analyses.subnetworks import has_own_layers
+from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
 from bert_secrets_jax.data.tasks import Example
@@ -102,6 +103,31 @@ def masked_lm(study: Study) -> str:
 
     is_one = study.holds('predicts wordpieces', find, unknown=False)
     return '' if is_one else 'a model with the head of a masked LM'
+
+
+def embedding(study: Study) -> str:
+    def find() -> bool:
+        pooling = study.pretrained.config.pooling
+        return pooling is not None and not pooling.refused
+
+    if study.holds('says how it pools', find, unknown=False):
+        return ''
+    return 'a model that says how it pools, such as a folder of sentence-transformers'
+
+
+def pairs(study: Study) -> str:
+    return embedding(study) or ('' if study.has_pairs else embedded_pairs(study))
+
+
+def embedded_pairs(study: Study) -> str:
+    """They are English, and say nothing of a model of something else."""
+    if missing := embedding(study):
+        return missing
+    if study.foreign:
+        return f'pairs of texts in {study.foreign}, for the embedded are English'
+    if _knows(study, 'pairs', similarity_sample):
+        return ''
+    return 'pairs of texts that the tokenizer knows, or model.allow_unknown'
 
 
 def output_norm(study: Study) -> str:

@@ -298,6 +298,12 @@ SECTIONS: Mapping[str, Section] = {
         bindings.direct_effects, needs=needs.classifier, costs=costs.directly, asked='name'
     ),
     'token_pairs': _called(bindings.token_pairs, costs=costs.paired, asked='name'),
+    'similarity': _called(
+        bindings.similarity, needs=needs.pairs, costs=costs.of_pairs('cosines'), asked='all'
+    ),
+    'retrieval': _called(
+        bindings.retrieval, needs=needs.embedded_pairs, costs=costs.of_pairs('ranks'), asked='all'
+    ),
     'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},
     # Shows the findings of the others for each head.

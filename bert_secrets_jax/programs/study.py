@@ -27,6 +27,7 @@ from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in, parse_axes
 from bert_secrets_jax.data.annotation import Annotation
+from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.questions import Question
@@ -322,6 +323,24 @@ class Study:
         sample = self.config.frames.sample
         names = {'': 'the example frames', 'framenet': 'FrameNet'}
         return dataclasses.replace(self.subject, texts=names.get(sample, sample.rpartition('/')[2]))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the texts are pairs of which one asks how alike they are."""
+        data = self.config.data
+        if data.source == 'glue':
+            return get_task(data.task).is_regression
+        return data.source == 'file' and data.text_b is not None
+
+    @_once
+    def pairs(self) -> list[Example]:
+        """The pairs of texts that are compared: those of the run, or the embedded ones."""
+        return self.texts if self.has_pairs else similarity_sample()
+
+    @property
+    def subject_of_embedded_pairs(self) -> Subject:
+        """The names of the model, the embedded pairs (as texts) and the task."""
+        return dataclasses.replace(self.subject, texts='the example pairs')
 
     @property
     def treebank_subject(self) -> Subject:

@@ -167,6 +167,11 @@ def results(model, masked_lm, tuned, texts, settings):
     )  # fmt: skip
     found['contributions'] = of.contributions(model, texts, ablation=found['ablation'], **common)
     methods = ('random', 'rollout', 'DecompX', 'gradient x input')
+    embedder, kinds = bs.with_pooling(model, 'mean'), ['one', 'two'] * 12
+    scores = np.arange(24) % 5 / 4
+    found['similarity'] = of.similarity(embedder, texts, gold=scores, kinds=kinds, **swept)
+    queries, documents = zip(*(each.texts for each in texts), strict=True)
+    found['retrieval'] = of.retrieval(embedder, queries, documents, **swept)
     found['attribution'] = of.attribution(tuned, texts, methods=methods, **swept)
     found['patching'] = of.patching(
         model, texts[:8], texts[8:16], metric=_first_state, steps=1, **swept

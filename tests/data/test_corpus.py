@@ -9,7 +9,7 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from bert_secrets_jax.data.corpus import LABELS, read_corpus
+from bert_secrets_jax.data.corpus import KINDS, LABELS, read_corpus, similarity_sample
 
 
 @functools.cache
@@ -49,3 +49,23 @@ def test_neither_shared_words_nor_lists_of_words_give_the_label_away():
         known = vectorizer.fit_transform(map(read, train))
         regression = LogisticRegression().fit(known, labels)
         assert regression.score(vectorizer.transform(map(read, dev)), expected) < 0.75
+
+
+def test_pairs_of_three_kinds():
+    """Sentences are different ones; of a sentence and its negation, one has a word that negates."""
+    pairs = similarity_sample()
+    kinds = [pair.classes[pair.label] for pair in pairs]
+    assert kinds == [kind for kind in KINDS for _ in range(60)]
+    texts = [text for pair in pairs for text in pair.texts]
+    assert len(set(texts)) == 360 and all(4 <= len(text.split()) <= 20 for text in texts)
+    assert all(text[-1] in '.?' and text == ' '.join(text.split()) for text in texts)
+    negating = re.compile(
+        r"\b(not|never|no|nobody|nothing|none|without|neither|cannot)\b|n't\b", re.I
+    )
+    shared = {kind: [] for kind in KINDS}
+    for pair, kind in zip(pairs, kinds, strict=True):
+        negated = sum(bool(negating.search(text)) for text in pair.texts)
+        assert negated == 1 or kind != 'negation', pair
+        shared[kind].append(overlap(*pair.texts))
+    shares = {kind: np.mean(each) for kind, each in shared.items()}
+    assert shares['negation'] > 0.6 and max(shares['paraphrase'], shares['same topic']) < 0.2

@@ -76,7 +76,8 @@ def test_the_lines_of_python_on_the_page_make_the_same_again(finished):
     lines = {line.partition(' = ')[0]: line for line in found}
     # The others are run by tests/programs/test_calls.py.
     named = {name for name, section in SECTIONS.items() if section.asked == 'name'}
-    assert {*lines} == {*SECTIONS} - named - {'masked_lm'}
+    # The model predicts no words, and does not say how it pools.
+    assert {*lines} == {*SECTIONS} - named - {'masked_lm', 'similarity', 'retrieval'}
     check_lines(names, lines, workdir)
 
 

@@ -1,0 +1,213 @@
+"""Cosines of the embeddings of texts under every mask of heads, and the effects of masks on them.
+
+Each text is embedded once under each mask. Disabling heads on both sides, on one side, and under
+all pairs of masks are products of the same embeddings, and take no further pass.
+
+Shapes: E pairs, M masks, L layers, N heads, T texts, D width of an embedding. In
+`assess_similarities`, the first of the masks keeps all heads.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int, Real, Shaped
+
+from bert_secrets_jax.ablation import significance
+from bert_secrets_jax.ablation.contexts import mean_contexts
+from bert_secrets_jax.ablation.effects import Effects, Outcome
+from bert_secrets_jax.ablation.embedding import embed, longest, prepared
+from bert_secrets_jax.ablation.masks import check_masks
+from bert_secrets_jax.ablation.means import assess_means
+from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.encoding import encode
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.model.config import EMBEDDING
+from bert_secrets_jax.model.weights import Pretrained, with_pooling
+
+SIDES = ('both', 'one', 'first', 'second', 'every')
+CORRELATIONS = ('spearman', 'pearson')
+COSINE = Outcome('the mean cosine', 'cosine', 1.0, 4)
+SIZE = dataclasses.replace(ANSWERS, name='the cosines')
+# Bytes of embeddings that are held at a time.
+_HELD = 2**27
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedder:
+    """A model under masks, which gives embeddings of length 1; attributes are as in `embed`."""
+
+    model: Pretrained
+    masks: Float[np.ndarray, 'M L N']
+    baseline: str
+    replacement: Float[np.ndarray, 'L N H'] | None
+    donor_seed: int
+    compute: Compute
+
+    @classmethod
+    def start(
+        cls,
+        pretrained: Pretrained,
+        masks: Shaped[np.ndarray, 'M L N'],
+        texts: Sequence[str],
+        *,
+        baseline: str,
+        donor_seed: int,
+        compute: Compute | None,
+    ) -> 'Embedder':
+        """Check the arguments; for the baseline 'mean', read these texts."""
+        model = pretrained
+        if not isinstance(model, Pretrained) or model.config.head != EMBEDDING:
+            model = with_pooling(model)
+        assert model.config.pooling is not None
+        compute = compute or Compute(max_length=longest(model))
+        most = min(compute.max_length, longest(model))
+        compute, replacement = dataclasses.replace(compute, max_length=most), None
+        if baseline == 'mean':
+            examples = prepared(model.config.pooling, list(dict.fromkeys(texts)))
+            batches = encode(model.tokenizer, examples, **compute.encoding)
+            replacement = mean_contexts(model, batches, mesh=compute.mesh)
+        return cls(
+            model, check_masks(model.config, masks), baseline, replacement, donor_seed, compute
+        )
+
+    @property
+    def block(self) -> int:
+        """The number of texts whose embeddings under all masks are held at a time."""
+        config = self.model.config
+        assert config.pooling is not None
+        width = config.hidden_size * len(config.pooling.modes)
+        return max(_HELD // (self.masks[..., 0, 0].size * width * 4), 2)
+
+    def __call__(
+        self, texts: Sequence[str], prompt: str | None = None
+    ) -> Float[np.ndarray, 'M T D']:
+        """Embed texts, each different one once."""
+        place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+        found = embed(
+            self.model,
+            list(place),
+            head_mask=self.masks,
+            baseline=self.baseline,
+            prompt=prompt,
+            replacement=self.replacement,
+            donor_seed=self.donor_seed,
+            compute=self.compute,
+        )
+        check_finite(found)
+        found /= np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+        return found[:, [place[text] for text in texts]]
+
+
+def similarities(
+    pretrained: Pretrained,
+    pairs: Sequence[Text],
+    masks: Shaped[np.ndarray, 'M L N'],
+    *,
+    sides: str = 'both',
+    baseline: str = 'uniform',
+    donor_seed: int = 0,
+    compute: Compute | None = None,
+) -> Float[np.ndarray, 'M *more E']:
+    """Return the cosine of the two texts of each pair under every mask, [M, E].
+
+    A mask of one head takes 1/2 + 1/(6 L) of the operations of a pass over the texts, on average:
+    the layers before it are shared, and so is the attention of its own layer. Memory is bounded by
+    blocks of pairs.
+
+    Args:
+      pretrained: A model that says how it pools, such as `bs.with_pooling` returns.
+      pairs: Pairs of strings, or `Example`s of two texts.
+      masks: [M, L, N] The masks, as in `sweep`. The intact model is not added.
+      sides: The texts for which heads are disabled: 'both', the 'first' or the 'second' with the
+        other one embedded by the intact model, or 'one', the mean of these two. With 'every' it is
+        [M, M, E], the first text under each mask and the second under each.
+      baseline, donor_seed: As in `sweep`. The mean is that over all texts, and donors are those of
+        a block of pairs.
+      compute: How it is computed; texts are cut as the model asks for, or shorter.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`, or texts do not come in pairs.
+      ValueError: The model does not say how it pools, or an argument is unknown or does not fit.
+    """
+    check_name('sides', sides, SIDES)
+    examples = as_examples(pairs)
+    texts = [(each.text_a, each.text_b or '') for each in examples]
+    if not all(all(pair) for pair in texts) or not texts:
+        raise TypeError('Cosines are of pairs: give some, as (text, text) or `Example`s with both.')
+    # The intact model comes last, where one side alone is masked.
+    every = np.concatenate([masks, np.ones_like(masks[:1])])
+    both = [text for pair in texts for text in pair]
+    given = {'baseline': baseline, 'donor_seed': donor_seed, 'compute': compute}
+    embedder = Embedder.start(pretrained, every, both, **given)
+    # Texts of a block are of like length, so that little is compiled for each.
+    order = np.argsort([max(map(len, pair)) for pair in texts], kind='stable')
+    found = []
+    for chosen in in_blocks(order, embedder.block // 2):
+        block = [texts[index] for index in chosen]
+        embedded = embedder([text for pair in block for text in pair])
+        found.append(_cosines(embedded[:, ::2], embedded[:, 1::2], sides))
+    joined = np.empty((*found[0].shape[:-1], len(order)), np.float32)
+    joined[..., order] = np.concatenate(found, axis=-1)
+    return joined
+
+
+def in_blocks(numbers: Int[np.ndarray, ' T'], most: int) -> list[Int[np.ndarray, ' B']]:
+    """Cut numbers into equal blocks, as a text alone in its block would have no donor."""
+    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
+
+
+def _cosines(first: np.ndarray, second: np.ndarray, sides: str) -> Float[np.ndarray, 'M *more E']:
+    """Return products of embeddings [M, E, D], of which the last are the intact model's."""
+    match sides:
+        case 'both':
+            return np.einsum('MED,MED->ME', first, second)[:-1]
+        case 'first':
+            return np.einsum('MED,ED->ME', first[:-1], second[-1])
+        case 'second':
+            return np.einsum('ED,MED->ME', first[-1], second[:-1])
+        case 'one':
+            return (_cosines(first, second, 'first') + _cosines(first, second, 'second')) / 2
+    by_pair = first[:-1].swapaxes(0, 1) @ second[:-1].transpose(1, 2, 0)
+    return by_pair.transpose(1, 2, 0)
+
+
+def assess_similarities(
+    cosines: Float[np.ndarray, 'M E'],
+    *,
+    names: Sequence[str],
+    gold: Real[np.ndarray, ' E'] | None = None,
+    seed: int = 0,
+) -> dict[str, Effects]:
+    """Return the effects of masks on cosines, of which the first [E] are the intact model's.
+
+    With gold scores, 'spearman' and 'pearson' are the correlations with them. 'cosine' is the mean
+    over pairs. 'size' is how far cosines move, for better or worse, in spreads of the intact
+    model's (as 'answers' in `ablation.outcomes`); it has `equivalent`, whether they move by less
+    than 5 % of their spread.
+
+    Raises:
+      ValueError: There are fewer than two pairs, or scores are not [E] and finite.
+    """
+    changes = cosines[1:].astype(np.float64) - cosines[0]
+    found = {}
+    if gold is not None:
+        given = cosines[1:].astype(np.float64), cosines[0].astype(np.float64), gold
+        for metric in CORRELATIONS:
+            effects = significance.assess(metric, *given, names=names, seed=seed)
+            found[metric] = dataclasses.replace(effects, sample_of='pairs')
+    about = {'names': names, 'sample_of': 'pairs', 'seed': seed}
+    mean = changes.mean(axis=1)
+    intact = float(cosines[0].mean(dtype=np.float64))
+    of_mean = assess_means(mean, changes - mean[:, None], outcome=COSINE, intact=intact, **about)
+    # Neither direction is better.
+    found['cosine'] = dataclasses.replace(of_mean, fewest=None)
+    moved = answer_changes(cosines[..., None].astype(np.float64))
+    if moved is not None:
+        sizes, parts = (each[1:] for each in moved)
+        margin = COUNTS_FROM, np.zeros(parts.shape[1])
+        found['size'] = assess_means(sizes, parts, outcome=SIZE, intact=0.0, margin=margin, **about)
+    return found

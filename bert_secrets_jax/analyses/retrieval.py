@@ -1,0 +1,178 @@
+"""Which heads a search needs: the ranks of documents that answer queries, without each head.
+
+Shapes: M masks, L layers, N heads, Q queries, P pairs of a query and a relevant document.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.ablation.masks import describe, with_intact
+from bert_secrets_jax.ablation.retrieval import (
+    SIDES,
+    assess_retrieval,
+    ranks_of_relevant,
+    scores_of_queries,
+)
+from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.similarity import draw_leading, effect_notes, intact_findings
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.runs.result import Result, Subject
+
+SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
+Texts = Sequence[str] | Mapping[Any, str]
+Relevant = Iterable[tuple[Any, ...]] | Mapping[Any, Mapping[Any, float] | Iterable[Any]]
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Retrieval(Result):
+    """The effect of disabling each head and each layer on how documents are ranked for queries.
+
+    Attributes:
+      baseline, sides: As in `retrieval`.
+      shape: The numbers of layers and heads.
+      documents: The number of documents.
+      outcomes: By the name of the set of masks, the effects by score: MRR, nDCG@10 and recall@10.
+    """
+
+    subject: Subject
+    baseline: str
+    sides: str
+    shape: tuple[int, int]
+    documents: int
+    outcomes: Mapping[str, Mapping[str, Effects]]
+
+    title: ClassVar[str] = 'Heads that a search needs'
+
+    def frames(self):
+        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
+
+    def figures(self):
+        return effects.drawn_sets(self, self.outcomes, draw_leading)
+
+    def findings(self):
+        found = intact_findings(next(iter(self.outcomes.values())).values(), SOURCE)
+        for name, each in self.outcomes.items():
+            found += effects.findings_of_outcomes(each, name, source=SOURCE)
+        return found
+
+    def notes(self):
+        where = 'queries and documents' if self.sides == 'both' else 'queries alone'
+        return [
+            f'Heads are disabled for {where}. {instead(self.baseline)}',
+            'Of equally similar documents, those that are not relevant come first.',
+        ]
+
+    def head_notes(self):
+        return effect_notes(self.outcomes, self.shape)
+
+    def head_marks(self):
+        if 'heads' not in self.outcomes:
+            return []
+        leading = next(iter(self.outcomes['heads'].values()))
+        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
+
+
+def retrieval(
+    pretrained: Pretrained,
+    queries: Texts,
+    documents: Texts,
+    relevant: Relevant | None = None,
+    *,
+    sides: str = 'both',
+    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    baseline: str = 'uniform',
+    prompts: tuple[str | None, str | None] = (None, None),
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+) -> Retrieval:
+    """Disable heads and layers one at a time, and measure how well documents are found.
+
+    Documents are ranked by their cosine with the query. Scores are MRR, nDCG@10 and recall@10
+    (`ablation.retrieval`), with queries as the sample. A head takes about half a pass over all
+    texts, or over the queries alone.
+
+    Args:
+      pretrained: A model that says how it pools, as in `similarity`.
+      queries, documents: The texts, in a list or by their names.
+      relevant: The documents that answer each query, by their names or places from 0. Pairs of a
+        query and a document, perhaps with a grade; or a mapping from each query to its documents or
+        to their grades. Those of grade 0 or less are not relevant. None: the document at the same
+        place answers a query, and further ones answer none.
+      sides: Whether heads are disabled for 'both', or for 'queries' alone.
+      prompts: The prompts of queries and of documents, as in `bs.embed`.
+      masks, baseline, seed, compute, subject: As in `similarity`.
+
+    Raises:
+      TypeError: The model is not a `Pretrained`.
+      ValueError: A query has no relevant document, or is not among the queries; a document is not
+        among the documents; there are fewer than two queries; or `similarity` would refuse the
+        other arguments.
+    """
+    check_pretrained(pretrained)
+    check_name('sides', sides, SIDES)
+    judged, grades = judgements(queries, documents, relevant)
+    asked, read = (
+        list(each.values() if isinstance(each, Mapping) else each) for each in (queries, documents)
+    )
+    chosen, outcomes = named_masks(masks, pretrained.config), {}
+    how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
+    for name, each in chosen.items():
+        ranks = ranks_of_relevant(
+            pretrained, asked, read, judged, with_intact(each), prompts=prompts, **how
+        )
+        names = [describe(mask) for mask in each]
+        outcomes[name] = {
+            score: assess_retrieval(values, name=score, names=names, seed=seed)
+            for score, values in scores_of_queries(ranks, judged[:, 0], grades).items()
+        }
+    shape = next(iter(chosen.values())).shape[1:]
+    return Retrieval(subject or Subject(), baseline, sides, shape, len(read), outcomes)
+
+
+def judgements(
+    queries: Texts, documents: Texts, relevant: Relevant | None
+) -> tuple[Int[np.ndarray, 'P 2'], Float[np.ndarray, ' P']]:
+    """Return the numbers [P, 2] of queries and their relevant documents, and the grades [P].
+
+    Arguments and errors are those of `retrieval`.
+    """
+    if relevant is None:
+        rows = [(query, document, 1) for query, document in zip(queries, documents, strict=False)]
+        if not isinstance(queries, Mapping):
+            rows = [(place, place, 1) for place in range(min(len(queries), len(documents)))]
+    elif isinstance(relevant, Mapping):
+        rows = [
+            (query, document, each[document] if isinstance(each, Mapping) else 1)
+            for query, each in relevant.items()
+            for document in each
+        ]
+    else:
+        rows = [(*each, 1)[:3] for each in relevant]
+    numbers = []
+    for texts, what, side in ((queries, 'query', 0), (documents, 'document', 1)):
+        known = texts if isinstance(texts, Mapping) else range(len(texts))
+        places: dict[Any, int] = {name: place for place, name in enumerate(known)}
+        missing = next((row[side] for row in rows if row[side] not in places), None)
+        if missing is not None:
+            raise ValueError(f'There is no {what} {missing!r}: names are keys, or places from 0.')
+        numbers.append([places[row[side]] for row in rows])
+    graded = {
+        pair: float(row[2]) for pair, row in zip(zip(*numbers, strict=True), rows, strict=True)
+    }
+    graded = {pair: grade for pair, grade in graded.items() if grade > 0}
+    lacking = set(range(len(queries))) - {query for query, _ in graded}
+    if lacking or not graded:
+        raise ValueError(
+            f'{len(lacking)} of {len(queries)} queries have no relevant document (the first is '
+            f'number {min(lacking, default=0)}): leave them out.'
+        )
+    return np.array(list(graded)), np.array(list(graded.values()))
