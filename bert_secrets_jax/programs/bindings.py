@@ -290,8 +290,9 @@ def direct_effects(a: Arguments) -> Call:
 
 
 def token_pairs(a: Arguments) -> Call:
-    names = ('max_examples', 'steps')
-    return _on_texts(a, 'token_pairs', **{name: a[f'token_pairs.{name}'] for name in names})
+    own = {} if a.study.has_pairs else {'subject': _EMBEDDED_PAIRS}
+    given = {name: a[f'token_pairs.{name}'] for name in ('max_examples', 'steps')}
+    return a.analysis('token_pairs', 'pretrained', 'pairs', **given, **own)
 
 
 def roles(a: Arguments) -> Call:

@@ -297,7 +297,9 @@ SECTIONS: Mapping[str, Section] = {
     'direct_effects': _called(
         bindings.direct_effects, needs=needs.classifier, costs=costs.directly, asked='name'
     ),
-    'token_pairs': _called(bindings.token_pairs, costs=costs.paired, asked='name'),
+    'token_pairs': _called(
+        bindings.token_pairs, needs=needs.pairs, costs=costs.paired, asked='name'
+    ),
     'similarity': _called(
         bindings.similarity, needs=needs.pairs, costs=costs.of_pairs('cosines'), asked='all'
     ),
