@@ -25,7 +25,6 @@ from bert_secrets_jax.ablation.agreement import agreement, reliability
 from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.effects import (
     INTERVAL,
     count_of,
@@ -323,15 +322,3 @@ def _draw_effects(result: HeadGating):
         'The mean gate of each head, and the increase of the loss without it. Colours: layers.',
         plots.Source('heads', 'difference'),
     )
-
-
-SECTION = Declaration(
-    analysis=head_gating,
-    title='heads that help, hurt or do not matter, by gates that are trained twice',
-    group='What matters',
-    inputs=('tuned', 'train', 'ablated'),
-    settings={'seed': 'seed'},
-    needs=('training', 'classifier'),
-    passes=1000,
-    asked='name',
-)

@@ -26,7 +26,6 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.learnt import if_not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
@@ -499,14 +498,3 @@ def _draw_shared(result: MinimalPairs):
     return plots.interaction_matrix(
         {"heads' effects": matrix}, names, label='rank correlation'
     ).captioned("The rank correlation of heads' effects on each two phenomena.")
-
-
-SECTION = Declaration(
-    analysis=minimal_pairs,
-    title='minimal pairs of acceptable and unacceptable sentences, and heads that tell them apart',
-    group='What matters',
-    inputs=('own_head',),
-    needs=('masked_lm',),
-    seconds=60,
-    asked='name',
-)

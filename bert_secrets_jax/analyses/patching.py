@@ -20,7 +20,6 @@ from bert_secrets_jax.ablation.patched_metrics import Metric
 from bert_secrets_jax.ablation.patching import Patched, patch
 from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.analyses import effects
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.compute import Compute
@@ -338,15 +337,3 @@ def _draw_estimates(result: Patching):
         'The effect of each head estimated from gradients, and exact. Colours: layers.',
         plots.Source('heads', 'difference', BOTH),
     )
-
-
-SECTION = Declaration(
-    analysis=patching,
-    title='heads that tell texts of two classes apart, put from one text into another',
-    group='What matters',
-    inputs=('tuned', 'ablated'),
-    settings={'seed': 'seed'},
-    needs=('classifier', 'training'),
-    passes=80,
-    seconds=5,
-)

@@ -27,7 +27,7 @@ def added(monkeypatch):
 
 
 def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, capsys):
-    assert 'punctuation' in added
+    assert added == ['punctuation']
     settings = {
         'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
     }  # fmt: skip
@@ -50,7 +50,7 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
         model, plain, settings=bs.analyses.TextSettings(max_length=32)
     ).frames()['heads']
     pandas.testing.assert_frame_equal(frame, again, atol=1e-6)
-    for given, said in ('--help', ', punctuation'), ('report', 'punctuation       how often'):
+    for given, said in ('--help', 'maps, punctuation'), ('report', 'punctuation       how often'):
         with pytest.raises(SystemExit):
             cli.main([given, '--help'])
         assert said in capsys.readouterr().out
