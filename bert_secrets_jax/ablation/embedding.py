@@ -14,9 +14,8 @@ from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.embedding import Pooling
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_pooling
+from bert_secrets_jax.model.weights import Pretrained, with_pooling
 
 
 def embed(
@@ -49,9 +48,7 @@ def embed(
       TypeError: The model is not a `Pretrained`, or the texts are pairs or something else.
       ValueError: The model does not say how it pools, or there are no texts.
     """
-    check_pretrained(pretrained)
-    if pretrained.config.head != EMBEDDING or pooling is not None or normalised is not None:
-        pretrained = with_pooling(pretrained, pooling, normalised=normalised)
+    pretrained = with_pooling(pretrained, pooling, normalised=normalised)
     config = pretrained.config
     assert config.pooling is not None
     compute = compute or Compute(max_length=longest(pretrained))

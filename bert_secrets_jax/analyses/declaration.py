@@ -16,9 +16,8 @@ class Declaration:
       analysis: The function, after which the section is named. It takes `settings` and `subject`.
       title: The question of the section, in a line.
       group: The group of the report that it belongs to, a name of `programs.titles.GROUPS`.
-      inputs: The names of the inputs that stand first: 'pretrained', 'own_head' (that model with
-        the head that it came with), 'texts', 'tuned', 'train', 'ablated', 'measured', 'trees' or
-        'dev_trees'.
+      inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
+        'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.
@@ -34,7 +33,7 @@ class Declaration:
     inputs: tuple[str, ...] = ('pretrained', 'texts')
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     statistics: tuple[Described, ...] = ()
-    needs: tuple[Literal['words', 'trees', 'training', 'classifier', 'masked_lm'], ...] = ()
+    needs: tuple[Literal['words', 'trees', 'training', 'classifier'], ...] = ()
     passes: float | int = 0
     seconds: float | int = 1
     asked: Literal['always', 'all', 'name'] = 'all'

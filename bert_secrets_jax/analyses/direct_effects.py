@@ -39,13 +39,7 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 SOURCE = 'Elhage et al. 2021'
 LENS = 'the logit lens, nostalgebraist 2020'
 MARGIN = Outcome('the direct margin', unit='logits', scale=1.0, digits=3)
-_COLUMNS = {
-    **effects.INTERVAL,
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-    'p_benjamini_hochberg': 'benjamini_hochberg',
-    'detectable': 'detectable',
-}
+_COLUMNS = effects.TESTED
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

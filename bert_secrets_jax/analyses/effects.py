@@ -52,6 +52,14 @@ _LABELS = {
 _NAMED = 3
 # The attribute of the effects in each column of a difference with its interval.
 INTERVAL = {name: name for name in ('difference', 'low', 'high')}
+# The columns of a mean that is tested for many masks.
+TESTED = {
+    **INTERVAL,
+    'p_value': 'p_value',
+    'p_max_t': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+    'detectable': 'detectable',
+}
 # The columns of outcomes, and those that are known for one model alone.
 _OF_OUTCOMES = {
     **INTERVAL,

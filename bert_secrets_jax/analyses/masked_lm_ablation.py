@@ -33,14 +33,7 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
-_COLUMNS = {
-    'loss': 'value',
-    **effects.INTERVAL,
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-    'p_benjamini_hochberg': 'benjamini_hochberg',
-    'detectable': 'detectable',
-}
+_COLUMNS = {'loss': 'value', **effects.TESTED}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

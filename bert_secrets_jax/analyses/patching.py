@@ -35,13 +35,7 @@ SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
 BOTH = 'both directions'
 _UNITS = {'logit': 'logits', 'margin': 'logits'}
-_COLUMNS = {
-    **effects.INTERVAL,
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-    'p_benjamini_hochberg': 'benjamini_hochberg',
-    'detectable': 'detectable',
-}
+_COLUMNS = effects.TESTED
 _OF_ERRORS = ('low', 'high', 'p_value', 'p_max_t')
 _CAPTIONS = {
     BOTH: 'Mean change of the metric towards that of the clean texts, in both directions.',

@@ -238,12 +238,12 @@ def directly(study: Study) -> Costs:
 
 
 def paired(study: Study) -> Costs:
-    settings, length = study.config.token_pairs, _tokens(study, 'texts') / len(study.texts)
-    share = _share(study, 'texts', settings.max_examples)
+    settings, length = study.config.token_pairs, _tokens(study, 'pairs') / len(study.pairs)
+    share = _share(study, 'pairs', settings.max_examples)
     # Each token once for each step, through the layers above, and once deleted.
     layers = min(2 / study.pretrained.config.num_hidden_layers, 1)
     passes = share * length * (1 + 2 * layers * settings.steps)
-    return {'pairs of tokens': _over(study, 'texts', passes, 6, 8)}
+    return {'pairs of tokens': _over(study, 'pairs', passes, 6, 8)}
 
 
 def pairs(study: Study) -> Costs:

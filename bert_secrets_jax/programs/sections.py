@@ -158,9 +158,8 @@ def _declared(declaration: Declaration) -> Section:
 
     def bind(a: Arguments) -> Call:
         values = {name: a[setting] for name, setting in declaration.settings.items()}
-        inputs = (a.with_own_head if each == 'own_head' else each for each in declaration.inputs)
         return a.analysis(
-            declaration.name, *inputs, annotated='words' in declaration.needs, **values
+            declaration.name, *declaration.inputs, annotated='words' in declaration.needs, **values
         )
 
     def missing(study: Study) -> str:
