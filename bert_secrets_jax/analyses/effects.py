@@ -490,7 +490,7 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
         unit=effects.sample_of,
         where=effects.names[closest],
         template='The effect of losing {where}, as far as it is real, would be found with about '
-        '{estimate:example|examples}.',
+        '{estimate} {unit}.',
         **sample_of(effects, source),
     )
 
