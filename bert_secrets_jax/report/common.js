@@ -20,6 +20,24 @@ function make(tag, properties, ...children) {
   return element;
 }
 
+// A text of at most so many letters.
+const cut = (text, length) => {
+  const letters = [...text];
+  return letters.length > length ? letters.slice(0, length - 1).join('') + '…' : text;
+};
+// A text in Hebrew or Arabic keeps its direction to itself, wherever it stands: in an option or
+// a label there are no elements. It begins on the left, as in figures.
+const apart = text => /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
+  .test(text) ? `\u2066${text}\u2069` : text;
+const inLine = text => apart(cut(text, 60));
+
+function draw(tag, attributes, text = '') {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  return element;
+}
+
 // The colour [r, g, b] that '#rrggbb' names.
 const channels = colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
 

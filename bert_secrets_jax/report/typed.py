@@ -1,10 +1,11 @@
-"""A local page that shows the maps of any sentence that one types."""
+"""A local page that shows the maps of any sentence that one types, or compares two texts."""
 
 import functools
 import http.server
+import json
 import threading
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -12,8 +13,10 @@ from bert_secrets_jax.analyses.example_maps import maps_of
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.local import Handler, start
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.names import visible
 from bert_secrets_jax.report.explorer import Explorer
 from bert_secrets_jax.report.templates import render
+from bert_secrets_jax.report.two_texts import patched_heads, two_texts
 
 # Characters of a sentence, more than any model here reads.
 _MOST = 5000
@@ -41,23 +44,11 @@ def page_of(
     models: Mapping[str, Pretrained], first: str = '', second: str = '', *, max_length: int = 128
 ) -> str:
     """Return the page with the maps of a sentence or pair, if any, and what the models refuse."""
-    problem, explorer, cut = '', '', 0
     typed = [each for each in (first, second) if each.strip()]
-    if len(first) > _MOST or len(second) > _MOST:
-        problem = f'A sentence has at most {_MOST:,} characters.'
-    elif (first or second) and not first.strip():
+    problem, explorer, cut = _problem(models, (first, second)), '', 0
+    if not problem and (first or second) and not first.strip():
         problem = 'There is no sentence to show: type some words into the first field.'
-    elif not all(
-        # A model without a tokenizer has a message of its own.
-        model.tokenizer is None or knows_words(model.tokenizer, typed)
-        for model in models.values()
-        if typed
-    ):
-        problem = (
-            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
-            'letters or in a language that the model has not learnt. Try another sentence.'
-        )
-    elif typed:
+    elif not problem and typed:
         texts = [(first, second) if second.strip() else first]
         try:
             maps = {
@@ -68,23 +59,82 @@ def page_of(
             explorer = Markup(Explorer(maps).html())
         except ValueError as error:
             problem = str(error)
+    return _page(models, '/', first, second, problem, cut, explorer)
+
+
+def page_of_two(
+    models: Mapping[str, Pretrained], first: str = '', second: str = '', *, max_length: int = 128
+) -> str:
+    """Return the page that compares two texts, if any, and what the models refuse."""
+    problem, compared, cut = _problem(models, (first, second)), '', 0
+    if not problem and (first or second):
+        try:
+            if not (first.strip() and second.strip()):
+                raise ValueError('There are not two texts: type some words into both fields.')
+            shown = [
+                {'model': visible(name), 'texts': [first, second]}
+                | two_texts(model, first, second, max_length=max_length)
+                for name, model in models.items()
+            ]
+            cut, compared = max(each['cut'] for each in shown), render('two_texts.html', shown=shown)
+        except (ValueError, FloatingPointError) as error:
+            problem = str(error)
+    return _page(models, '/two', first, second, problem, cut, compared)
+
+
+def heads_of(
+    models: Mapping[str, Pretrained], first: str, second: str, *, max_length: int = 128
+) -> str:
+    """Return the effects of the heads of one text in the other, as JSON.
+
+    Raises:
+      ValueError: There is not one model, or it refuses the texts.
+      FloatingPointError: As in `patched_heads`.
+    """
+    if len(models) != 1:
+        raise ValueError('The number of the model is that of none.')
+    if problem := _problem(models, (first, second)):
+        raise ValueError(problem)
+    (model,) = models.values()
+    return json.dumps(patched_heads(model, first, second, max_length=max_length))
+
+
+def _problem(models: Mapping[str, Pretrained], texts: Sequence[str]) -> str:
+    """Return why no model reads these texts, or ''."""
+    typed = [each for each in texts if each.strip()]
+    if any(len(each) > _MOST for each in texts):
+        return f'A sentence has at most {_MOST:,} characters.'
+    # A model without a tokenizer has a message of its own.
+    readers = [each.tokenizer for each in models.values() if typed and each.tokenizer is not None]
+    if not all(knows_words(each, typed) for each in readers):
+        return (
+            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
+            'letters or in a language that the model has not learnt. Try another sentence.'
+        )
+    return ''
+
+
+def _page(models, view: str, first: str, second: str, problem: str, cut: int, content: str) -> str:
     return render(
         'typed.html',
         names=' and '.join(models),
+        view=view,
         first=first,
         second=second,
+        # The other view has the same texts.
+        query=urllib.parse.urlencode({'text_a': first, 'text_b': second}) if first else '',
         most=_MOST,
         problem=problem,
         cut=cut,
-        explorer=explorer,
+        content=content,
     )
 
 
 class _Handler(Handler):
-    # The explorer brings its own script and style, and asks for nothing.
+    # Views bring their own scripts and styles, and ask this server alone.
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
     # One sentence at a time: each takes all cores.
     _working = threading.Lock()
@@ -95,19 +145,25 @@ class _Handler(Handler):
 
     def do_GET(self):
         address = urllib.parse.urlsplit(self.path)
-        if address.path != '/':
+        answers = {'/': page_of, '/two': page_of_two, '/heads': heads_of}
+        if address.path not in answers:
             self.send_error(404)
             return
         try:
             asked = dict(urllib.parse.parse_qsl(address.query, max_num_fields=8))
         except ValueError:
-            self.send_error(400, 'The page asks for text_a and text_b alone.')
+            self.send_error(400, 'The page asks for text_a, text_b and model alone.')
             return
-        with self._working:
-            page = page_of(
-                self._models,
-                asked.get('text_a', ''),
-                asked.get('text_b', ''),
-                max_length=self._max_length,
-            )
-        self.answer(200, 'text/html; charset=utf-8', page.encode())
+        texts = asked.get('text_a', ''), asked.get('text_b', '')
+        models = self._models
+        if address.path == '/heads':
+            number = asked.get('model', '0')
+            models = {name: models[name] for at, name in enumerate(models) if str(at) == number}
+        try:
+            with self._working:
+                body = answers[address.path](models, *texts, max_length=self._max_length)
+        except (ValueError, FloatingPointError) as error:
+            self.send_error(400, str(error))
+            return
+        kind = 'application/json' if address.path == '/heads' else 'text/html; charset=utf-8'
+        self.answer(200, kind, body.encode())

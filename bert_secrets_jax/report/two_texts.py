@@ -1,0 +1,148 @@
+"""Two texts side by side: the pairs of tokens that make them alike, the heads that set them apart.
+
+Shapes: T and S tokens of the two texts, L layers, N heads.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from bert_secrets_jax.ablation import masks
+from bert_secrets_jax.ablation.embedding import longest, prepared
+from bert_secrets_jax.ablation.patching import DIRECTIONS, patch
+from bert_secrets_jax.ablation.sweep import sweep
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.contributions.token_pairs import paired_tokens
+from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.model.config import EMBEDDING
+from bert_secrets_jax.model.weights import Pretrained, with_pooling
+from bert_secrets_jax.names import visible
+
+# More lines than between so many tokens cannot be told apart, and take minutes.
+_MOST_TOKENS = 48
+# The error of contributions is then far below the digits that are shown.
+_STEPS = 16
+
+
+def two_texts(
+    pretrained: Pretrained, text_a: str, text_b: str, *, max_length: int = 128
+) -> dict[str, Any]:
+    """Return what a page shows of two texts, as JSON has it.
+
+    Args:
+      pretrained: An encoder of texts, or a classifier.
+      text_a, text_b: The texts.
+      max_length: The greatest number of tokens. Longer texts are cut.
+
+    Returns:
+      `tokens` of both texts; `cut`, the length at which one was cut, or 0; `shape` [L, N];
+      `unpaired` and `unpatched`, why there are no lines and why heads cannot be patched, or ''; and
+      `pairs`, None or the numbers of `bs.paired_tokens`: `similarity`, `reference`, and [T, S]
+      `contributions` and `interactions`, which are None for special tokens.
+
+    Raises:
+      ValueError: The model neither pools nor classifies, or has lost heads.
+      FloatingPointError: An embedding is NaN or infinite.
+    """
+    model, texts, compute = _prepared(pretrained, text_a, text_b, max_length)
+    encoded = tokenize(model.tokenizer, texts, max_length=compute.max_length)
+    convert, (long_a, long_b) = encoded.tokenizer.convert_ids_to_tokens, encoded.lengths.tolist()
+    ids_a, ids_b = encoded.input_ids.tolist()
+    tokens = convert(ids_a[:long_a]), convert(ids_b[:long_b])
+    longer, unpaired, unpatched, pairs = max(long_a, long_b), '', '', None
+    if _pooled(pretrained) is None:
+        unpaired = (
+            'Lines need a model that pools tokens into one embedding of a text, as those of '
+            'sentence-transformers do. This one is a classifier.'
+        )
+    elif longer > _MOST_TOKENS:
+        unpaired = (
+            f'Lines are drawn for texts of at most {_MOST_TOKENS} tokens each. A has {long_a}, and '
+            f'B has {long_b}: make them shorter.'
+        )
+    else:
+        how = {'steps': _STEPS, 'compute': compute}
+        (found,) = paired_tokens(pretrained, [(text_a, text_b)], **how)
+        # With the words that the model prescribes before a text, which its classifier lacks.
+        tokens = found.tokens
+        pairs = {
+            'similarity': found.similarity,
+            'reference': found.reference,
+            'contributions': found.contributions.tolist(),
+            'interactions': [
+                [None if np.isnan(value) else value for value in row]
+                for row in found.interactions.tolist()
+            ],
+        }
+    if long_a != long_b:
+        unpatched = (
+            f'A has {long_a} tokens, and B has {long_b}. A head of one text is put into the other '
+            'token by token, so both need the same number. Change words until the counts agree.'
+        )
+    return {
+        'tokens': [list(map(visible, each)) for each in tokens],
+        'cut': compute.max_length if longer >= compute.max_length else 0,
+        'shape': [model.config.num_hidden_layers, model.config.num_attention_heads],
+        'unpaired': unpaired,
+        'unpatched': unpatched,
+        'pairs': pairs,
+    }
+
+
+def patched_heads(
+    pretrained: Pretrained, text_a: str, text_b: str, *, max_length: int = 128
+) -> dict[str, Any]:
+    """Return the exact effect of each head of one text in the run on the other, as JSON has it.
+
+    Args:
+      pretrained, text_a, text_b, max_length: As in `two_texts`.
+
+    Returns:
+      The numbers of `bs.patch`, with A as the clean text: `metric` in words, `clean` and
+      `corrupted`, and `denoising` and `noising` [L * N].
+
+    Raises:
+      ValueError: As in `two_texts`; or the texts have different numbers of tokens.
+      FloatingPointError: The metric is NaN or infinite.
+    """
+    model, texts, compute = _prepared(pretrained, text_a, text_b, max_length)
+    config, answers = model.config, None
+    if config.head == EMBEDDING:
+        metric, name, texts = 'cosine', 'cosine with A', [text_a, text_b]
+    elif config.num_labels == 1:
+        metric, name = 'logit', 'predicted value'
+    else:
+        batches = bucket(tokenize(model.tokenizer, texts[:1], max_length=max_length))
+        answers = sweep(model, batches, masks.none(config)).predictions[0].tolist()
+        metric, name = 'margin', f'margin of “{visible(config.label_names[answers[0]])}”'
+    found = patch(model, texts[:1], texts[1:], metric=metric, answers=answers, compute=compute)
+    return {
+        'metric': name,
+        'clean': float(found.clean[0]),
+        'corrupted': float(found.corrupted[0]),
+        **{each: getattr(found, each)[0].ravel().tolist() for each in DIRECTIONS},
+    }
+
+
+def _pooled(pretrained: Pretrained) -> Pretrained | None:
+    """Return the model with the embedding as its output; None if it does not say how it pools."""
+    pooling = pretrained.config.pooling
+    return None if pooling is None or pooling.refused else with_pooling(pretrained)
+
+
+def _prepared(pretrained: Pretrained, text_a: str, text_b: str, max_length: int):
+    """Return the model whose output heads change, the texts as it reads them, and the limits."""
+    texts: list[Any] = [text_a, text_b]
+    model, pooled = pretrained, _pooled(pretrained)
+    if not pretrained.config.labels_inputs:
+        if pooled is None:
+            raise ValueError(
+                f'The model ({pretrained.config.summary}) neither pools texts nor classifies them. '
+                'Choose one of sentence-transformers, or one that is fine-tuned as a classifier.'
+            )
+        model = pooled
+    if pooled is not None:
+        max_length = min(max_length, longest(pooled))
+    if model is pooled:
+        texts = prepared(model.config.pooling, texts)
+    return model, texts, Compute(max_length=max_length)
