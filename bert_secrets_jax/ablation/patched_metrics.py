@@ -85,12 +85,7 @@ def _cosine(output: BertOutput, given: Given) -> Array:
     return (own * other).sum(-1) / jnp.linalg.norm(own, axis=-1) / jnp.linalg.norm(other, axis=-1)
 
 
-_READS: Mapping[str, Reads] = {
-    'logit': _logit,
-    'margin': _margin,
-    'probability': _probability,
-    'cosine': _cosine,
-}
+_READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
 
 
 def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute) -> Metric:

@@ -10,6 +10,7 @@ const COLOURS = {
 };
 const stops = kind => COLOURS[kind];
 const range = count => [...Array(count).keys()];
+const most = values => values.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
 
 function make(tag, properties, ...children) {
   const element = document.createElement(tag);
@@ -96,11 +97,8 @@ const SHAPES = {
   links: (row, column) => [1, 3, 1, 6, 6, 7, 4, 4][row] === column, rare: (row, column) => column === 5,
 };
 function sketch(shape) {
-  const drawn = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   const cells = range(64).filter(at => SHAPES[shape]?.(Math.floor(at / 8), at % 8));
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  path.setAttribute('d', cells.map(at => `M${at % 8} ${Math.floor(at / 8)}h1v1h-1z`).join(''));
-  for (const [key, value] of Object.entries({viewBox: '0 0 8 8', class: 'sketch', 'aria-hidden': 'true'})) drawn.setAttribute(key, value);
-  drawn.append(path);
+  const drawn = draw('svg', {viewBox: '0 0 8 8', class: 'sketch', 'aria-hidden': 'true'});
+  drawn.append(draw('path', {d: cells.map(at => `M${at % 8} ${Math.floor(at / 8)}h1v1h-1z`).join('')}));
   return drawn;
 }

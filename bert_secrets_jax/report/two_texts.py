@@ -18,7 +18,7 @@ from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import visible
 
-# More lines than between so many tokens cannot be told apart, and take minutes.
+# Lines between more tokens cannot be told apart, and would take a minute.
 _MOST_TOKENS = 48
 # The error of contributions is then far below the digits that are shown.
 _STEPS = 16
@@ -31,7 +31,6 @@ def two_texts(
 
     Args:
       pretrained: An encoder of texts, or a classifier.
-      text_a, text_b: The texts.
       max_length: The greatest number of tokens. Longer texts are cut.
 
     Returns:
@@ -44,13 +43,14 @@ def two_texts(
       ValueError: The model neither pools nor classifies, or has lost heads.
       FloatingPointError: An embedding is NaN or infinite.
     """
-    model, texts, compute = _prepared(pretrained, text_a, text_b, max_length)
+    model, compute = _reader(pretrained, max_length)
+    config, texts, unpaired, unpatched, pairs = model.config, [text_a, text_b], '', '', None
+    if config.head == EMBEDDING and config.pooling is not None:
+        texts = prepared(config.pooling, texts)
     encoded = tokenize(model.tokenizer, texts, max_length=compute.max_length)
-    convert, (long_a, long_b) = encoded.tokenizer.convert_ids_to_tokens, encoded.lengths.tolist()
-    ids_a, ids_b = encoded.input_ids.tolist()
-    tokens = convert(ids_a[:long_a]), convert(ids_b[:long_b])
-    longer, unpaired, unpatched, pairs = max(long_a, long_b), '', '', None
-    if _pooled(pretrained) is None:
+    ids, (long_a, long_b) = encoded.input_ids.tolist(), encoded.lengths.tolist()
+    convert, longer = encoded.tokenizer.convert_ids_to_tokens, max(long_a, long_b)
+    if config.head != EMBEDDING:
         unpaired = (
             'Lines need a model that pools tokens into one embedding of a text, as those of '
             'sentence-transformers do. This one is a classifier.'
@@ -61,28 +61,24 @@ def two_texts(
             f'B has {long_b}: make them shorter.'
         )
     else:
-        how = {'steps': _STEPS, 'compute': compute}
-        (found,) = paired_tokens(pretrained, [(text_a, text_b)], **how)
-        # With the words that the model prescribes before a text, which its classifier lacks.
-        tokens = found.tokens
+        (found,) = paired_tokens(model, [(text_a, text_b)], steps=_STEPS, compute=compute)
+        alone = found.interactions
         pairs = {
             'similarity': found.similarity,
             'reference': found.reference,
             'contributions': found.contributions.tolist(),
-            'interactions': [
-                [None if np.isnan(value) else value for value in row]
-                for row in found.interactions.tolist()
-            ],
+            'interactions': np.where(np.isnan(alone), None, alone).tolist(),
         }
     if long_a != long_b:
         unpatched = (
             f'A has {long_a} tokens, and B has {long_b}. A head of one text is put into the other '
             'token by token, so both need the same number. Change words until the counts agree.'
         )
+    tokens = convert(ids[0][:long_a]), convert(ids[1][:long_b])
     return {
         'tokens': [list(map(visible, each)) for each in tokens],
         'cut': compute.max_length if longer >= compute.max_length else 0,
-        'shape': [model.config.num_hidden_layers, model.config.num_attention_heads],
+        'shape': [config.num_hidden_layers, config.num_attention_heads],
         'unpaired': unpaired,
         'unpatched': unpatched,
         'pairs': pairs,
@@ -99,50 +95,35 @@ def patched_heads(
 
     Returns:
       The numbers of `bs.patch`, with A as the clean text: `metric` in words, `clean` and
-      `corrupted`, and `denoising` and `noising` [L * N].
+      `corrupted`, and `denoising` and `noising` [L, N].
 
     Raises:
       ValueError: As in `two_texts`; or the texts have different numbers of tokens.
       FloatingPointError: The metric is NaN or infinite.
     """
-    model, texts, compute = _prepared(pretrained, text_a, text_b, max_length)
+    model, compute = _reader(pretrained, max_length)
     config, answers = model.config, None
     if config.head == EMBEDDING:
-        metric, name, texts = 'cosine', 'cosine with A', [text_a, text_b]
+        metric, name = 'cosine', 'cosine with A'
     elif config.num_labels == 1:
         metric, name = 'logit', 'predicted value'
     else:
-        batches = bucket(tokenize(model.tokenizer, texts[:1], max_length=max_length))
+        batches = bucket(tokenize(model.tokenizer, [text_a], max_length=compute.max_length))
         answers = sweep(model, batches, masks.none(config)).predictions[0].tolist()
         metric, name = 'margin', f'margin of “{visible(config.label_names[answers[0]])}”'
-    found = patch(model, texts[:1], texts[1:], metric=metric, answers=answers, compute=compute)
-    return {
-        'metric': name,
-        'clean': float(found.clean[0]),
-        'corrupted': float(found.corrupted[0]),
-        **{each: getattr(found, each)[0].ravel().tolist() for each in DIRECTIONS},
-    }
+    found = patch(model, [text_a], [text_b], metric=metric, answers=answers, compute=compute)
+    kept = 'clean', 'corrupted', *DIRECTIONS
+    return {'metric': name, **{each: getattr(found, each)[0].tolist() for each in kept}}
 
 
-def _pooled(pretrained: Pretrained) -> Pretrained | None:
-    """Return the model with the embedding as its output; None if it does not say how it pools."""
-    pooling = pretrained.config.pooling
-    return None if pooling is None or pooling.refused else with_pooling(pretrained)
-
-
-def _prepared(pretrained: Pretrained, text_a: str, text_b: str, max_length: int):
-    """Return the model whose output heads change, the texts as it reads them, and the limits."""
-    texts: list[Any] = [text_a, text_b]
-    model, pooled = pretrained, _pooled(pretrained)
-    if not pretrained.config.labels_inputs:
-        if pooled is None:
-            raise ValueError(
-                f'The model ({pretrained.config.summary}) neither pools texts nor classifies them. '
-                'Choose one of sentence-transformers, or one that is fine-tuned as a classifier.'
-            )
-        model = pooled
-    if pooled is not None:
-        max_length = min(max_length, longest(pooled))
-    if model is pooled:
-        texts = prepared(model.config.pooling, texts)
-    return model, texts, Compute(max_length=max_length)
+def _reader(pretrained: Pretrained, max_length: int) -> tuple[Pretrained, Compute]:
+    """Return the classifier, or the encoder with the embedding as its output, and the limits."""
+    config = pretrained.config
+    if config.labels_inputs:
+        return pretrained, Compute(max_length=min(max_length, config.max_length))
+    if config.pooling is None or config.pooling.refused:
+        raise ValueError(
+            f'The model ({config.summary}) neither pools texts nor classifies them. Choose one of '
+            'sentence-transformers, or one that is fine-tuned as a classifier.'
+        )
+    return with_pooling(pretrained), Compute(max_length=min(max_length, longest(pretrained)))

@@ -5,7 +5,7 @@ import http.server
 import json
 import threading
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from markupsafe import Markup
 
@@ -41,93 +41,88 @@ def serve(
 
 
 def page_of(
-    models: Mapping[str, Pretrained], first: str = '', second: str = '', *, max_length: int = 128
+    models: Mapping[str, Pretrained],
+    first: str = '',
+    second: str = '',
+    max_length: int = 128,
+    view: str = '/',
 ) -> str:
-    """Return the page with the maps of a sentence or pair, if any, and what the models refuse."""
-    typed = [each for each in (first, second) if each.strip()]
-    problem, explorer, cut = _problem(models, (first, second)), '', 0
-    if not problem and (first or second) and not first.strip():
-        problem = 'There is no sentence to show: type some words into the first field.'
-    elif not problem and typed:
-        texts = [(first, second) if second.strip() else first]
-        try:
-            maps = {
-                name: maps_of(each, texts, max_length=max_length) for name, each in models.items()
-            }
-            longest = max(len(each[0].tokens) for each in maps.values())
-            cut = longest if longest >= max_length else 0
-            explorer = Markup(Explorer(maps).html())
-        except ValueError as error:
-            problem = str(error)
-    return _page(models, '/', first, second, problem, cut, explorer)
+    """Return the page with the texts in a view, if there are any, and what the models refuse.
 
-
-def page_of_two(
-    models: Mapping[str, Pretrained], first: str = '', second: str = '', *, max_length: int = 128
-) -> str:
-    """Return the page that compares two texts, if any, and what the models refuse."""
-    problem, compared, cut = _problem(models, (first, second)), '', 0
-    if not problem and (first or second):
-        try:
-            if not (first.strip() and second.strip()):
-                raise ValueError('There are not two texts: type some words into both fields.')
-            shown = [
-                {'model': visible(name), 'texts': [first, second]}
-                | two_texts(model, first, second, max_length=max_length)
-                for name, model in models.items()
-            ]
-            cut, compared = max(each['cut'] for each in shown), render('two_texts.html', shown=shown)
-        except (ValueError, FloatingPointError) as error:
-            problem = str(error)
-    return _page(models, '/two', first, second, problem, cut, compared)
-
-
-def heads_of(
-    models: Mapping[str, Pretrained], first: str, second: str, *, max_length: int = 128
-) -> str:
-    """Return the effects of the heads of one text in the other, as JSON.
-
-    Raises:
-      ValueError: There is not one model, or it refuses the texts.
-      FloatingPointError: As in `patched_heads`.
+    Args:
+      view: '/' for the maps of a sentence or pair, '/two' to compare two texts.
     """
-    if len(models) != 1:
-        raise ValueError('The number of the model is that of none.')
-    if problem := _problem(models, (first, second)):
-        raise ValueError(problem)
-    (model,) = models.values()
-    return json.dumps(patched_heads(model, first, second, max_length=max_length))
-
-
-def _problem(models: Mapping[str, Pretrained], texts: Sequence[str]) -> str:
-    """Return why no model reads these texts, or ''."""
-    typed = [each for each in texts if each.strip()]
-    if any(len(each) > _MOST for each in texts):
-        return f'A sentence has at most {_MOST:,} characters.'
-    # A model without a tokenizer has a message of its own.
-    readers = [each.tokenizer for each in models.values() if typed and each.tokenizer is not None]
-    if not all(knows_words(each, typed) for each in readers):
-        return (
-            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
-            'letters or in a language that the model has not learnt. Try another sentence.'
-        )
-    return ''
-
-
-def _page(models, view: str, first: str, second: str, problem: str, cut: int, content: str) -> str:
+    problem, content, cut = '', '', 0
+    try:
+        _check(models, first, second)
+        if first or second:
+            show = _compared if view == '/two' else _maps
+            content, cut = show(models, first, second, max_length)
+    except (ValueError, FloatingPointError) as error:
+        problem = str(error)
     return render(
         'typed.html',
         names=' and '.join(models),
         view=view,
         first=first,
         second=second,
-        # The other view has the same texts.
+        # The other view gets the same texts.
         query=urllib.parse.urlencode({'text_a': first, 'text_b': second}) if first else '',
         most=_MOST,
         problem=problem,
         cut=cut,
         content=content,
     )
+
+
+def heads_of(
+    models: Mapping[str, Pretrained], first: str, second: str, max_length: int, number: str
+) -> str:
+    """Return the effects of the heads of one text in the other, as JSON.
+
+    Raises:
+      ValueError: There is no model of this number, or it refuses the texts.
+      FloatingPointError: As in `patched_heads`.
+    """
+    model = {str(at): each for at, each in enumerate(models.values())}.get(number)
+    if model is None:
+        raise ValueError(f'model must be a number from 0 to {len(models) - 1}.')
+    _check(models, first, second)
+    return json.dumps(patched_heads(model, first, second, max_length=max_length))
+
+
+def _check(models: Mapping[str, Pretrained], *texts: str) -> None:
+    """Refuse texts that no model here reads, with a ValueError."""
+    typed = [each for each in texts if each.strip()]
+    if any(len(each) > _MOST for each in texts):
+        raise ValueError(f'A sentence has at most {_MOST:,} characters.')
+    # A model without a tokenizer has a message of its own.
+    readers = [each.tokenizer for each in models.values() if typed and each.tokenizer is not None]
+    if not all(knows_words(each, typed) for each in readers):
+        raise ValueError(
+            f'{" and ".join(models)} can read next to nothing of this: it may be written in '
+            'letters or in a language that the model has not learnt. Try another sentence.'
+        )
+
+
+def _maps(models, first: str, second: str, max_length: int) -> tuple[Markup, int]:
+    if not first.strip():
+        raise ValueError('There is no sentence to show: type some words into the first field.')
+    texts = [(first, second) if second.strip() else first]
+    maps = {name: maps_of(each, texts, max_length=max_length) for name, each in models.items()}
+    longest = max(len(each[0].tokens) for each in maps.values())
+    return Markup(Explorer(maps).html()), longest if longest >= max_length else 0
+
+
+def _compared(models, first: str, second: str, max_length: int) -> tuple[Markup, int]:
+    if not (first.strip() and second.strip()):
+        raise ValueError('There are not two texts: type some words into both fields.')
+    shown = [
+        {'model': visible(name), 'texts': [first, second]}
+        | two_texts(model, first, second, max_length=max_length)
+        for name, model in models.items()
+    ]
+    return render('two_texts.html', shown=shown), max(each['cut'] for each in shown)
 
 
 class _Handler(Handler):
@@ -145,8 +140,7 @@ class _Handler(Handler):
 
     def do_GET(self):
         address = urllib.parse.urlsplit(self.path)
-        answers = {'/': page_of, '/two': page_of_two, '/heads': heads_of}
-        if address.path not in answers:
+        if address.path not in ('/', '/two', '/heads'):
             self.send_error(404)
             return
         try:
@@ -155,15 +149,14 @@ class _Handler(Handler):
             self.send_error(400, 'The page asks for text_a, text_b and model alone.')
             return
         texts = asked.get('text_a', ''), asked.get('text_b', '')
-        models = self._models
-        if address.path == '/heads':
-            number = asked.get('model', '0')
-            models = {name: models[name] for at, name in enumerate(models) if str(at) == number}
+        given, kind = (self._models, *texts, self._max_length), 'text/html; charset=utf-8'
         try:
             with self._working:
-                body = answers[address.path](models, *texts, max_length=self._max_length)
+                if address.path == '/heads':
+                    kind, body = 'application/json', heads_of(*given, asked.get('model', '0'))
+                else:
+                    body = page_of(*given, address.path)
         except (ValueError, FloatingPointError) as error:
             self.send_error(400, str(error))
             return
-        kind = 'application/json' if address.path == '/heads' else 'text/html; charset=utf-8'
         self.answer(200, kind, body.encode())
