@@ -18,7 +18,7 @@ from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import visible
 
-# Lines between more tokens cannot be told apart, and would take a minute.
+# Lines between more tokens cannot be told apart.
 _MOST_TOKENS = 48
 # The error of contributions is then far below the digits that are shown.
 _STEPS = 16
@@ -67,7 +67,7 @@ def two_texts(
             'similarity': found.similarity,
             'reference': found.reference,
             'contributions': found.contributions.tolist(),
-            'interactions': np.where(np.isnan(alone), None, alone).tolist(),
+            'interactions': np.where(np.isnan(alone), np.array(None), alone).tolist(),
         }
     if long_a != long_b:
         unpatched = (
