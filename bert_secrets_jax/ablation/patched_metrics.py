@@ -18,10 +18,10 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 
-METRICS = ('logit', 'margin', 'probability')
+METRICS = ('logit', 'margin', 'probability', 'cosine')
 Given = Mapping[str, Any]
 Reads = Callable[[BertOutput, Given], Array]
 
@@ -79,6 +79,12 @@ def _probability(output: BertOutput, given: Given) -> Array:
     return jnp.exp(own - jax.nn.logsumexp(logits, axis=-1))
 
 
+def _cosine(output: BertOutput, given: Given) -> Array:
+    own, other = output.logits, given['clean']
+    assert own is not None
+    return (own * other).sum(-1) / jnp.linalg.norm(own, axis=-1) / jnp.linalg.norm(other, axis=-1)
+
+
 _READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
 
 
@@ -92,6 +98,17 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     check_name('metric', metric, METRICS)
     if answers is not None and len(answers) != count:
         raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
+    if (metric == 'cosine') != (config.head == EMBEDDING):
+        raise ValueError(
+            "metric='cosine' goes with models of `bs.with_pooling`, and such models with no other "
+            f'metric but a function of their output; got {metric=} and {config.summary}.'
+        )
+    if metric == 'cosine':
+        if answers is not None:
+            raise ValueError("metric='cosine' takes no answers: it compares with the clean text.")
+        batches = bucket(encoded[0], **compute.encoding)
+        clean = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).logits[0]
+        return Metric(metric, _cosine, {'clean': clean})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)

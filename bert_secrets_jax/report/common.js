@@ -10,6 +10,7 @@ const COLOURS = {
 };
 const stops = kind => COLOURS[kind];
 const range = count => [...Array(count).keys()];
+const most = values => values.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
 
 function make(tag, properties, ...children) {
   const element = document.createElement(tag);
@@ -17,6 +18,24 @@ function make(tag, properties, ...children) {
     if (key in element) element[key] = value; else element.setAttribute(key, value);
   }
   element.append(...children);
+  return element;
+}
+
+// A text of at most so many letters.
+const cut = (text, length) => {
+  const letters = [...text];
+  return letters.length > length ? letters.slice(0, length - 1).join('') + '…' : text;
+};
+// A text in Hebrew or Arabic keeps its direction to itself, wherever it stands: in an option or
+// a label there are no elements. It begins on the left, as in figures.
+const apart = text => /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u
+  .test(text) ? `\u2066${text}\u2069` : text;
+const inLine = text => apart(cut(text, 60));
+
+function draw(tag, attributes, text = '') {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
   return element;
 }
 
@@ -78,11 +97,8 @@ const SHAPES = {
   links: (row, column) => [1, 3, 1, 6, 6, 7, 4, 4][row] === column, rare: (row, column) => column === 5,
 };
 function sketch(shape) {
-  const drawn = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   const cells = range(64).filter(at => SHAPES[shape]?.(Math.floor(at / 8), at % 8));
-  const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-  path.setAttribute('d', cells.map(at => `M${at % 8} ${Math.floor(at / 8)}h1v1h-1z`).join(''));
-  for (const [key, value] of Object.entries({viewBox: '0 0 8 8', class: 'sketch', 'aria-hidden': 'true'})) drawn.setAttribute(key, value);
-  drawn.append(path);
+  const drawn = draw('svg', {viewBox: '0 0 8 8', class: 'sketch', 'aria-hidden': 'true'});
+  drawn.append(draw('path', {d: cells.map(at => `M${at % 8} ${Math.floor(at / 8)}h1v1h-1z`).join('')}));
   return drawn;
 }

@@ -15,13 +15,17 @@ def models(pretrained):
     return {'<tiny>': pretrained}
 
 
-@pytest.fixture
-def served(models):
-    server = serve(models, max_length=16)
+def running(server):
+    """Yield the port of a server that runs until then."""
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1]
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def served(models):
+    yield from running(serve(models, max_length=16))
 
 
 def asked(port, path, **headers):
