@@ -13,15 +13,16 @@ import numpy as np
 from jaxtyping import Array
 
 from bert_secrets_jax.ablation import masks
-from bert_secrets_jax.ablation.sweep import sweep
+from bert_secrets_jax.ablation.sweep import Swept, sweep
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import bucket
+from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import MASKED_LM, SEQUENCES
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained
 
-METRICS = ('logit', 'margin', 'probability')
+METRICS = ('logit', 'margin', 'probability', 'cosine')
 Given = Mapping[str, Any]
 Reads = Callable[[BertOutput, Given], Array]
 
@@ -79,12 +80,29 @@ def _probability(output: BertOutput, given: Given) -> Array:
     return jnp.exp(own - jax.nn.logsumexp(logits, axis=-1))
 
 
-_READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
+def _cosine(output: BertOutput, given: Given) -> Array:
+    assert output.logits is not None
+    return (unit_length(output.logits) * given['towards']).sum(axis=-1)
+
+
+_READS: Mapping[str, Reads] = {
+    'logit': _logit,
+    'margin': _margin,
+    'probability': _probability,
+    'cosine': _cosine,
+}
+
+
+def _usual(config: BertConfig) -> str:
+    if config.head == EMBEDDING:
+        return 'cosine'
+    return 'logit' if config.head == SEQUENCES and config.num_labels == 1 else 'margin'
 
 
 def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute) -> Metric:
     """Return the metric that is meant, and refuse one that the model or the answers do not fit."""
     config, count = pretrained.config, len(encoded[0].lengths)
+    metric = _usual(config) if metric is None else metric
     if not isinstance(metric, str):
         if answers is not None:
             raise ValueError(f'answers go with the metrics {METRICS}, not with a function.')
@@ -92,6 +110,14 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     check_name('metric', metric, METRICS)
     if answers is not None and len(answers) != count:
         raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
+    if metric == 'cosine' or config.head == EMBEDDING:
+        if metric != 'cosine' or config.head != EMBEDDING or answers is not None:
+            raise ValueError(
+                f"metric='cosine' is for embeddings, which have no other metric and no answers. "
+                f'The model ({config.summary}) has {metric=} and {answers=}.'
+            )
+        vectors = (unit_length(_answers(pretrained, each, compute).logits[0]) for each in encoded)
+        return Metric(metric, _cosine, {'towards': np.asarray(np.subtract(*vectors))})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)
@@ -106,13 +132,17 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     if config.num_labels == 1:
         answers = np.zeros(count, int)
     elif answers is None:
-        batches = bucket(encoded[0], **compute.encoding)
-        answers = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
+        answers = _answers(pretrained, encoded[0], compute).predictions[0]
     numbers = [names.index(each) if each in names else each for each in answers]
     for each in numbers:
         if not isinstance(each, int | np.integer) or not 0 <= each < config.num_labels:
             raise ValueError(f'The answer {each!r} is no class of the model: it has {names}.')
     return Metric(metric, _READS[metric], {'answer': np.array(numbers, np.int32)})
+
+
+def _answers(pretrained: Pretrained, encoded: Encoded, compute: Compute) -> Swept:
+    batches = bucket(encoded, **compute.encoding)
+    return sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
 
 
 def _words(tokenizer, answers, encoded) -> tuple[Given, int]:

@@ -17,14 +17,16 @@ from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric
-from bert_secrets_jax.ablation.patching import Patched, patch
+from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
+from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
@@ -189,7 +191,7 @@ def patching(
     corrupted: Sequence[Text] | None = None,
     *,
     of: str = 'output',
-    metric: str | Metric | Callable = 'margin',
+    metric: str | Metric | Callable | None = None,
     answers: Sequence[Any] | None = None,
     steps: int = 5,
     most: int = 100,
@@ -208,7 +210,7 @@ def patching(
         texts, pairs are made of clean ones (`pairs_of`), of which each is in one pair at most.
       of, metric, answers: As in `patch`.
       steps: The steps of integrated gradients, as in `estimate_patches`.
-      most: The greatest number of pairs that are made.
+      most: The greatest number of pairs that are made; 0 makes all.
       seed: The seed of the pairs that are made, and of the bootstrap.
       compute, subject: As in `ablation`.
 
@@ -221,6 +223,8 @@ def patching(
     model = one_model(tuned)
     if steps < 1:
         raise ValueError(f'{steps=} of integrated gradients must be 1 or more.')
+    if most < 0 or most == 1:
+        raise ValueError(f'{most=} must be a number of pairs from 2 on, or 0 for all.')
     if corrupted is None:
         clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
     how = {'of': of, 'metric': metric, 'answers': answers, 'compute': compute}
@@ -282,12 +286,17 @@ def pairs_of(
 ) -> tuple[list[Text], list[Text]]:
     """Return pairs of texts with as many tokens and another predicted class, each text once.
 
-    Which text of a pair comes first is drawn. ValueError if there are fewer than two such pairs.
+    Which text of a pair comes first is drawn. Of a regression, the predicted values differ, and the
+    text with the greater one comes first. Of embeddings, any two texts are such a pair.
+    TooFewTextsError, a ValueError, if there are fewer than two pairs.
     """
-    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
-    batches = bucket(encoded, **compute.encoding)
-    swept = sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
-    predicted, rng, pairs = swept.predictions[0], np.random.default_rng(seed), []
+    config, rng, pairs = pretrained.config, np.random.default_rng(seed), []
+    read = as_read(pretrained, texts)
+    encoded = tokenize(pretrained.tokenizer, read, max_length=compute.max_length)
+    predicted = np.arange(len(texts))
+    if config.head != EMBEDDING:
+        batches = bucket(encoded, **compute.encoding)
+        predicted = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
     for length in np.unique(encoded.lengths):
         same = rng.permutation(np.flatnonzero(encoded.lengths == length))
         # Half-way round a list by class stands another class, unless one has more than half.
@@ -296,11 +305,14 @@ def pairs_of(
         pairs += list(zip(same[:half], same[half : 2 * half], strict=True))
     pairs = [pair for pair in pairs if predicted[pair[0]] != predicted[pair[1]]]
     if len(pairs) < 2:
-        raise ValueError(
-            f'Of {len(texts)} texts, {len(pairs)} pairs have as many tokens and another predicted '
-            'class, and two are needed: give more texts, or clean and corrupted ones.'
+        raise TooFewTextsError(
+            f'Too few pairs: two texts need as many tokens and different predictions. Of '
+            f'{len(texts)} texts, {2 * len(pairs)} make such pairs, and 4 are needed: give more.'
         )
-    drawn_pairs = [rng.permutation(pairs[each]) for each in rng.permutation(len(pairs))[:most]]
+    chosen = rng.permutation(len(pairs))[: most or None]
+    drawn_pairs = [rng.permutation(pairs[each]) for each in chosen]
+    if config.head == SEQUENCES and config.num_labels == 1:
+        drawn_pairs = [pair[np.argsort(-predicted[pair])] for pair in drawn_pairs]
     clean, corrupted = np.array(drawn_pairs).T.tolist()
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
 

@@ -6,6 +6,7 @@ from bert_secrets_jax.analyses.subnetworks import has_own_layers
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
+from bert_secrets_jax.data.pairs import pairs_sample
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
@@ -128,6 +129,35 @@ def embedded_pairs(study: Study) -> str:
     if _knows(study, 'pairs', similarity_sample):
         return ''
     return 'pairs of texts that the tokenizer knows, or model.allow_unknown'
+
+
+def patching(study: Study) -> str:
+    missing = classifier(study)
+    if not missing or (study.config.ablation.checkpoint != 'model' and not embedding(study)):
+        return ''
+    return f'{missing}, or a model that says how it pools'
+
+
+def minimal_pairs(study: Study) -> str:
+    """The embedded ones are English; an embedding does not say which of two texts is better."""
+    own = study.config.minimal_pairs
+    missing = classifier(study) if own.label else masked_lm(study)
+    if missing and not own.label:
+        missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
+    if missing or own.file:
+        return missing
+    if study.foreign:
+        return f'minimal pairs in {study.foreign} (setting minimal_pairs.file)'
+
+    def sample() -> list[Example]:
+        return [Example(each.good) for each in pairs_sample()]
+
+    if _knows(study, 'minimal pairs', sample):
+        return ''
+    return (
+        'minimal pairs that the tokenizer knows (setting minimal_pairs.file), or '
+        'model.allow_unknown'
+    )
 
 
 def output_norm(study: Study) -> str:
