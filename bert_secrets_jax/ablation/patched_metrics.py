@@ -85,12 +85,7 @@ def _cosine(output: BertOutput, given: Given) -> Array:
     return (unit_length(output.logits) * given['towards']).sum(axis=-1)
 
 
-_READS: Mapping[str, Reads] = {
-    'logit': _logit,
-    'margin': _margin,
-    'probability': _probability,
-    'cosine': _cosine,
-}
+_READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
 
 
 def _usual(config: BertConfig) -> str:
@@ -113,11 +108,11 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     if metric == 'cosine' or config.head == EMBEDDING:
         if metric != 'cosine' or config.head != EMBEDDING or answers is not None:
             raise ValueError(
-                f"metric='cosine' is for embeddings, which have no other metric and no answers. "
-                f'The model ({config.summary}) has {metric=} and {answers=}.'
+                f"Leave out {metric=} and answers: 'cosine' is for embeddings (bs.with_pooling), "
+                f'which have no other metric, and the model is {config.summary}.'
             )
         vectors = (unit_length(_answers(pretrained, each, compute).logits[0]) for each in encoded)
-        return Metric(metric, _cosine, {'towards': np.asarray(np.subtract(*vectors))})
+        return Metric('closeness', _cosine, {'towards': np.asarray(np.subtract(*vectors))})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)

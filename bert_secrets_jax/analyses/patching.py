@@ -36,7 +36,7 @@ from bert_secrets_jax.runs.result import Result, Subject, drawn
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
 BOTH = 'both directions'
-_UNITS = {'logit': 'logits', 'margin': 'logits'}
+_UNITS = {'logit': 'logits', 'margin': 'logits', 'closeness': 'cosine'}
 _COLUMNS = effects.TESTED
 _OF_ERRORS = ('low', 'high', 'p_value', 'p_max_t')
 _CAPTIONS = {
@@ -104,22 +104,21 @@ class Patching(Result):
 
     def findings(self):
         of: dict[str, Any] = effects.sample_of(self.total, SOURCE)
-        name = 'clean texts less corrupted ones'
-        found = [effects.effect_of(self.total, 0, name=name, source=SOURCE)]
+        metric, found = self._metric, []
         for direction, each in self.effects.items():
             found.append(
                 how_many(
                     f'{direction}: heads with a significant effect',
                     each.corrected <= LEVEL,
-                    template='{direction}: {estimate} {unit} {estimate:|moves|move} {metric} '
-                    'significantly, put into the other text.',
-                    numbers={'direction': direction.capitalize(), 'metric': self._metric},
+                    template='{direction}: {estimate} {unit} {estimate:|moves|move} the {metric} '
+                    'significantly when put into the other text.',
+                    numbers={'direction': direction.capitalize(), 'metric': metric},
                     **of,
                 )
             )
         each, share = self.effects[BOTH], self.shares[BOTH][:, 0]
         most = int(np.abs(each.difference).argmax())
-        said = '{where} moves {metric} most, by {estimate:.2g} {unit}'
+        said = '{where} moves the {metric} most, by {estimate:.2g} {unit}'
         if np.isfinite(share[most]):
             said += ': {share:.0%} of the difference between the texts'
         found.append(
@@ -129,22 +128,36 @@ class Patching(Result):
                 name='head with the greatest effect',
                 source=SOURCE,
                 template=f'{said}.',
-                numbers={'metric': self._metric, 'share': share[most]},
+                numbers={'metric': metric, 'share': share[most]},
+            )
+        )
+        found.append(
+            effects.effect_of(
+                self.total,
+                0,
+                name='clean texts less corrupted ones',
+                source=SOURCE,
+                template='From corrupted to clean texts, the {metric} changes by {estimate:.2g} '
+                '{unit} ({low:.2g} to {high:.2g}).',
+                numbers={'metric': metric},
             )
         )
         for method, source in SOURCES.items():
             agreed, errors = self.agreement[BOTH, method], self.errors[BOTH, method]
-            of = effects.sample_of(self.total, source)
+            of = effects.sample_of(self.total, source) | {'numbers': {'method': method}}
             found.append(
                 measured(
                     f'{method}: agreement with exact effects',
                     (agreed.rank, agreed.low, agreed.high),
                     unit='rank correlation',
+                    template='Estimates by {method} rank heads as exact effects do: {unit} '
+                    '{estimate:.2f} ({low:.2f} to {high:.2f}).',
                     **of,
                 )
             )
-            wrong = errors.corrected <= LEVEL
-            found.append(how_many(f'{method}: heads estimated significantly wrong', wrong, **of))
+            wrong, name = errors.corrected <= LEVEL, f'{method}: heads estimated wrong'
+            said = '{estimate} {unit} {estimate:|is|are} estimated significantly wrong by {method}.'
+            found.append(how_many(name, wrong, template=said, **of))
             worst = int(np.abs(errors.difference).argmax())
             found.append(
                 effects.effect_of(
@@ -168,7 +181,9 @@ class Patching(Result):
             'A head of one text in the run on another one may do what it does on neither.',
             'Effects of heads do not add up to the difference: later heads react to earlier ones.',
         ]
-        if self.total.p_value[0] > LEVEL or self.total.difference[0] <= 0:
+        if self._metric == 'closeness':
+            said.append('Closeness: the cosine with the clean text less that with the other one.')
+        if np.isnan(self.shares[BOTH]).all():
             said.append('Clean texts do not have a significantly greater metric: no share is told.')
         if self.total.sample < FEW:
             said.append('With few pairs, intervals are slightly too narrow.')

@@ -243,17 +243,15 @@ def patched(study: Study) -> Costs:
     name = 'ablated_texts' if tuned else 'texts'
     # A pair has two texts, and not every text is in one.
     share = min(_share(study, name, 2 * study.config.patching.max_examples), 0.7) / 2
-    layers = study.pretrained.config.num_hidden_layers
     # Two directions of a head, and the gradients of an estimate and of the steps of another.
-    passes = 1 + share * (_heads(study) * (layers + 1) / layers + 2 * (5 + 3 * 5))
+    passes = 1 + share * (1.2 * _heads(study) + 2 * (5 + 3 * 5))
     work = {'patches': _over(study, name, passes, 14, 8)}
     return work | (ablated(study) if tuned else {})
 
 
 def gated_twice(study: Study) -> Costs:
-    settings = study.config.head_gating
+    settings, runs = study.config.head_gating, 2 * study.config.head_gating.num_seeds
     share = _share(study, 'train', settings.max_examples)
-    runs = 2 * settings.num_seeds
     learnt = _over(study, 'train', _TRAINED * runs * settings.epochs * share, 14, 5)
     removed = _over(study, 'ablated_texts', _HEAD * _heads(study) + 2 * runs, 12, 5)
     return ablated(study) | {'gates of both prices': learnt, 'without gated heads': removed}

@@ -6,7 +6,6 @@ from bert_secrets_jax.analyses.subnetworks import has_own_layers
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
-from bert_secrets_jax.data.pairs import pairs_sample
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
@@ -146,18 +145,9 @@ def minimal_pairs(study: Study) -> str:
         missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
     if missing or own.file:
         return missing
-    if study.foreign:
-        return f'minimal pairs in {study.foreign} (setting minimal_pairs.file)'
-
-    def sample() -> list[Example]:
-        return [Example(each.good) for each in pairs_sample()]
-
-    if _knows(study, 'minimal pairs', sample):
+    if not study.foreign and _knows(study, 'minimal pairs', lambda: study.good_texts):
         return ''
-    return (
-        'minimal pairs that the tokenizer knows (setting minimal_pairs.file), or '
-        'model.allow_unknown'
-    )
+    return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
 
 
 def output_norm(study: Study) -> str:

@@ -346,11 +346,10 @@ class Study:
     @_once
     def minimal_pairs(self) -> list[MinimalPair]:
         """The minimal pairs of the settings, or the embedded ones."""
-        own, bad_rows = self.config.minimal_pairs, self.config.data.bad_rows
-        if not own.file:
-            return pairs_sample()
-        names = {'good': own.good, 'bad': own.bad, 'phenomenon': own.phenomenon}
-        return read_pairs(own.file, **names, bad_rows=bad_rows)
+        names = self.config.minimal_pairs.to_dict()
+        file, _ = names.pop('file'), names.pop('label')
+        named = names | {'bad_rows': self.config.data.bad_rows}
+        return read_pairs(file, **named) if file else pairs_sample()
 
     @_once
     def good_texts(self) -> list[Example]:
