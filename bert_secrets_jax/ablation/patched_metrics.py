@@ -111,8 +111,9 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
                 f"Leave out {metric=} and answers: 'cosine' is for embeddings (bs.with_pooling), "
                 f'which have no other metric, and the model is {config.summary}.'
             )
-        vectors = (unit_length(_answers(pretrained, each, compute).logits[0]) for each in encoded)
-        return Metric('closeness', _cosine, {'towards': np.asarray(np.subtract(*vectors))})
+        clean, corrupted = (_answers(pretrained, each, compute).logits[0] for each in encoded)
+        towards = unit_length(jnp.asarray(clean)) - unit_length(jnp.asarray(corrupted))
+        return Metric('closeness', _cosine, {'towards': np.asarray(towards)})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)

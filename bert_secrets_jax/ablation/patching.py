@@ -237,8 +237,8 @@ class Pairs:
 def as_read(pretrained: Pretrained, texts: Sequence[Text]) -> Sequence[Text]:
     """Return texts as the model reads them: before an embedding, with its prompt."""
     pooling = pretrained.config.pooling
-    embeds = pretrained.config.head == EMBEDDING and pooling is not None
-    return prepared(pooling, texts) if embeds else texts
+    embeds = pretrained.config.head == EMBEDDING
+    return prepared(pooling, texts) if embeds and pooling is not None else texts
 
 
 def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:

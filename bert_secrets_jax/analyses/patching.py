@@ -321,8 +321,8 @@ def pairs_of(
     pairs = [pair for pair in pairs if predicted[pair[0]] != predicted[pair[1]]]
     if len(pairs) < 2:
         raise TooFewTextsError(
-            f'Too few pairs: two texts need as many tokens and different predictions. Of '
-            f'{len(texts)} texts, {2 * len(pairs)} make such pairs, and 4 are needed: give more.'
+            'Too few pairs: two texts need as many tokens and different predictions. Of the '
+            f'{len(texts)} given, {2 * len(pairs)} make such pairs, and 4 are needed: give more.'
         )
     chosen = rng.permutation(len(pairs))[: most or None]
     drawn_pairs = [rng.permutation(pairs[each]) for each in chosen]
