@@ -6,6 +6,11 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+
+class TooFewTextsError(ValueError):
+    """Texts hold too little for an analysis, whose section then says so: nothing has failed."""
+
+
 # Errors that a user can mend.
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
 _NAMES = 5

@@ -184,6 +184,7 @@ def parameters_of(function) -> set[str]:
         bs.finetune: bs.FinetuneConfig,
         bs.train_gates: bs.GateConfig,
         bs.analyses.gates: bs.GateConfig,
+        bs.analyses.head_gating: bs.GateConfig,
         bs.train_probes: bs.ProbeConfig,
         bs.analyses.probing: bs.ProbeConfig,
     }.get(function)

@@ -30,7 +30,7 @@ def estimate_patches(
     steps: int = 0,
     of: str = 'output',
     positions: str = 'all',
-    metric: str | Metric | Callable[[BertOutput], Array] = 'margin',
+    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> Patched:

@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array
 
 from bert_secrets_jax.ablation import masks
-from bert_secrets_jax.ablation.sweep import sweep
+from bert_secrets_jax.ablation.sweep import Swept, sweep
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import bucket
+from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained
 
 METRICS = ('logit', 'margin', 'probability', 'cosine')
@@ -79,18 +80,25 @@ def _probability(output: BertOutput, given: Given) -> Array:
     return jnp.exp(own - jax.nn.logsumexp(logits, axis=-1))
 
 
-def _cosine(output: BertOutput, given: Given) -> Array:
-    own, other = output.logits, given['clean']
-    assert own is not None
-    return (own * other).sum(-1) / jnp.linalg.norm(own, axis=-1) / jnp.linalg.norm(other, axis=-1)
+def cosine(output: BertOutput, given: Given) -> Array:
+    """Return the products [B] of embeddings of unit length with the vectors `towards` [B, D]."""
+    assert output.logits is not None
+    return (unit_length(output.logits) * given['towards']).sum(axis=-1)
 
 
 _READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
 
 
+def _usual(config: BertConfig) -> str:
+    if config.head == EMBEDDING:
+        return 'cosine'
+    return 'logit' if config.head == SEQUENCES and config.num_labels == 1 else 'margin'
+
+
 def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute) -> Metric:
     """Return the metric that is meant, and refuse one that the model or the answers do not fit."""
     config, count = pretrained.config, len(encoded[0].lengths)
+    metric = _usual(config) if metric is None else metric
     if not isinstance(metric, str):
         if answers is not None:
             raise ValueError(f'answers go with the metrics {METRICS}, not with a function.')
@@ -98,17 +106,15 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     check_name('metric', metric, METRICS)
     if answers is not None and len(answers) != count:
         raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
-    if (metric == 'cosine') != (config.head == EMBEDDING):
-        raise ValueError(
-            "metric='cosine' goes with models of `bs.with_pooling`, and such models with no other "
-            f'metric but a function of their output; got {metric=} and {config.summary}.'
-        )
-    if metric == 'cosine':
-        if answers is not None:
-            raise ValueError("metric='cosine' takes no answers: it compares with the clean text.")
-        batches = bucket(encoded[0], **compute.encoding)
-        clean = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).logits[0]
-        return Metric(metric, _cosine, {'clean': clean})
+    if metric == 'cosine' or config.head == EMBEDDING:
+        if metric != 'cosine' or config.head != EMBEDDING or answers is not None:
+            raise ValueError(
+                f"Leave out {metric=} and answers: 'cosine' is for embeddings (bs.with_pooling), "
+                f'which have no other metric, and the model is {config.summary}.'
+            )
+        clean, corrupted = (_answers(pretrained, each, compute).logits[0] for each in encoded)
+        towards = unit_length(jnp.asarray(clean)) - unit_length(jnp.asarray(corrupted))
+        return Metric('closeness', cosine, {'towards': np.asarray(towards)})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)
@@ -123,13 +129,17 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     if config.num_labels == 1:
         answers = np.zeros(count, int)
     elif answers is None:
-        batches = bucket(encoded[0], **compute.encoding)
-        answers = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
+        answers = _answers(pretrained, encoded[0], compute).predictions[0]
     numbers = [names.index(each) if each in names else each for each in answers]
     for each in numbers:
         if not isinstance(each, int | np.integer) or not 0 <= each < config.num_labels:
             raise ValueError(f'The answer {each!r} is no class of the model: it has {names}.')
     return Metric(metric, _READS[metric], {'answer': np.array(numbers, np.int32)})
+
+
+def _answers(pretrained: Pretrained, encoded: Encoded, compute: Compute) -> Swept:
+    batches = bucket(encoded, **compute.encoding)
+    return sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
 
 
 def _words(tokenizer, answers, encoded) -> tuple[Given, int]:

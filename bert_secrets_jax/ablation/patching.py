@@ -72,7 +72,7 @@ def patch(
     *,
     of: str = 'output',
     positions: str = 'all',
-    metric: str | Metric | Callable[[BertOutput], Array] = 'margin',
+    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> Patched:
@@ -89,9 +89,10 @@ def patch(
       positions: 'all' replaces it at all tokens at once, 'each' at one token at a time: the row of
         a map of which this is the query, or the value that is read from there.
       metric: The number that is measured, about the answer: its 'logit', its 'margin' (less the
-        greatest other logit), or its 'probability'. For a model of `bs.with_pooling` it is the
-        'cosine' with the clean text. A function of `BertOutput` that returns a number for each
-        example is compiled; one that needs more is a `Metric`.
+        greatest other logit), or its 'probability'. Of an embedding it is 'cosine': that with the
+        clean text less that with the corrupted one. None takes the margin, or of a regression the
+        logit, which is its value. A function of `BertOutput` that returns a number for each example
+        is compiled; one that needs more is a `Metric`.
       answers: For each pair a class, by name or number; None takes the class that is predicted for
         the clean text. For a masked LM, pairs of words, good and bad, of a wordpiece each: texts
         have one [MASK], and a margin is the good word's logit less that of the bad one.
@@ -149,9 +150,7 @@ class Pairs:
                 f'There are {count} clean texts and {len(texts[1])} corrupted ones: give one of '
                 'each for every pair.'
             )
-        read, pooling = texts, pretrained.config.pooling
-        if pretrained.config.head == EMBEDDING and pooling is not None:
-            read = [prepared(pooling, each) for each in texts]
+        read = [as_read(pretrained, each) for each in texts]
         one, two = (tokenize(pretrained.tokenizer, each, max_length=length) for each in read)
         encoded, clean, corrupted = (one, two), one.lengths, two.lengths
         for pair in np.flatnonzero(clean != corrupted):
@@ -233,6 +232,13 @@ class Pairs:
         every = self.bert.config.num_attention_heads * sets
         calls = -(-every // max(self.tokens // (rows * length), 1))
         return calls, -(-every // calls)
+
+
+def as_read(pretrained: Pretrained, texts: Sequence[Text]) -> Sequence[Text]:
+    """Return texts as the model reads them: before an embedding, with its prompt."""
+    pooling = pretrained.config.pooling
+    embeds = pretrained.config.head == EMBEDDING
+    return prepared(pooling, texts) if embeds and pooling is not None else texts
 
 
 def patch_each(pairs: Pairs, host: Host) -> Float[np.ndarray, 'B L N P']:

@@ -49,6 +49,12 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
 UNDECIDED = 'undecided'
+_MEANINGS = {
+    FACILITATING: '{estimate:|helps|help}: open even where open heads cost',
+    INTERFERING: '{estimate:|hurts|hurt}: closed even where open heads are paid',
+    IRRELEVANT: '{estimate:|does|do} not matter: open only where this is paid',
+    UNDECIDED: '{estimate:|is|are} undecided: seeds disagree',
+}
 _COLUMNS = {**INTERVAL, 'p_value': 'p_value', 'p_max_t': 'corrected'}
 
 
@@ -154,8 +160,9 @@ class HeadGating(Result):
         return {'sample': len(self.seeds), 'sample_of': 'seeds', 'source': SOURCE}
 
     def _role_findings(self) -> Iterator[Finding]:
-        for role in (*ROLES, UNDECIDED):
-            yield how_many(f'{role} heads', self.roles == role, **self._of_gates)
+        for role, meaning in _MEANINGS.items():
+            those, said = self.roles == role, f'{{estimate}} {{unit}} {meaning}.'
+            yield how_many(f'{role} heads', those, template=said, **self._of_gates)
         gates = np.stack([self.priced, self.paid])
         yield measured(
             'gates that converged',

@@ -27,6 +27,7 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.learnt import if_not_learnt
+from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
@@ -37,7 +38,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import interval
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.findings import how_many, measured
@@ -298,7 +299,7 @@ class MinimalPairs(Result):
 
 
 def minimal_pairs(
-    pretrained: Pretrained,
+    pretrained: Models,
     pairs: Sequence[MinimalPair] | None = None,
     *,
     label: str | int | None = None,
@@ -312,7 +313,8 @@ def minimal_pairs(
     """Score both texts of minimal pairs, with all heads and without each of them.
 
     Args:
-      pretrained: A model with the head of a masked LM, or a classifier of texts.
+      pretrained: A model with the head of a masked LM, or a classifier of texts. Of several, the
+        first is used.
       pairs: The minimal pairs, such as those of `bs.read_pairs`; None takes the embedded ones.
       label: The class of a classifier that good texts should be more likely to be in: its name, or
         its number from 0. A masked LM takes none.
@@ -331,7 +333,7 @@ def minimal_pairs(
         than two pairs.
     """
     check_baseline(baseline)
-    check_pretrained(pretrained)
+    pretrained = one_model(pretrained)
     pairs, config = pairs_sample() if pairs is None else list(pairs), pretrained.config
     of = _places(pairs)
     label = _class_of(config, label)

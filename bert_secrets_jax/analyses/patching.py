@@ -17,14 +17,16 @@ from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric
-from bert_secrets_jax.ablation.patching import Patched, patch
+from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
+from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
@@ -34,7 +36,7 @@ from bert_secrets_jax.runs.result import Result, Subject, drawn
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
 BOTH = 'both directions'
-_UNITS = {'logit': 'logits', 'margin': 'logits'}
+_UNITS = {'logit': 'logits', 'margin': 'logits', 'closeness': 'cosine'}
 _COLUMNS = effects.TESTED
 _OF_ERRORS = ('low', 'high', 'p_value', 'p_max_t')
 _CAPTIONS = {
@@ -102,22 +104,21 @@ class Patching(Result):
 
     def findings(self):
         of: dict[str, Any] = effects.sample_of(self.total, SOURCE)
-        name = 'clean texts less corrupted ones'
-        found = [effects.effect_of(self.total, 0, name=name, source=SOURCE)]
+        metric, found = self._metric, []
         for direction, each in self.effects.items():
             found.append(
                 how_many(
                     f'{direction}: heads with a significant effect',
                     each.corrected <= LEVEL,
-                    template='{direction}: {estimate} {unit} {estimate:|moves|move} {metric} '
-                    'significantly, put into the other text.',
-                    numbers={'direction': direction.capitalize(), 'metric': self._metric},
+                    template='{direction}: {estimate} {unit} {estimate:|moves|move} the {metric} '
+                    'significantly when put into the other text.',
+                    numbers={'direction': direction.capitalize(), 'metric': metric},
                     **of,
                 )
             )
         each, share = self.effects[BOTH], self.shares[BOTH][:, 0]
         most = int(np.abs(each.difference).argmax())
-        said = '{where} moves {metric} most, by {estimate:.2g} {unit}'
+        said = '{where} moves the {metric} most, by {estimate:.2g} {unit}'
         if np.isfinite(share[most]):
             said += ': {share:.0%} of the difference between the texts'
         found.append(
@@ -127,22 +128,36 @@ class Patching(Result):
                 name='head with the greatest effect',
                 source=SOURCE,
                 template=f'{said}.',
-                numbers={'metric': self._metric, 'share': share[most]},
+                numbers={'metric': metric, 'share': share[most]},
+            )
+        )
+        found.append(
+            effects.effect_of(
+                self.total,
+                0,
+                name='clean texts less corrupted ones',
+                source=SOURCE,
+                template='From corrupted to clean texts, the {metric} changes by {estimate:.2g} '
+                '{unit} ({low:.2g} to {high:.2g}).',
+                numbers={'metric': metric},
             )
         )
         for method, source in SOURCES.items():
             agreed, errors = self.agreement[BOTH, method], self.errors[BOTH, method]
-            of = effects.sample_of(self.total, source)
+            of = effects.sample_of(self.total, source) | {'numbers': {'method': method}}
             found.append(
                 measured(
                     f'{method}: agreement with exact effects',
                     (agreed.rank, agreed.low, agreed.high),
                     unit='rank correlation',
+                    template='Estimates by {method} rank heads as exact effects do: {unit} '
+                    '{estimate:.2f} ({low:.2f} to {high:.2f}).',
                     **of,
                 )
             )
-            wrong = errors.corrected <= LEVEL
-            found.append(how_many(f'{method}: heads estimated significantly wrong', wrong, **of))
+            wrong, name = errors.corrected <= LEVEL, f'{method}: heads estimated wrong'
+            said = '{estimate} {unit} {estimate:|is|are} estimated significantly wrong by {method}.'
+            found.append(how_many(name, wrong, template=said, **of))
             worst = int(np.abs(errors.difference).argmax())
             found.append(
                 effects.effect_of(
@@ -166,7 +181,9 @@ class Patching(Result):
             'A head of one text in the run on another one may do what it does on neither.',
             'Effects of heads do not add up to the difference: later heads react to earlier ones.',
         ]
-        if self.total.p_value[0] > LEVEL or self.total.difference[0] <= 0:
+        if self._metric == 'closeness':
+            said.append('Closeness: the cosine with the clean text less that with the other one.')
+        if np.isnan(self.shares[BOTH]).all():
             said.append('Clean texts do not have a significantly greater metric: no share is told.')
         if self.total.sample < FEW:
             said.append('With few pairs, intervals are slightly too narrow.')
@@ -189,7 +206,7 @@ def patching(
     corrupted: Sequence[Text] | None = None,
     *,
     of: str = 'output',
-    metric: str | Metric | Callable = 'margin',
+    metric: str | Metric | Callable | None = None,
     answers: Sequence[Any] | None = None,
     steps: int = 5,
     most: int = 100,
@@ -208,7 +225,7 @@ def patching(
         texts, pairs are made of clean ones (`pairs_of`), of which each is in one pair at most.
       of, metric, answers: As in `patch`.
       steps: The steps of integrated gradients, as in `estimate_patches`.
-      most: The greatest number of pairs that are made.
+      most: The greatest number of pairs that are made; 0 makes all.
       seed: The seed of the pairs that are made, and of the bootstrap.
       compute, subject: As in `ablation`.
 
@@ -221,6 +238,8 @@ def patching(
     model = one_model(tuned)
     if steps < 1:
         raise ValueError(f'{steps=} of integrated gradients must be 1 or more.')
+    if most < 0 or most == 1:
+        raise ValueError(f'{most=} must be a number of pairs from 2 on, or 0 for all.')
     if corrupted is None:
         clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
     how = {'of': of, 'metric': metric, 'answers': answers, 'compute': compute}
@@ -282,12 +301,17 @@ def pairs_of(
 ) -> tuple[list[Text], list[Text]]:
     """Return pairs of texts with as many tokens and another predicted class, each text once.
 
-    Which text of a pair comes first is drawn. ValueError if there are fewer than two such pairs.
+    Which text of a pair comes first is drawn. Of a regression, the predicted values differ, and the
+    text with the greater one comes first. Of embeddings, any two texts are such a pair.
+    TooFewTextsError, a ValueError, if there are fewer than two pairs.
     """
-    encoded = tokenize(pretrained.tokenizer, texts, max_length=compute.max_length)
-    batches = bucket(encoded, **compute.encoding)
-    swept = sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
-    predicted, rng, pairs = swept.predictions[0], np.random.default_rng(seed), []
+    config, rng, pairs = pretrained.config, np.random.default_rng(seed), []
+    read = as_read(pretrained, texts)
+    encoded = tokenize(pretrained.tokenizer, read, max_length=compute.max_length)
+    predicted = np.arange(len(texts))
+    if config.head != EMBEDDING:
+        batches = bucket(encoded, **compute.encoding)
+        predicted = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
     for length in np.unique(encoded.lengths):
         same = rng.permutation(np.flatnonzero(encoded.lengths == length))
         # Half-way round a list by class stands another class, unless one has more than half.
@@ -296,11 +320,14 @@ def pairs_of(
         pairs += list(zip(same[:half], same[half : 2 * half], strict=True))
     pairs = [pair for pair in pairs if predicted[pair[0]] != predicted[pair[1]]]
     if len(pairs) < 2:
-        raise ValueError(
-            f'Of {len(texts)} texts, {len(pairs)} pairs have as many tokens and another predicted '
-            'class, and two are needed: give more texts, or clean and corrupted ones.'
+        raise TooFewTextsError(
+            'Too few pairs: two texts need as many tokens and different predictions. Of the '
+            f'{len(texts)} given, {2 * len(pairs)} make such pairs, and 4 are needed: give more.'
         )
-    drawn_pairs = [rng.permutation(pairs[each]) for each in rng.permutation(len(pairs))[:most]]
+    chosen = rng.permutation(len(pairs))[: most or None]
+    drawn_pairs = [rng.permutation(pairs[each]) for each in chosen]
+    if config.head == SEQUENCES and config.num_labels == 1:
+        drawn_pairs = [pair[np.argsort(-predicted[pair])] for pair in drawn_pairs]
     clean, corrupted = np.array(drawn_pairs).T.tolist()
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
 

@@ -269,7 +269,7 @@ def subnetworks(a: Arguments) -> Call:
 
 def gates(a: Arguments) -> Call:
     of_training = {k: v for k, v in a.study.gate_settings.items() if k != 'max_length'}
-    a.group('gates')
+    a.group('gates', without=['price'])
     given = {'metrics': a.metrics, **of_training, **a.seed, 'like': bs.GateConfig}
     return a.analysis('gates', a.model, 'train', 'ablated', **given)
 
@@ -287,6 +287,50 @@ def attribution(a: Arguments) -> Call:
 
 def direct_effects(a: Arguments) -> Call:
     return a.analysis('direct_effects', a.model, 'ablated', **a.seed)
+
+
+def patching(a: Arguments) -> Call:
+    given = {'of': a['patching.of'], 'most': a['patching.max_examples'], **a.seed}
+    if not needs.classifier(a.study):
+        return a.analysis('patching', a.model, 'ablated', **given, subject=_ABLATED)
+    # An embedding is of one text.
+    model, texts = a.input('pretrained'), a.input('texts')
+    embedder = Expression(
+        f'bs.with_pooling({model.python})',
+        lambda study: bs.with_pooling(study.pretrained),
+        lambda study: [model.digest(study), 'embedding'],
+    )
+    single = Expression(
+        f'[each.text_a for each in {texts.python}]',
+        lambda study: [each.text_a for each in study.texts],
+        lambda study: [texts.digest(study), 'text_a'],
+    )
+    return a.analysis('patching', embedder, single, **given)
+
+
+def head_gating(a: Arguments) -> Call:
+    texts = a.drawn('train', 'head_gating.max_examples')
+    first, settings = a['seed'], a.group('head_gating', without=['max_examples', 'num_seeds'])
+    shared = ('batch_size', 'micro_batch', 'warmup', 'clip', 'optimizer')
+    settings |= {name: a[f'train.{name}'] for name in shared}
+    seeds = tuple(range(first, first + a['head_gating.num_seeds']))
+    given = {'price': a['gates.price'], 'gate_learning_rate': a['gates.learning_rate'], **a.seed}
+    given |= {'seeds': seeds, **settings, 'like': bs.GateConfig, 'subject': _ABLATED}
+    return a.analysis('head_gating', a.model, texts, 'ablated', **given)
+
+
+def minimal_pairs(a: Arguments) -> Call:
+    file, label = a['minimal_pairs.file'], a['minimal_pairs.label']
+    columns = {name: a[f'minimal_pairs.{name}'] for name in ('good', 'bad', 'phenomenon')}
+    pairs = Expression(
+        a.call('read_pairs', repr(file), **columns, bad_rows=a['data.bad_rows']) if file else '',
+        operator.attrgetter('minimal_pairs'),
+        lambda study: study.input('minimal pairs'),
+    )
+    subject = operator.attrgetter('subject_of_minimal_pairs')
+    given = {'pairs': pairs, 'label': label or None, 'baseline': a['ablation.baseline'], **a.seed}
+    model = a.model if label else a.with_own_head
+    return a.analysis('minimal_pairs', model, **given, subject=subject)
 
 
 def token_pairs(a: Arguments) -> Call:

@@ -18,6 +18,7 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.measure.stream import learned_maps, maps_in
+from bert_secrets_jax.programs import needs
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.pruning.steps import SHARES
 
@@ -235,6 +236,33 @@ def attributed(study: Study) -> Costs:
 
 def directly(study: Study) -> Costs:
     return ablated(study) | {'direct parts': _over(study, 'ablated_texts', 4, 6, 8)}
+
+
+def patched(study: Study) -> Costs:
+    tuned = not needs.classifier(study)
+    name = 'ablated_texts' if tuned else 'texts'
+    # A pair has two texts, and not every text is in one.
+    share = min(_share(study, name, 2 * study.config.patching.max_examples), 0.7) / 2
+    # Two directions of a head, and the gradients of an estimate and of the steps of another.
+    passes = 1 + share * (1.2 * _heads(study) + 2 * (5 + 3 * 5))
+    work = {'patches': _over(study, name, passes, 14, 8)}
+    return work | (ablated(study) if tuned else {})
+
+
+def gated_twice(study: Study) -> Costs:
+    settings, runs = study.config.head_gating, 2 * study.config.head_gating.num_seeds
+    share = _share(study, 'train', settings.max_examples)
+    learnt = _over(study, 'train', _TRAINED * runs * settings.epochs * share, 14, 5)
+    removed = _over(study, 'ablated_texts', _HEAD * _heads(study) + 2 * runs, 12, 5)
+    return ablated(study) | {'gates of both prices': learnt, 'without gated heads': removed}
+
+
+def preferred(study: Study) -> Costs:
+    # A masked LM is asked for each wordpiece but [CLS] and [SEP], a classifier once.
+    count, own = len(study.good_texts), study.config.minimal_pairs.label
+    pieces = 1 if own else _tokens(study, 'good_texts') / count - 2
+    work = _over(study, 'good_texts', 2 * pieces * (1 + _HEAD * _heads(study)), 10, 8)
+    return (ablated(study) if own else {}) | {'minimal pairs': work}
 
 
 def paired(study: Study) -> Costs:

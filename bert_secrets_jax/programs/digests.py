@@ -33,6 +33,7 @@ _SETTINGS = {
     'frames': ('frames',),
     'treebank': ('treebank', 'seed'),
     'vectors': ('probe.vectors',),
+    'minimal pairs': ('minimal_pairs', 'data.bad_rows'),
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def _files(config: ConfigDict) -> list[str]:
         raise FileNotFoundError(f'{name!r} is no directory here: give the folder of a model.')
     data, frames, trees = config.data, config.frames.sample, config.treebank
     named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
-    named += [frames] * (frames != 'framenet')
+    named += [config.minimal_pairs.file, *[frames] * (frames != 'framenet')]
     if data.source in ('file', 'tags', 'questions', 'segments'):
         named += [data.file, data.train_file]
     return [file for file in named if file]

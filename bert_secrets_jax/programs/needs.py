@@ -130,6 +130,26 @@ def embedded_pairs(study: Study) -> str:
     return 'pairs of texts that the tokenizer knows, or model.allow_unknown'
 
 
+def patching(study: Study) -> str:
+    missing = classifier(study)
+    if not missing or (study.config.ablation.checkpoint != 'model' and not embedding(study)):
+        return ''
+    return f'{missing}, or a model that says how it pools'
+
+
+def minimal_pairs(study: Study) -> str:
+    """The embedded ones are English; an embedding does not say which of two texts is better."""
+    own = study.config.minimal_pairs
+    missing = classifier(study) if own.label else masked_lm(study)
+    if missing and not own.label:
+        missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
+    if missing or own.file:
+        return missing
+    if not study.foreign and _knows(study, 'minimal pairs', lambda: study.good_texts):
+        return ''
+    return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
+
+
 def output_norm(study: Study) -> str:
     if _fits(study, 'ends with LayerNorm', ends_with_norm):
         return ''

@@ -17,7 +17,7 @@ from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
 from bert_secrets_jax.analyses.comparison import comparison
 from bert_secrets_jax.analyses.effects import AT_LEAST, IDLE, NEEDED
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
-from bert_secrets_jax.brief import MENDABLE, summary
+from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
 from bert_secrets_jax.files import read_json, write_text
 from bert_secrets_jax.programs.calls import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
@@ -194,12 +194,18 @@ def _answer(
         logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
         study.run.used.clear()
 
-        def attempt(name=name) -> None:
-            _put(answers, name, SECTIONS[name].answer(study, answers.results))
+        place = {'group': answers.group, 'chapter': _chapter(name)}
+
+        def attempt(name=name, place=place, title=title) -> None:
+            try:
+                _put(answers, name, SECTIONS[name].answer(study, answers.results))
+            except TooFewTextsError as error:
+                logging.warning('%s: %s', title, error)
+                few = Part(name, message=str(error), why='too few texts', **place)
+                answers.parts[name] = few
 
         message = _attempt(title, attempt, study.folder, failures)
         if message:
-            place = {'group': answers.group, 'chapter': _chapter(name)}
             answers.parts[name] = Part(name, message=message, **place)
             # A statistic that it wants may be the one that failed: the others go on without it.
             watch(study, pending[number:])

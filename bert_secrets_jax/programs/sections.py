@@ -184,7 +184,8 @@ def declarations() -> list[Declaration]:
 # In the order in which they run, those that take seconds first. Claims are about the results of the
 # others, and stand first in the report. By name alone: pairs of all heads take a day, and what
 # replacements, subnetworks and gates train takes minutes to hours. So are direct effects, which no
-# regression has, and pairs of tokens, which need pairs of texts and an encoder of texts.
+# regression has, and pairs of tokens, which need pairs of texts and an encoder of texts. Patching
+# and gates of both prices take minutes, and few models can score minimal pairs.
 SECTIONS: Mapping[str, Section] = {
     'special_tokens': _called(bindings.special_tokens, wants=_special_wants, costs=costs.one_pass),
     'finetune': _called(bindings.finetune, needs=needs.training, costs=costs.finetuned),
@@ -295,6 +296,13 @@ SECTIONS: Mapping[str, Section] = {
     ),
     'direct_effects': _called(
         bindings.direct_effects, needs=needs.classifier, costs=costs.directly, asked='name'
+    ),
+    'patching': _called(bindings.patching, needs=needs.patching, costs=costs.patched, asked='name'),
+    'head_gating': _called(
+        bindings.head_gating, needs=needs.both, costs=costs.gated_twice, asked='name'
+    ),
+    'minimal_pairs': _called(
+        bindings.minimal_pairs, needs=needs.minimal_pairs, costs=costs.preferred, asked='name'
     ),
     'token_pairs': _called(
         bindings.token_pairs, needs=needs.pairs, costs=costs.paired, asked='name'

@@ -86,7 +86,7 @@ def assign(config: ConfigDict, name: str, value: object) -> None:
         if isinstance(value, bool) and not isinstance(default, bool | None):
             raise TypeError
         part[last] = value
-    except (TypeError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f'{name}={value!r} is not of the type of {default!r}.') from None
 
 

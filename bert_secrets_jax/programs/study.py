@@ -30,6 +30,7 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import annotate
+from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw, get_task
@@ -341,6 +342,26 @@ class Study:
     def subject_of_embedded_pairs(self) -> Subject:
         """The names of the model, the embedded pairs (as texts) and the task."""
         return dataclasses.replace(self.subject, texts='the example pairs')
+
+    @_once
+    def minimal_pairs(self) -> list[MinimalPair]:
+        """The minimal pairs of the settings, or the embedded ones."""
+        names = self.config.minimal_pairs.to_dict()
+        file, _ = names.pop('file'), names.pop('label')
+        named = names | {'bad_rows': self.config.data.bad_rows}
+        return read_pairs(file, **named) if file else pairs_sample()
+
+    @_once
+    def good_texts(self) -> list[Example]:
+        """The good texts of the minimal pairs."""
+        return [Example(each.good) for each in self.minimal_pairs]
+
+    @property
+    def subject_of_minimal_pairs(self) -> Subject:
+        """The names of the model and the minimal pairs, for sentences and captions."""
+        path = self.config.minimal_pairs.file
+        texts = pathlib.PurePath(path).stem if path else 'the example minimal pairs'
+        return Subject(self.model_name, texts)
 
     @property
     def treebank_subject(self) -> Subject:

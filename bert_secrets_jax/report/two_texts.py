@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.ablation import masks
-from bert_secrets_jax.ablation.embedding import longest, prepared
+from bert_secrets_jax.ablation.embedding import embed, longest, prepared
+from bert_secrets_jax.ablation.patched_metrics import Metric, cosine
 from bert_secrets_jax.ablation.patching import DIRECTIONS, patch
 from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.compute import Compute
@@ -104,7 +105,9 @@ def patched_heads(
     model, compute = _reader(pretrained, max_length)
     config, answers = model.config, None
     if config.head == EMBEDDING:
-        metric, name = 'cosine', 'cosine with A'
+        towards = embed(model, [text_a], normalised=True, compute=compute)
+        name = 'cosine with A'
+        metric = Metric(name, cosine, {'towards': towards})
     elif config.num_labels == 1:
         metric, name = 'logit', 'predicted value'
     else:

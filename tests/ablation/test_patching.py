@@ -244,18 +244,6 @@ def test_batches_chunks_and_devices_change_nothing(pretrained, mesh, spread):
     np.testing.assert_allclose(found.denoising, whole.denoising, atol=1e-5)
 
 
-def test_the_cosine_is_that_with_the_clean_text(model):
-    pooled, texts = bs.with_pooling(model, 'mean'), (CLEAN[:1], CORRUPTED[:1])
-    clean = bs.embed(pooled, texts[0], normalised=True)[0]
-
-    def cosine(output):
-        return output.logits @ clean / (output.logits**2).sum(-1) ** 0.5
-
-    found, own = (bs.patch(pooled, *texts, metric=metric) for metric in ('cosine', cosine))
-    for name in ('clean', 'corrupted', 'denoising', 'noising'):
-        np.testing.assert_allclose(getattr(found, name), getattr(own, name), atol=1e-5)
-
-
 def test_what_cannot_be_patched_is_named(pretrained, masked_lm, model):
     for given, said in (
         ((pretrained, CLEAN, CORRUPTED[:2]), 'one of each for every pair'),
@@ -272,7 +260,6 @@ def test_what_cannot_be_patched_is_named(pretrained, masked_lm, model):
         ({'of': 'query'}, 'query'),
         ({'positions': 'some'}, 'some'),
         ({'metric': 'los'}, 'los'),
-        ({'metric': 'cosine'}, 'goes with models of `bs.with_pooling`'),
         ({'answers': ['no', 'yes']}, '2 answers for 3 pairs'),
         ({'answers': ['no', 'yes', 'maybe']}, "'maybe' is no class"),
         ({'answers': [0, 1, 3]}, '3 is no class'),
@@ -283,13 +270,6 @@ def test_what_cannot_be_patched_is_named(pretrained, masked_lm, model):
     ):
         with pytest.raises(ValueError, match=said):
             bs.patch(pretrained, CLEAN, CORRUPTED, **given)
-    pooled = bs.with_pooling(model, 'mean')
-    for given, said in (
-        ({}, "metric='margin'"),
-        ({'metric': 'cosine', 'answers': [0] * 3}, 'no answers'),
-    ):
-        with pytest.raises(ValueError, match=said):
-            bs.patch(pooled, CLEAN, CORRUPTED, **given)
     clean, corrupted = HIDDEN
     with pytest.raises(ValueError, match=r'pair 2 must have one \[MASK\]'):
         bs.patch(masked_lm, clean, [corrupted[0], 'the cat saw', corrupted[2]], answers=WORDS)

@@ -2,11 +2,14 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.patching import BOTH, assess_changes, directions_of, pairs_of
+from bert_secrets_jax.brief import TooFewTextsError
+from bert_secrets_jax.model.heads import unit_length
 from tests.conftest import WORDS
 
 LEVEL = 0.05
@@ -91,7 +94,40 @@ def test_shares_estimates_and_pairs_that_are_made(pretrained):
     chosen = (estimates['direction'] == 'noising') & (estimates['method'] == 'gradient')
     np.testing.assert_allclose(estimates[chosen]['estimate'], guess, atol=1e-6)
     np.testing.assert_allclose(estimates[chosen]['error'], guess - expected, atol=1e-6)
-    with pytest.raises(ValueError, match='0 pairs have as many tokens'):
+    with pytest.raises(TooFewTextsError, match='Of the 1 given, 0 make such pairs'):
         pairs_of(pretrained, texts[:1], **how)
+    with pytest.raises(ValueError, match='most=1 must be a number of pairs'):
+        bs.analyses.patching(pretrained, texts, most=1)
     with pytest.raises(ValueError, match='steps=0'):
         bs.analyses.patching(pretrained, texts, steps=0)
+
+
+def test_regressions_and_embeddings_have_metrics_of_their_own(pretrained, model):
+    """A value falls from clean to corrupted texts, and a cosine is as that of `bs.embed`."""
+    rng, words = np.random.default_rng(2), [word for word in WORDS if word.isalpha()]
+    texts = [' '.join(rng.choice(words, 5)) for _ in range(24)]
+    how = {'most': 0, 'seed': 0, 'compute': bs.Compute(max_length=16)}
+    clean, corrupted = pairs_of(bs.with_classifier(model, ('score',)), texts, **how)
+    values = bs.patch(bs.with_classifier(model, ('score',)), clean, corrupted)
+    assert values.metric == 'logit' and (values.clean > values.corrupted).all()
+    pooling = bs.Pooling(modes=('mean',), prompts=(('q', 'the '),), prompt='q')
+    embedder = bs.with_pooling(model, pooling)
+    clean, corrupted = pairs_of(embedder, texts, **how)
+    assert len({*clean, *corrupted}) == 2 * len(clean) > 20
+    found = bs.patch(embedder, clean, corrupted)
+    vectors = (jnp.asarray(bs.embed(embedder, each)) for each in (clean, corrupted))
+    one, two = (np.asarray(unit_length(each)) for each in vectors)
+    expected = 1 - (one * two).sum(axis=-1)
+    np.testing.assert_allclose(found.clean, expected, atol=1e-5)
+    np.testing.assert_allclose(found.corrupted, -expected, atol=1e-5)
+    towards = one[0] - two[0]
+    closeness = lambda output: unit_length(output.logits) @ towards
+    first = bs.patch(embedder, clean[:1], corrupted[:1], metric=closeness)
+    np.testing.assert_allclose(found.denoising[0], first.denoising[0], atol=1e-5)
+    assert np.abs(first.denoising).max() > 1e-3
+    result = bs.analyses.patching(embedder, texts, most=4, steps=1)
+    assert result.total.outcome.unit == 'cosine' and 'Closeness:' in ' '.join(result.notes())
+    for wrong in ((embedder, 'margin', None), (pretrained, 'cosine', None), (embedder, None, [0])):
+        few = None if wrong[2] is None else wrong[2] * len(clean)
+        with pytest.raises(ValueError, match="'cosine' is for embeddings"):
+            bs.patch(wrong[0], clean, corrupted, metric=wrong[1], answers=few)

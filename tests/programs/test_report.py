@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
+from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
 from bert_secrets_jax.programs.costs import Cost, Pace
@@ -102,6 +103,16 @@ def test_the_others_run(answer, run, caplog):
         'texts.tsv is not there.', 'line 1', 'line 2', 'own.jsonl is damaged.', 'line 9',
     ]  # fmt: skip
     assert 'in mistaken' in caplog.text and 'in unreadable' not in caplog.text
+
+
+def test_too_few_texts_for_one_section_are_no_failure(answer, run):
+    def few(study, results):
+        raise TooFewTextsError('Too few pairs: give more.')
+
+    # No SystemExit, which a failure would lead to.
+    answer({'a': Section(few), 'b': Section(fine)})
+    assert headings(run) == ['a (too few texts)', 'About seed 0']
+    assert '<p>Too few pairs: give more.</p>' in (run / 'report.html').read_text()
 
 
 def test_what_the_language_leaves_out_is_on_the_page(answer, run, monkeypatch):

@@ -14,10 +14,13 @@ from bert_secrets_jax.analyses.ablation import with_intact
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.passes import tables_before
+from bert_secrets_jax.programs.report import write_report
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.run import NotKept
 from tests.analyses.conftest import with_outliers
 from tests.conftest import ROOT, relative
+from tests.experiments.conftest import check_lines
 
 
 def kept(study):
@@ -421,3 +424,62 @@ def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
     assert study.subject.as_in('Figure 8') == 'in the manner of Figure 8'
     assert study.metrics(2) == ('matthews',)
     assert [example.label for example in study.texts[:2]] == [1, 0]
+
+
+def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
+    """A masked LM is asked as it is; a file of one's own, changed, is another question."""
+    answer = sections.SECTIONS['minimal_pairs'].answer
+    assert answer(with_words, {}).all_pairs.pairs == 60
+    own = tmp_path / 'own.jsonl'
+    row = '{"sentence_good": "the cat %s", "sentence_bad": "cat the %s", "phenomenon": "order"}\n'
+    own.write_text(''.join(row % (word, word) for word in ('ran', 'saw it', 'liked a dog')))
+    settings = with_words.config.minimal_pairs
+    settings.file, settings.good, settings.bad = str(own), 'sentence_good', 'sentence_bad'
+    study = Study(with_words.config, with_words.folder)
+    found = answer(study, {})
+    assert list(found.told) == ['order'] and found.subject.texts == 'own'
+    assert str(answer(study.reading(), {})) == str(found)
+    own.write_text(own.read_text() + row % ('sleep', 'sleep'))
+    with pytest.raises(NotKept):
+        answer(Study(study.config, study.folder, read_only=True), {})
+
+
+def test_who_scores_minimal_pairs(study, monkeypatch):
+    """A masked LM, or a classifier with the class of good texts; the embedded ones are English."""
+    needed = sections.SECTIONS['minimal_pairs'].needs
+    assert 'or a classifier and the class of good texts' in needed(study)
+    study.config.minimal_pairs.label = 'yes'
+    assert not needed(study)
+    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
+    monkeypatch.setattr(Study, 'ablated_model', lambda self: tuned)
+    assert "of 'yes'" in sections.SECTIONS['minimal_pairs'].answer(study, {}).scored_by
+    monkeypatch.setattr(Study, 'foreign', 'German (de)')
+    assert (
+        needed(study) == 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
+    )
+    study.config.minimal_pairs.file = 'own.jsonl'
+    assert not needed(study)
+
+
+def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monkeypatch):
+    """And a model that neither classifies nor pools is refused."""
+    # As in the library; the errors of estimates are so small that rounding moves p-values.
+    monkeypatch.setattr(Study, '_mesh_with', lambda self, second: None)
+    bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
+    data = study.config.data
+    data.source, data.file, data.text_a = 'file', str(tmp_path / 'own.csv'), 'text_a'
+    words = ('cat', 'dog', 'bird', 'house', 'teacher')
+    (tmp_path / 'own.csv').write_text('text_a\n' + ''.join(f'the {each} ran .\n' for each in words))
+    needed = sections.SECTIONS['patching'].needs
+    assert needed(study).endswith('or a model that says how it pools')
+    study.config.model.name = str(tmp_path / 'embedder')
+    other = Study(study.config, study.folder)
+    assert not needed(other)
+    other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
+    (answers,) = write_report([other], ['patching'])
+    found = answers.results['patching']
+    made = {'patching': answers.lines['patching'].python}
+    check_lines(answers.in_order()[-1].result.python, made, other.folder)
+    assert found.total.outcome.name == 'closeness' and found.total.sample == 2
+    study.config.ablation.checkpoint = 'model'
+    assert needed(other)
