@@ -22,7 +22,7 @@ from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertC
 from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained
 
-METRICS = ('logit', 'margin', 'probability', 'cosine')
+METRICS = ('logit', 'margin', 'probability', 'closeness')
 Given = Mapping[str, Any]
 Reads = Callable[[BertOutput, Given], Array]
 
@@ -91,7 +91,7 @@ _READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability'
 
 def _usual(config: BertConfig) -> str:
     if config.head == EMBEDDING:
-        return 'cosine'
+        return 'closeness'
     return 'logit' if config.head == SEQUENCES and config.num_labels == 1 else 'margin'
 
 
@@ -106,15 +106,15 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     check_name('metric', metric, METRICS)
     if answers is not None and len(answers) != count:
         raise ValueError(f'There are {len(answers)} answers for {count} pairs.')
-    if metric == 'cosine' or config.head == EMBEDDING:
-        if metric != 'cosine' or config.head != EMBEDDING or answers is not None:
+    if metric == 'closeness' or config.head == EMBEDDING:
+        if metric != 'closeness' or config.head != EMBEDDING or answers is not None:
             raise ValueError(
-                f"Leave out {metric=} and answers: 'cosine' is for embeddings (bs.with_pooling), "
-                f'which have no other metric, and the model is {config.summary}.'
+                f"Leave out {metric=} and answers: 'closeness' is for embeddings, which have no "
+                f'other metric (bs.with_pooling), and the model is {config.summary}.'
             )
         clean, corrupted = (_answers(pretrained, each, compute).logits[0] for each in encoded)
         towards = unit_length(jnp.asarray(clean)) - unit_length(jnp.asarray(corrupted))
-        return Metric('closeness', cosine, {'towards': np.asarray(towards)})
+        return Metric(metric, cosine, {'towards': np.asarray(towards)})
     if config.head == MASKED_LM:
         given, mask = _words(pretrained.tokenizer, answers, encoded)
         return Metric(metric, _READS[metric], given, mask)

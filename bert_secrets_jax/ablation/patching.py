@@ -89,10 +89,10 @@ def patch(
       positions: 'all' replaces it at all tokens at once, 'each' at one token at a time: the row of
         a map of which this is the query, or the value that is read from there.
       metric: The number that is measured, about the answer: its 'logit', its 'margin' (less the
-        greatest other logit), or its 'probability'. Of an embedding it is 'cosine': that with the
-        clean text less that with the corrupted one. None takes the margin, or of a regression the
-        logit, which is its value. A function of `BertOutput` that returns a number for each example
-        is compiled; one that needs more is a `Metric`.
+        greatest other logit), or its 'probability'. Of an embedding it is its 'closeness': the
+        cosine with the clean text less that with the corrupted one. None takes the margin, or of a
+        regression the logit, its value. A function of `BertOutput` that returns a number for each
+        example is compiled; one that needs more is a `Metric`.
       answers: For each pair a class, by name or number; None takes the class that is predicted for
         the clean text. For a masked LM, pairs of words, good and bad, of a wordpiece each: texts
         have one [MASK], and a margin is the good word's logit less that of the bad one.

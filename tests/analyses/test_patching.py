@@ -127,7 +127,11 @@ def test_regressions_and_embeddings_have_metrics_of_their_own(pretrained, model)
     assert np.abs(first.denoising).max() > 1e-3
     result = bs.analyses.patching(embedder, texts, most=4, steps=1)
     assert result.total.outcome.unit == 'cosine' and 'Closeness:' in ' '.join(result.notes())
-    for wrong in ((embedder, 'margin', None), (pretrained, 'cosine', None), (embedder, None, [0])):
+    for wrong in (
+        (embedder, 'margin', None),
+        (pretrained, 'closeness', None),
+        (embedder, None, [0]),
+    ):
         few = None if wrong[2] is None else wrong[2] * len(clean)
-        with pytest.raises(ValueError, match="'cosine' is for embeddings"):
+        with pytest.raises(ValueError, match="'closeness' is for embeddings"):
             bs.patch(wrong[0], clean, corrupted, metric=wrong[1], answers=few)
