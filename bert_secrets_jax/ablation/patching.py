@@ -194,8 +194,11 @@ class Pairs:
         if not (np.isfinite(clean).all() and np.isfinite(corrupted).all()):
             raise FloatingPointError(f'The {self.metric.name} is NaN or infinite for some texts.')
         last = max(each.shape[-1] for each in changes[0])
-        wide = lambda value: np.pad(value, [(0, 0)] * 3 + [(0, last - value.shape[-1])])
-        return [clean, corrupted, *(in_order(examples, [*map(wide, each)]) for each in changes)]
+        wide = [
+            [np.pad(one, [(0, 0)] * 3 + [(0, last - one.shape[-1])]) for one in each]
+            for each in changes
+        ]
+        return [clean, corrupted, *(in_order(examples, each) for each in wide)]
 
     def hosts(self, both: Sequence[Batch]) -> Iterator[Host]:
         """Yield the texts to run: first the corrupted ones, then the clean ones."""

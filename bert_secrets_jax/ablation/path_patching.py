@@ -140,7 +140,7 @@ def _heads(config: BertConfig, name: str, given: Heads) -> tuple[tuple[int, int]
     """Return heads (layer, head), and refuse what is none of the model."""
     shape = config.num_hidden_layers, config.num_attention_heads
     for each in given:
-        if np.shape(each) != (2,) or each not in np.ndindex(*shape):
+        if np.shape(each) != (2,) or tuple(each) not in np.ndindex(*shape):
             raise ValueError(
                 f'{name} has {each!r}, which is no head: give a list of (layer, head), counted '
                 f'from 0, of {shape[0]} layers with {shape[1]} heads.'
@@ -164,49 +164,41 @@ class _Paths:
         count = 1 if self.receivers == LOGITS else len(self.receivers)
         intact = fetch(self.pairs.intact(host))
         changes = np.full((len(intact), *self.chosen.shape, count), np.nan, np.float32)
-        runs = self._to_logits(host) if self.receivers == LOGITS else self._to_heads(host)
-        for (layer, heads, places), found in one_behind(runs):
+        for (layer, heads, places), found in one_behind(self._runs(host)):
             found = np.moveaxis(found[: len(heads), : len(places)] - intact, -1, 0)
             changes[:, layer, heads[:, None], places[None]] = found
         return changes
 
-    def _sent(self, host: Host) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Yield layers, senders of them, and the same repeated to one number in all calls."""
-        room, most = self._room(host), int(self.chosen.sum(axis=1).max())
-        width = len(_parts(np.arange(most), room)[0])
-        for layer in np.flatnonzero(self.chosen.any(axis=1)):
-            for part in _parts(np.flatnonzero(self.chosen[layer]), width):
-                yield int(layer), part, np.resize(part, width)
-
-    def _room(self, host: Host) -> int:
-        """Return how many runs of a host there may be in a call."""
-        return max(self.pairs.tokens // host.batch.input_ids.size, 1)
-
-    def _to_logits(self, host: Host) -> Iterator[tuple[Any, Array]]:
-        bert, params, metric = self.pairs.bert, self.pairs.params, self.pairs.metric
-        for layer, part, sent in self._sent(host):
-            reading = bert, metric.reads, metric.at_token
-            yield (layer, part, np.zeros(1, int)), _to_logits(*reading, params, host, layer, sent)
-
-    def _to_heads(self, host: Host) -> Iterator[tuple[Any, Array]]:
-        bert, params, metric = self.pairs.bert, self.pairs.params, self.pairs.metric
-        layers, heads = np.transpose(self.receivers)
+    def _runs(self, host: Host) -> Iterator[tuple[Any, Array]]:
+        """Yield a layer, senders of it and numbers of receivers, and their metric [K, R, B]."""
+        pairs, metric = self.pairs, self.pairs.metric
+        reading, given = (metric.reads, metric.at_token), (pairs.params, host)
+        # All calls have one size: senders and receivers are repeated up to it.
+        room = max(pairs.tokens // host.batch.input_ids.size, 1)
+        width = len(_parts(np.arange(self.chosen.sum(axis=1).max()), room)[0])
+        layers, heads = np.transpose([(-1, 0)] if self.receivers == LOGITS else self.receivers)
         stops, counts = np.unique(layers, return_counts=True)
-        for layer, part, sent in self._sent(host):
-            if layer >= stops[-1]:
-                continue
-            streams = _streams(bert, params, host, layer, sent, stops)
-            width = len(_parts(np.arange(counts.max()), max(self._room(host) // len(sent), 1))[0])
-            for stop, stream in zip(stops, streams, strict=True):
-                for places in _parts(np.flatnonzero(layers == stop), width) if stop > layer else ():
-                    which = int(stop), heads[np.resize(places, width)]
-                    reading = bert, self.into, metric.reads, metric.at_token
-                    yield (layer, part, places), _received(*reading, params, host, stream, *which)
+        depth = len(_parts(np.arange(counts.max()), max(room // width, 1))[0])
+        for layer, senders in enumerate(map(np.flatnonzero, self.chosen)):
+            for part in _parts(senders, width):
+                sent = layer, np.resize(part, width)
+                if self.receivers == LOGITS:
+                    found = _to_logits(pairs.bert, *reading, *given, *sent)
+                    yield (layer, part, np.zeros(1, int)), found
+                if layer >= stops[-1]:
+                    continue
+                streams = _streams(pairs.bert, *given, *sent, stops)
+                for stop, stream in zip(stops, streams, strict=True):
+                    for places in _parts(np.flatnonzero(layers == stop), depth):
+                        if stop > layer:
+                            which = stream, int(stop), heads[np.resize(places, depth)]
+                            found = _received(pairs.bert, self.into, *reading, *given, *which)
+                            yield (layer, part, places), found
 
 
 def _parts(numbers: Int[np.ndarray, ' all'], most: int) -> list[Int[np.ndarray, ' some']]:
     """Return about equal parts of numbers, as few as have at most so many."""
-    return np.array_split(numbers, -(-len(numbers) // most))
+    return np.array_split(numbers, -(-len(numbers) // most)) if len(numbers) else []
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -235,7 +227,7 @@ def _streams(bert: Bert, params, host: Host, layer, heads, stops) -> Float[Array
     change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
     these = jax.nn.one_hot(heads, change.shape[2], dtype=change.dtype)
 
-    def leave(number, streams, sent=0.0):
+    def leave(number, streams, sent: Any = 0.0):
         of_layer = jax.tree.map(lambda leaf: leaf[number], params['layers'])
         contexts = own.contexts[:, number][None] + sent
         return close_intact(Static(bert.config, 'zero'), of_layer, streams, contexts)
@@ -280,7 +272,8 @@ def _received(
             return applied(encoder.project(config, heads=1), weights, read)
 
         query, key, value = map(project, encoder.PROJECTIONS)
-        seen = scope if scope.bias is None else scope.replace(bias=only(scope.bias, axis=1))
+        bias = None if scope.bias is None else only(scope.bias, axis=1)
+        seen = dataclasses.replace(scope, bias=bias)
         learned = attention.attention_probabilities(query, key, seen, precision=precision)
         received = attention.attend(learned.astype(value.dtype), value, precision=precision)
         shifts = shifts_at(bert, layer, head, received - only(contexts, axis=2))
