@@ -31,23 +31,25 @@ def main(_):
     forward = jax.jit(lambda params, given: model.bert.apply({'params': params}, **given).logits)
     last = [(layers - 1, head) for head in range(heads)]
     paths = functools.partial(bs.patch_paths, model, *texts)
+    firsts = [(layer, 0) for layer in range(layers - 1)]
+    to_last = functools.partial(paths, senders=firsts, into='query')
     patches = {
-        'patch': (layers, functools.partial(bs.patch, model, *texts)),
-        'to the logits': (layers, paths),
+        'patch': (layers * heads, functools.partial(bs.patch, model, *texts)),
+        'to the logits': (layers * heads, paths),
         'to a query of the last layer': (
-            layers - 1,
-            functools.partial(paths, receivers=last[:1], into='query'),
+            len(firsts),
+            functools.partial(to_last, receivers=last[:1]),
         ),
         f'to {heads} queries of the last layer': (
-            layers - 1,
-            functools.partial(paths, receivers=last, into='query'),
+            len(firsts),
+            functools.partial(to_last, receivers=last),
         ),
     }
     ways = {'pass': lambda: jax.block_until_ready(forward(model.params, batch.inputs))}
     ways |= {name: run for name, (_, run) in patches.items()}
     seconds = timing.interleaved(ways, rounds=_ROUNDS.value, warm_up=1)
     least = {name: min(each) / min(seconds['pass']) for name, each in seconds.items()}
-    rows = [(name, f'{least[name] / (2 * n * heads):.2f}') for name, (n, _) in patches.items()]
+    rows = [(name, f'{least[name] / (2 * n):.2f}') for name, (n, _) in patches.items()]
     print(f'{batch.input_ids.size} tokens, {timing.processor()}')
     print(markdown(('way', 'passes for each head'), rows))
 

@@ -91,6 +91,9 @@ def patch_paths(
     or values from the patched stream. All that is after its output is then run as usual, and all
     else in its layer and before is as in the text that is run.
 
+    In each direction, a sender costs about .4 passes to the logits. To one head of the last layer
+    it costs about .5 passes, and to a further one about .15 (`benchmarks/paths.py`, six layers).
+
     Args:
       pretrained, clean, corrupted, metric, answers, compute: As in `patch`.
       senders: The heads that are replaced, as (layer, head) from 0; None takes all.
