@@ -92,7 +92,7 @@ def patch_paths(
     else in its layer and before is as in the text that is run.
 
     In each direction, a sender costs about .4 passes to the logits. To one head of the last layer
-    it costs about .5 passes, and to a further one about .15 (`benchmarks/paths.py`, six layers).
+    it costs about .5 passes, and to a further one about .13 (`benchmarks/paths.py`, six layers).
 
     Args:
       pretrained, clean, corrupted, metric, answers, compute: As in `patch`.
