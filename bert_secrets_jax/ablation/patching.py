@@ -171,6 +171,20 @@ class Pairs:
 
     def patched(self, what: str, measure: Callable[[Host], np.ndarray]) -> Patched:
         """Return the changes [B, L, N, P] of the metric that `measure` makes of each host."""
+        clean, corrupted, *both = self.changes(what, measure)
+        if self.positions == 'all':
+            both = [each[..., 0] for each in both]
+        else:
+            lengths = self.encoded[0].lengths
+            real = np.arange(lengths.max()) < lengths[:, None]
+            both = [np.where(real[:, None, None], e[..., : lengths.max()], np.nan) for e in both]
+        return Patched(self.of, self.metric.name, clean, corrupted, *both)
+
+    def changes(self, what: str, measure: Callable[[Host], np.ndarray]) -> list[np.ndarray]:
+        """Return the metric [E] of clean and of corrupted texts, and what `measure` finds of both.
+
+        That is [B, L, N, P] of each host; where P is of several sizes, 0 fills it up.
+        """
         how = self.compute.encoding
         how['tokens_per_batch'] = min(how['tokens_per_batch'], self.tokens)
         batches = list(zip(*(bucket(each, **how) for each in self.encoded), strict=True))
@@ -179,22 +193,16 @@ class Pairs:
             for direction, host in enumerate(self.hosts(both)):
                 intact[direction].append(fetch(self.intact(host)))
                 changes[direction].append(measure(host))
-        each, lengths = self.positions == 'each', self.encoded[0].lengths
         examples = [np.asarray(clean.example) for clean, _ in batches]
-
-        def joined(values: list[np.ndarray]) -> np.ndarray:
-            if not each:
-                return in_order(examples, values)[..., 0]
-            last = max(value.shape[-1] for value in values)
-            wide = [np.pad(v, [(0, 0)] * 3 + [(0, last - v.shape[-1])]) for v in values]
-            real = np.arange(last) < lengths[:, None]
-            found = np.where(real[:, None, None], in_order(examples, wide), np.nan)
-            return found[..., : lengths.max()]
-
         corrupted, clean = (in_order(examples, values) for values in intact)
         if not (np.isfinite(clean).all() and np.isfinite(corrupted).all()):
             raise FloatingPointError(f'The {self.metric.name} is NaN or infinite for some texts.')
-        return Patched(self.of, self.metric.name, clean, corrupted, *map(joined, changes))
+        last = max(each.shape[-1] for each in changes[0])
+        wide = [
+            [np.pad(one, [(0, 0)] * 3 + [(0, last - one.shape[-1])]) for one in each]
+            for each in changes
+        ]
+        return [clean, corrupted, *(in_order(examples, each) for each in wide)]
 
     def hosts(self, both: Sequence[Batch]) -> Iterator[Host]:
         """Yield the texts to run: first the corrupted ones, then the clean ones."""
@@ -286,9 +294,7 @@ def _measured(
 
     def one(head, place):
         change = amount * change_of(bert, of, own, donor, host.chosen[place])
-        this = jax.nn.one_hot(head, change.shape[2], dtype=change.dtype)
-        here = jax.nn.one_hot(layer, bert.config.num_hidden_layers, dtype=change.dtype)
-        shifts = here[:, None, None, None, None], this[None, None, :, None] * change
+        shifts = shifts_at(bert, layer, head, change)
         output = run_from(bert, at_token, params, host, own[0].hidden_states, layer, *shifts)
         return reads(output, host.given)
 
@@ -310,23 +316,43 @@ def change_of(
     return attend(output.attentions.astype(values.dtype), here * (lent_values - values))
 
 
+def shifts_at(
+    bert: Bert, layer, head, change: Float[Array, 'B T #N H']
+) -> tuple[Float[Array, 'L 1 1 1 1'], Float[Array, 'B T N H']]:
+    """Return the shifts of `run_from`, and their times, that add a change to one head."""
+    config = bert.config
+    this = jax.nn.one_hot(head, config.num_attention_heads, dtype=change.dtype)
+    here = jax.nn.one_hot(layer, config.num_hidden_layers, dtype=change.dtype)
+    return here[:, None, None, None, None], this[None, None, :, None] * change
+
+
 @flax.struct.dataclass
 class _Shifted(Intervention):
-    """Adds `shift` [B, T, N, H] to the outputs of the heads of a layer."""
+    """Adds `shift` [B, T, N, H] to the outputs of the heads of a layer, or to `frozen` ones."""
 
     shift: Any = None
+    frozen: Any = None
 
     def on_contexts(self, contexts: Float[Array, 'B T N H']) -> Float[Array, 'B T N H']:
-        return contexts + self.shift
+        return (contexts if self.frozen is None else self.frozen) + self.shift
 
 
 def run_from(
-    bert: Bert, at_token: int | None, params, host: Host, hidden, first, shifts, times
+    bert: Bert,
+    at_token: int | None,
+    params,
+    host: Host,
+    hidden,
+    first,
+    shifts,
+    times,
+    *,
+    frozen: bool = False,
 ) -> BertOutput:
     """Return the output of the model, run from what enters layer `first`, `hidden` [B, T, D].
 
-    `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads. What is below
-    that layer is taken from the intact run.
+    `shifts` [L, #B, #T, #N, #H] times `times` is added to the outputs of the heads, which `frozen`
+    takes from the intact run. So is what is below that layer.
     """
     config, own = bert.config, host.own[0]
     _, scopes = embed(Static(config, 'zero'), params['embeddings'], host.batch)
@@ -335,7 +361,7 @@ def run_from(
         number, layer, kind, shift, before = each
 
         def run(hidden):
-            change = _Shifted(shift=shift * times)
+            change = _Shifted(shift=shift * times, frozen=before[2] if frozen else None)
             return encoder.Layer(config).apply(
                 {'params': layer}, hidden, kind, change, scopes, None
             )

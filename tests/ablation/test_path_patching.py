@@ -1,0 +1,160 @@
+"""Paths from head to head and to the logits, compared with hooks in PyTorch."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.encoder import PROJECTIONS
+from bert_secrets_jax.model.weights import Pretrained
+from tests.ablation.test_patching import (
+    CLEAN,
+    CORRUPTED,
+    DIRECTIONS,
+    both,  # noqa: F401  (a fixture)
+    margin,
+    replaced,
+)
+from tests.conftest import RELATIVES, forward, random_params, rarely, relative
+
+# By type, the modules of a layer of PyTorch that make queries, keys and values, and where in these.
+PROJECTED = {
+    'bert': {name: (f'attention.self.{name}', 0) for name in PROJECTIONS},
+    'modernbert': {name: ('attn.Wqkv', at) for at, name in enumerate(PROJECTIONS)},
+}
+SENDERS, RECEIVERS = [(0, 1), (1, 2), (2, 3)], [(2, 1), (1, 3), (2, 0)]
+TEXTS = ['the cat and dog ran', 'a big red house'], ['the dog and cat ran', 'a red big house']
+PARTS = {'input': PROJECTIONS} | {name: (name,) for name in PROJECTIONS}
+
+
+def projected(reference, names, layer, head, run, put=None):
+    """Run PyTorch's model; return logits and the named vectors of a head, which `put` replaces."""
+    found, hooks, width = {}, [], reference.config.head_size
+    for name in names:
+        module, place = PROJECTED[reference.config.model_type][name]
+        start = place * reference.config.hidden_size + head * width
+        part = np.s_[..., start : start + width]
+
+        def after(module, inputs, output, name=name, part=part):
+            found[name] = output[part].clone()
+            if put is not None:
+                output = output.clone()
+                output[part] = put[name]
+            return output
+
+        module = reference.layers[layer].get_submodule(module)
+        hooks.append(module.register_forward_hook(after))
+    logits = run()[0]
+    for each in hooks:
+        each.remove()
+    return logits, found
+
+
+def frozen(own, lent, sender, width):
+    """Return a change that makes all heads do as in a run, but for one sender."""
+    layer, head = sender
+    part = np.s_[..., head * width : (head + 1) * width]
+    return lambda number, context: replaced(lent, layer, part, number, own[number])
+
+
+def test_paths_to_logits_equal_hooks_in_pytorch(both):  # noqa: F811
+    torch = pytest.importorskip('torch')
+    reference, model, batches, answers = both
+    paths = bs.patch_paths(model, CLEAN, CORRUPTED)
+    for direction, (host, donor) in DIRECTIONS.items():
+        with torch.no_grad():
+            logits, own, _ = reference.run(batches[host])
+            lent = reference.run(batches[donor])[1]
+            for sender in SENDERS:
+                change = frozen(own, lent, sender, model.config.head_size)
+                patched = reference.run(batches[host], change)[0]
+                expected = margin(patched, answers) - margin(logits, answers)
+                found = getattr(paths, direction)[:, *sender]
+                np.testing.assert_allclose(found, expected, atol=1e-5)
+                assert expected.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize('into', rarely([*PARTS], often=['input', 'key']))
+def test_paths_to_heads_equal_hooks_in_pytorch(both, into):  # noqa: F811
+    torch = pytest.importorskip('torch')
+    reference, model, batches, answers = both
+    paths = bs.patch_paths(model, CLEAN, CORRUPTED, receivers=RECEIVERS, into=into)
+    for direction, (host, donor) in DIRECTIONS.items():
+        run = functools.partial(reference.run, batches[host])
+        with torch.no_grad():
+            logits, own, _ = run()
+            lent = reference.run(batches[donor])[1]
+            for sender, number in itertools.product(SENDERS, range(len(RECEIVERS))):
+                found = getattr(paths, direction)[:, number, *sender]
+                which = reference, PARTS[into], *RECEIVERS[number]
+                if RECEIVERS[number][0] <= sender[0]:
+                    assert np.isnan(found).all()
+                    continue
+                change = frozen(own, lent, sender, model.config.head_size)
+                _, sent = projected(*which, functools.partial(run, change))
+                patched, _ = projected(*which, run, put=sent)
+                expected = margin(patched, answers) - margin(logits, answers)
+                np.testing.assert_allclose(found, expected, atol=1e-5)
+                assert expected.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize('model_type', RELATIVES)
+def test_laws_of_every_type(config, tokenizer_of, model_type):
+    """The last layer has no other path to the logits; the same text changes nothing."""
+    bert = Bert(relative(config, model_type))
+    model = Pretrained(bert, random_params(bert), tokenizer_of(model_type))
+    given = {'answers': [0, 1], 'metric': 'logit'}
+    paths, patched = (f(model, *TEXTS, **given) for f in (bs.patch_paths, bs.patch))
+    for direction in DIRECTIONS:
+        direct, whole = getattr(paths, direction), getattr(patched, direction)
+        np.testing.assert_allclose(direct[:, -1], whole[:, -1], atol=1e-6)
+        assert np.abs(direct[:, 0] - whole[:, 0]).max() > 1e-3
+        for receivers in ('logits', RECEIVERS):
+            same = bs.patch_paths(model, TEXTS[0], TEXTS[0], receivers=receivers, **given)
+            assert np.nanmax(np.abs(getattr(same, direction))) < 1e-6
+    np.testing.assert_array_equal(paths.clean, patched.clean)
+
+
+@pytest.mark.parametrize('receivers', ['logits', RECEIVERS])
+def test_padding_chunks_and_the_choice_of_senders_change_nothing(pretrained, receivers):
+    """Each pair alone, with no padding; calls of a run or two; some senders; equal texts."""
+    given = {'receivers': receivers, 'answers': [0, 1, 0], 'metric': 'logit'}
+    whole = bs.patch_paths(pretrained, CLEAN, CORRUPTED, **given)
+    small = bs.Compute(chunk_tokens=80)
+    chunked = bs.patch_paths(pretrained, CLEAN, CORRUPTED, **given, compute=small)
+    np.testing.assert_allclose(chunked.noising, whole.noising, atol=1e-5)
+    short = given | {'answers': [0], 'senders': [(0, 2), (1, 0), (0, 3)]}
+    alone = bs.patch_paths(pretrained, CLEAN[2:], CORRUPTED[2:], **short)
+    found, expected = alone.denoising[0], whole.denoising[2]
+    asked = np.zeros_like(found, bool)
+    asked[..., [0, 1, 0], [2, 0, 3]] = True
+    np.testing.assert_allclose(found, np.where(asked, expected, np.nan), atol=1e-5)
+    assert np.nanmax(np.abs(found)) > 1e-4
+
+
+def test_a_metric_may_read_every_output(pretrained):
+    """The states and contexts of later layers are those of the patched run."""
+    metric = lambda output: output.hidden_states[:, 2, 1, 0] + output.contexts[:, 2, 1, 3, 0]
+    found = bs.patch_paths(pretrained, CLEAN[:1], CORRUPTED[:1], metric=metric)
+    (own,), (lent,) = (bs.encode(pretrained.tokenizer, each[:1]) for each in (CLEAN, CORRUPTED))
+    own, lent = (forward(pretrained.bert, pretrained.params, e.inputs) for e in (own, lent))
+    last = np.asarray(lent.contexts - own.contexts)[0, 2, 1, 3, 0]
+    np.testing.assert_allclose(found.noising[0, 2], [0, 0, 0, last], atol=1e-5)
+    assert np.abs(found.noising[0, 1]).min() > 1e-3
+
+
+def test_what_has_no_path_is_named(pretrained):
+    for given, said in (
+        ({'into': 'keys'}, "into='keys' must be"),
+        ({'into': 'key'}, "into='key' is of heads that receive"),
+        ({'receivers': 'logit'}, "receivers='logit' must be 'logits'"),
+        ({'receivers': [(0, 1)]}, 'receiver L1-H2 is not reached'),
+        ({'receivers': [(2, 1), (1, 0)], 'senders': [(1, 2)]}, 'receiver L2-H1 is not reached'),
+        ({'receivers': []}, 'receivers is empty'),
+        ({'senders': [(0, 4)]}, r'senders has \(0, 4\), which is no head'),
+    ):
+        with pytest.raises(ValueError, match=said):
+            bs.patch_paths(pretrained, CLEAN, CORRUPTED, **given)
