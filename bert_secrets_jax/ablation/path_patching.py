@@ -77,7 +77,7 @@ def patch_paths(
     senders: Heads | None = None,
     receivers: str | Heads = LOGITS,
     into: str = INPUT,
-    metric: str | Metric | Callable[[BertOutput], Array] = 'margin',
+    metric: str | Metric | Callable[[BertOutput], Array] | None = None,
     answers: Sequence[Any] | None = None,
     compute: Compute = Compute(),
 ) -> PatchedPaths:
