@@ -54,6 +54,8 @@ _GROWTH = 1 / 8
 # The interval is narrowest at about eight times as many texts.
 _TUNED_TO = 50
 _UNSEEN = 2
+# Most masks: all but this share of them, of which the farthest examples are nearest.
+_NEAR = 1 / 3
 # So many models are fitted by one call.
 _AT_ONCE = 8
 # Fits in float32 are not exact: this share of the margin is no effect.
@@ -262,10 +264,10 @@ def decide(
     ):  # fmt: skip
         if value not in allowed:
             raise ValueError(f'{name}={shortened(value)} must be {allowed}.')
-    if count <= block:
+    if count < block + 2:
         raise ValueError(
-            f'The first {block} texts are only fitted to, and there are {count}: give more texts, '
-            'or a smaller block.'
+            f'The first {block} texts are only fitted to, and there are {count}: give at least two '
+            'more, or a smaller block.'
         )
     order = np.random.default_rng(seed).permutation(count)
     labels = np.asarray(labels)[order]
@@ -282,7 +284,7 @@ def decide(
         margin = MARGIN * (1.0 if outcome.unit == 'nats' else float(labels.var()))
     known = np.zeros((1 + masks, count, first.shape[-1]))
     known[:, :block] = first
-    changes, extreme = np.zeros((masks, count)), 0.0
+    changes, extreme = np.zeros((masks, count)), (0.0, 0.0)
     verdict, examples = np.full(masks, UNDECIDED, dtype=object), np.full(masks, block)
     estimate, low, high = np.zeros((3, masks))
     for start, stop in _later_blocks(count, block):
@@ -321,35 +323,39 @@ def decide(
 
 
 def intervals(
-    changes: Float[np.ndarray, 'm E'], extreme: float, *, level: float
-) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], float]:
+    changes: Float[np.ndarray, 'm E'], extreme: tuple[float, float], *, level: float
+) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], tuple[float, float]]:
     """Return means over all examples so far, halves of their intervals, and the new `extreme`.
 
     Args:
       changes: The changes of masks on all examples so far, at least two.
-      extreme: The greatest deviation of an example from its mask's mean that was ever seen, in
-        standard deviations; at first 0.
+      extreme: The greatest that was seen so far of two numbers, at first (0, 0): how far an example
+        is from its mask's mean, in standard deviations; and how far the farthest examples of two
+        thirds of the masks are at least, in the unit of the changes.
       level: The chance that the mean of a mask is ever outside.
     """
     mean, spread = changes.mean(axis=1), changes.std(axis=1)
     farthest = np.abs(changes - mean[:, None]).max(axis=1)
-    varied = spread > 0
-    extreme = max(extreme, float((farthest[varied] / spread[varied]).max(initial=0.0)))
-    return mean, _reach(changes.shape[1], extreme, level) * spread, extreme
+    relative = farthest / np.where(spread > 0, spread, np.inf)
+    near = np.quantile(farthest, _NEAR, method='lower')
+    extreme = max(extreme[0], float(relative.max())), max(extreme[1], float(near))
+    # A mask of which no great change was seen yet may have as great ones as most others.
+    unseen = np.maximum(extreme[0] * spread, extreme[1])
+    return mean, _half(changes.shape[1], spread, unseen, level), extreme
 
 
-def _reach(examples: int, extreme: float, level: float) -> float:
-    """Return half of an interval in standard deviations of single examples."""
+def _half(examples: int, spread: PerMask, unseen: PerMask, level: float) -> PerMask:
+    """Return half of each interval, if `_UNSEEN` examples are missing that deviate by `unseen`."""
     # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
     share = _TUNED_TO / (examples + _TUNED_TO)
     growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
     if share * growth >= 1:
-        return math.inf
+        return np.full(len(spread), np.inf)
     t = math.sqrt((examples - 1) * (growth - 1) / (1 - share * growth))
     count = examples + _UNSEEN
-    moved = _UNSEEN * extreme / count
-    variance = (examples + _UNSEEN * extreme**2) / count - moved**2
-    return moved + t * math.sqrt(variance / (count - 1))
+    moved = _UNSEEN * unseen / count
+    variance = (examples * spread**2 + _UNSEEN * unseen**2) / count - moved**2
+    return moved + t * np.sqrt(variance / (count - 1))
 
 
 def _later_blocks(count: int, block: int) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ from bert_secrets_jax.analyses.effects import findings_of_outcomes
 from tests.conftest import PAIRS, killed_after_a_part
 
 HEADS = 72
+KINDS = ['normal', 'exponential', 'lognormal', 'rare', 'rarer', 'six rare']
 
 
 def worlds(kind, rng, examples):
@@ -27,26 +28,30 @@ def worlds(kind, rng, examples):
             return rng.exponential(size=shape) - 1
         case 'lognormal':
             return (np.exp(rng.normal(size=shape)) - np.exp(0.5)) / np.sqrt(np.e**2 - np.e)
-        case 'rare':
-            # In one text of fifty much is lost, elsewhere hardly anything changes.
+        case 'rare' | 'rarer':
+            # In one text of fifty much is lost, elsewhere little or hardly anything changes.
+            spread = 0.3 if kind == 'rare' else 0.1
             lost = (rng.random(shape) < 0.02) * 5 * rng.exponential(size=shape)
-            return (0.3 * rng.normal(size=shape) + lost - 0.1) / np.sqrt(0.09 + 1 - 0.01)
+            return (spread * rng.normal(size=shape) + lost - 0.1) / np.sqrt(spread**2 + 0.99)
         case 'six rare':
             return np.concatenate([worlds('rare', rng, examples)[:6], rng.normal(size=shape)[6:]])
 
 
 def ever_outside(changes, *, first=50, true=0.0):
     """Return which masks have an interval without the true mean after some block."""
-    outside, extreme = np.zeros(len(changes), bool), 0.0
+    outside, extreme = np.zeros(len(changes), bool), (0.0, 0.0)
     for start, _ in sequential._later_blocks(changes.shape[1], first):
         mean, half, extreme = intervals(changes[:, :start], extreme, level=0.05 / len(changes))
         outside |= np.abs(mean - true) > half
     return outside
 
 
-@pytest.mark.parametrize('kind', ['normal', 'exponential', 'lognormal', 'rare', 'six rare'])
+@pytest.mark.parametrize('kind', KINDS)
 def test_intervals_hold_at_all_times_for_all_masks(kind, count=15, examples=1000, wrong=2):
-    """Without unseen texts, 'lognormal' errs in .35 of worlds and 'rare' in all."""
+    """Without unseen texts, 'lognormal' errs in .35 of worlds and 'rare' in all.
+
+    Unseen texts that deviate as a mask's own farthest ones are too few for 'rarer': it errs in all.
+    """
     failed = [
         ever_outside(worlds(kind, np.random.default_rng(seed), examples)).any()
         for seed in range(count)
@@ -55,7 +60,7 @@ def test_intervals_hold_at_all_times_for_all_masks(kind, count=15, examples=1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['normal', 'exponential', 'lognormal', 'rare', 'six rare'])
+@pytest.mark.parametrize('kind', KINDS)
 def test_intervals_hold_in_many_worlds(kind):
     """At most 5 % of 300 worlds, and the error of the simulation (two standard errors)."""
     test_intervals_hold_at_all_times_for_all_masks(kind, 300, 2000, wrong=22)
@@ -228,7 +233,10 @@ def test_goes_on_where_it_was_killed(tuned, tmp_path, monkeypatch):
         ({'margin': np.nan}, 'margin=nan must be'),
         ({'level': 0.7}, 'level=0.7 must be a number from 0 to 0.5, but not 0'),
         ({'block': 3}, 'block=3 must be a whole number from 10'),
-        ({'block': 600}, 'The first 600 texts are only fitted to, and there are 600: give more'),
+        (
+            {'block': 600},
+            'The first 600 texts are only fitted to, and there are 600: give at least two',
+        ),
         ({'names': NAMES[:2]}, r'logits must be \[1 \+ masks, examples, classes\] = \[3, 600, C\]'),
     ],
 )
