@@ -39,25 +39,43 @@ def agreement(
     if values is None or seeds < 2 or masks < 3:
         return found
     reliable, noise, count, together = 0.0, 0.0, 1, np.zeros(())
-    for each in values:
-        each = each[known]
+    kept = [each[known] for each in values]
+    for each in kept:
         reliable += reliability(each.T) / seeds
         # Only differences between masks count.
         each = each - each.mean(axis=0)
         noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
         together, count = together + each / seeds, each.shape[1]
-    # Noise of the examples lowers a correlation of two seeds as much as that of two samples.
-    beyond = without_noise(found.rank, reliable)
     of_mean = np.var(together, axis=1, ddof=1).mean() / count
     heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
     return dataclasses.replace(
         found,
         reliability=float(reliable),
-        beyond_noise=float(beyond),
+        beyond_noise=_across(kept) if reliable >= _LEAST else np.nan,
         of_heads=heads,
         of_finetunings=finetunings,
         of_examples=examples,
     )
+
+
+def _across(values: Sequence[Float[np.ndarray, 'M P']]) -> float:
+    """Return the rank correlation of two seeds on different examples, without their noise.
+
+    All seeds answer the same examples, and what these have in common by chance would look like
+    agreement. So a seed on one half of them is compared with another seed on the other half, and
+    with itself there, which only noise keeps from 1.
+    """
+    count, seeds = values[0].shape[1], len(values)
+    rng, found = np.random.default_rng(0), []
+    for _ in range(_HALVES):
+        halves = np.array_split(rng.permutation(count), 2)
+        means = [[each[:, half].mean(axis=1) for each in values] for half in halves]
+        with np.errstate(invalid='ignore'):
+            found.append(np.corrcoef(*(scipy.stats.rankdata(each, axis=1) for each in means)))
+    between = np.mean(found, axis=0)[:seeds, seeds:]
+    itself = between.trace() / seeds
+    other = (between.sum() - between.trace()) / (seeds * (seeds - 1))
+    return float(np.clip(other / itself, -1, 1)) if itself > 0 else np.nan
 
 
 def without_noise(correlation: float, *reliabilities: float) -> float:

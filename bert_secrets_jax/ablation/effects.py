@@ -56,8 +56,9 @@ class Agreement:
       icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
       icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
       reliability: The rank correlation of one seed's effects with those on other examples.
-      beyond_noise: `rank` divided by it (Spearman 1904), at most 1: how far the fine-tunings
-        themselves agree, without the noise of examples; NaN where reliability is below 0.3.
+      beyond_noise: How far the fine-tunings themselves agree, without the noise of examples, also
+        without that which they share: from different examples (`agreement`). At most 1, and NaN
+        where reliability is below 0.3.
       of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
         that belong to the mask, to the fine-tuning, and to the examples (noise).
     """

@@ -54,12 +54,15 @@ def assess_means(
 
     Raises:
       ValueError: There are fewer than two examples.
+      FloatingPointError: A difference is NaN or infinite; it would spoil the test of all others.
     """
     masks, count = linear.shape
     if count < FEWEST:
         raise ValueError(
             f'An interval over {sample_of} needs at least {FEWEST}, and there are {count}.'
         )
+    if not np.isfinite(difference + linear.sum(axis=1)).all():
+        raise FloatingPointError(f'Some changes of {outcome.name} are NaN or infinite.')
     share = np.ones(count) if share is None else share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error

@@ -45,6 +45,8 @@ _FOLDS = 10
 # How much the logits as they are count in a fit, in examples: of classes that are told apart
 # without any error, no scale would be the best.
 _PRIOR = 1.0
+# The scale of logits that are all 0 changes nothing, and has to stay where it is.
+_TINY = 1e-6
 _STEPS = 20
 # Shares of Newton's step, of which the one that leaves the least loss is taken.
 _SHORTER = np.array([0.0, 0.01, 0.1, 0.3, 1.0])
@@ -169,7 +171,7 @@ def fits(
 
     def fit(values, weights):
         # The pull towards the logits as they are keeps a scale of classes without errors finite.
-        pull = _PRIOR * jnp.ones(classes + 1).at[0].set((values**2).mean())
+        pull = _PRIOR * jnp.ones(classes + 1).at[0].set(jnp.maximum((values**2).mean(), _TINY))
 
         def loss(fitted):
             each = loss_per_example(fitted[0] * values + fitted[None, 1:], labels)

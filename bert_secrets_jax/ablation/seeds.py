@@ -25,7 +25,7 @@ from bert_secrets_jax.ablation.effects import ANY_FINETUNING, LEVEL, Agreement, 
 from bert_secrets_jax.ablation.influence import per_example as per_example
 from bert_secrets_jax.ablation.scores import METRICS as METRICS
 from bert_secrets_jax.ablation.scores import PerMask, bisected, blocks, quietly
-from bert_secrets_jax.ablation.shrinkage import least_count, shrink
+from bert_secrets_jax.ablation.shrinkage import shrink
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
@@ -158,17 +158,19 @@ def _over_seeds(
         test='seeds and examples',
         correction='Holm and flips of seeds',
         critical=variance.least_significant(LEVEL / len(mean)),
-        shrunken=shrink(mean, error, at_least=least_count(p_value)) if plain else None,
-        fewest=_fewest(mean, p_value) if plain else None,
+        shrunken=shrink(mean, _as_normal(mean, error, p_value)) if plain else None,
         seeds=by_seed,
     )
 
 
-def _fewest(mean: PerMask, p_value: PerMask) -> tuple[int, int]:
-    """Return how many masks lower the outcome, and how many raise it, at least."""
-    one_sided = (np.where(mean * sign > 0, p_value / 2, 1 - p_value / 2) for sign in (-1, 1))
-    below, above = map(least_count, one_sided)
-    return below, above
+def _as_normal(mean: PerMask, error: PerMask, p_value: PerMask) -> PerMask:
+    """Return the errors with which normal means would have these p-values.
+
+    Few seeds tell little about an error, so that Student's t is often large by chance.
+    """
+    z = scipy.stats.norm.isf(np.clip(p_value, _LEAST, 1) / 2)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        return np.where(z > 0, np.abs(mean) / z, error)
 
 
 def as_one_seed(alone: Effects) -> Effects:

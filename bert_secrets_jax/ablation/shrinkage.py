@@ -35,7 +35,8 @@ class Shrunken:
       false_sign: [M] The local false sign rates: the probability that an effect has not the sign
         which is likelier for it, or is none.
       share: The share of masks with an effect, as the prior has it; cautious with few masks.
-      at_least: The number of masks that have an effect, at least, with a certainty of 95 %.
+      at_least: The number of masks that have an effect, at least, with a certainty of 95 %; 0 over
+        fine-tunings, for which no count is known that holds.
     """
 
     mean: PerMask
@@ -48,7 +49,7 @@ class Shrunken:
     __repr__ = brief
 
 
-def shrink(difference: PerMask, error: PerMask, *, at_least: int) -> Shrunken:
+def shrink(difference: PerMask, error: PerMask, *, at_least: int = 0) -> Shrunken:
     """Return effects of which errors are about normal, given those of all other masks.
 
     A mask without an error, which changes nothing, has no effect and is not one of the data. Errors
@@ -57,7 +58,7 @@ def shrink(difference: PerMask, error: PerMask, *, at_least: int) -> Shrunken:
 
     Args:
       difference, error: The effects and their standard errors [M].
-      at_least: As in `Shrunken`, by `least_count` or `calibrated_count`.
+      at_least: As in `Shrunken`, by `calibrated_count`.
     """
     known = error > 0
     mean, low, high = (np.zeros(len(difference)) for _ in range(3))
@@ -70,26 +71,13 @@ def shrink(difference: PerMask, error: PerMask, *, at_least: int) -> Shrunken:
     return Shrunken(mean, low, high, false_sign, float(share), at_least)
 
 
-def least_count(p_values: PerMask, *, level: float = LEVEL) -> int:
-    """Return the number of masks that have an effect, at least, with a certainty of 1 - level.
-
-    Closed tests by Simes' inequality (Hommel 1988; Goeman and Solari 2011), for independent or
-    positively dependent p-values. It says how many, and not which.
-    """
-    ordered, total = np.sort(np.nan_to_num(p_values, nan=1.0)), len(p_values)
-    for without in range(total, 0, -1):
-        largest = ordered[total - without :]
-        if (without * largest > level * np.arange(1, without + 1)).all():
-            return total - without
-    return total
-
-
 def calibrated_count(
     p_values: PerMask, resampled: Float[np.ndarray, 'R M'], *, level: float = LEVEL
 ) -> int:
-    """Return the same by p-values from resamples in which no mask has an effect.
+    """Return the number of masks that have an effect, at least, with a certainty of 1 - level.
 
-    It holds however masks depend on each other, and for skewed data as far as resamples do. Simes'
+    It says how many, and not which. `resampled` are p-values in which no mask has an effect. It
+    holds however masks depend on each other, and for skewed data as far as resamples do. Simes'
     line is lowered until a share `level` of the resamples has a p-value below it (Blanchard,
     Neuvial and Roquain 2020, "Post hoc confidence bounds on false positives").
     """

@@ -17,6 +17,7 @@ import scipy.stats
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
+from bert_secrets_jax.ablation.means import FEWEST
 from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
 from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.finetune.metrics import TITLES
@@ -438,10 +439,7 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
-        # Resamples lower the line of one model; over seeds it is that of Simes.
         counted = 'Blanchard, Neuvial and Roquain 2020'
-        if each.seeds is not None:
-            counted = 'Goeman and Solari 2011'
         if not found:
             yield from _enough(each, label, source)
         if each.shrunken is not None and each.shrunken.at_least > found:
@@ -483,7 +481,7 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     closest = int(np.argmax(size / effects.detectable))
     if size[closest] <= max(effects.detectable[closest] / _FAR, effects.outcome.counts_from):
         return
-    needed = effects.examples_for(float(size[closest]))[closest]
+    needed = max(effects.examples_for(float(size[closest]))[closest], FEWEST)
     yield Finding(
         name=f'{name}: examples that would show the clearest effect',
         estimate=int(float(f'{needed:.2g}')),

@@ -10,6 +10,7 @@ from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
+from bert_secrets_jax.ablation.shrinkage import shrink
 
 NAMES = [f'L1-H{head}' for head in range(1, 5)]
 
@@ -248,6 +249,7 @@ def over_seeds(values):
     each = values.mean(axis=2)
     names, none = [f'L1-H{mask}' for mask in range(1, values.shape[1] + 1)], np.ones(each.shape[1])
     about = {'low': none, 'high': none, 'p_value': none, 'corrected': none, 'sample': 1}
+    about['shrunken'] = shrink(none, none)
     alone = [Effects(names=names, difference=one, intact=0.5, **about) for one in each]
     return assess_means_over_seeds(alone, values - each[..., None])
 
@@ -277,6 +279,30 @@ def test_over_seeds_errors_are_rare(world):
     assert np.mean(covered) >= 0.93 or side
 
 
+def test_few_seeds_make_no_effect_seem_sure():
+    """By normal errors, a world without any effect has a sure one in .72 of six seeds."""
+    sure, counted = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(6, 40, 1)) + 0.5 * rng.normal(size=(6, 40, 60))
+        found = over_seeds(values)
+        sure.append((found.shrunken.false_sign <= 0.05).any())
+        counted.append(found.fewest or found.shrunken.at_least)
+    assert np.mean(sure) <= 0.15 and not any(counted)
+
+
+def test_a_model_without_an_answer_does_not_spoil_the_others():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=200)
+    margin = (2.0 * labels - 1 + rng.normal(size=200)) * np.ones((4, 1))
+    margin = margin + 0.1 * rng.normal(size=(4, 200))
+    logits = np.stack([-margin, margin], axis=-1)
+    logits[1] = 0
+    found = assess_outcomes([logits], labels, names=['a', 'b', 'c'])['discrimination']
+    assert found.difference[0] > 0.05 and found.corrected[0] < 0.01
+    assert (found.corrected[1:] > 0.05).all() and found.fewest == (0, 1)
+
+
 def test_agreement_without_noise_is_that_of_the_fine_tunings():
     """Examples are so few that two seeds seem to agree by half of what they do."""
     rng, found = np.random.default_rng(7), []
@@ -296,3 +322,6 @@ def test_agreement_without_noise_is_that_of_the_fine_tunings():
     noise = 10 * rng.normal(size=(60, 80)) + np.zeros((6, 60, 80))
     found = over_seeds(0.5 * rng.normal(size=(6, 60, 1)) + noise).seeds.agreement
     assert found.of_heads < 0.1 and found.of_examples == pytest.approx(1.25 / 1.5, abs=0.1)
+    noise = 4 * rng.normal(size=(60, 80)) + np.zeros((6, 60, 80))
+    found = over_seeds(0.5 * rng.normal(size=(6, 60, 1)) + noise).seeds.agreement
+    assert found.rank > 0.3 and found.reliability > 0.3 and abs(found.beyond_noise) < 0.25

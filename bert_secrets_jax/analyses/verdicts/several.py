@@ -124,9 +124,8 @@ def _effects(ablated: Ablated) -> verdicts.Effects:
 def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     """Return a verdict on the score with a sentence on telling texts apart beside it."""
     lead, helps = ablated.lead, ablated.lead.gain > 0
-    # How many lower it, and how many raise it.
-    assert lead.fewest is not None
-    helping = lead.fewest[lead.outcome.more_is_better]
+    # How many lower it, and how many raise it; that is told for one model alone.
+    helping = lead.fewest[lead.outcome.more_is_better] if lead.fewest else 0
     said = ' Losing {told_apart} of them improves {outcome} significantly'
     return _with(
         f'{said}, and losing at least {{helping}} improves it at all.' if helping else f'{said}.',
