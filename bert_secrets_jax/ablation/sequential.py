@@ -241,6 +241,13 @@ def replay_until_decided(
             f'logits must be [1 + masks, examples, classes] = [{1 + len(names)}, {len(labels)}, C]'
             f', the intact model first, got {list(logits.shape)}.'
         )
+    classes = logits.shape[-1]
+    fit = np.isin(labels, np.arange(classes)) if classes > 1 else np.isfinite(labels)
+    if not fit.all() or len(np.unique(labels)) < 2:
+        raise ValueError(
+            f'labels must be at least two of the classes 0 to {classes - 1}, or for logits of one '
+            'column at least two different numbers.'
+        )
     return decide(
         lambda members, rows: logits[np.ix_(np.append(0, 1 + members), rows)],
         labels, names=names, margin=margin, level=level, block=block, seed=seed,
