@@ -488,7 +488,7 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
         unit=effects.sample_of,
         where=effects.names[closest],
         template='The effect of losing {where}, as far as it is real, would be found with about '
-        '{estimate} {unit}.',
+        f'{{estimate:{effects.sample_of.removesuffix("s")}|{effects.sample_of}}}.',
         **sample_of(effects, source),
     )
 
