@@ -11,7 +11,6 @@ import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import Agreement
-from bert_secrets_jax.paper import spearman
 
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9
@@ -38,10 +37,14 @@ def agreement(
     seeds, masks = effects.shape
     if values is None or seeds < 2 or masks < 3:
         return found
-    reliable, noise, count, together = 0.0, 0.0, 1, np.zeros(())
+    noise, count, together = 0.0, 1, np.zeros(())
     kept = [each[known] for each in values]
+    between = _between_halves(kept, seed=0)
+    own = between.diagonal()
+    reliable = np.mean([_of_whole(each) for each in own])
+    # Seeds that answer the same examples share noise, which would look like agreement.
+    across = (between.sum() - own.sum()) / (seeds - 1) / own.sum()
     for each in kept:
-        reliable += reliability(each.T) / seeds
         # Only differences between masks count.
         each = each - each.mean(axis=0)
         noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
@@ -51,31 +54,36 @@ def agreement(
     return dataclasses.replace(
         found,
         reliability=float(reliable),
-        beyond_noise=_across(kept) if reliable >= _LEAST else np.nan,
+        beyond_noise=float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan,
         of_heads=heads,
         of_finetunings=finetunings,
         of_examples=examples,
     )
 
 
-def _across(values: Sequence[Float[np.ndarray, 'M P']]) -> float:
-    """Return the rank correlation of two seeds on different examples, without their noise.
+def _between_halves(
+    values: Sequence[Float[np.ndarray, 'M P']], *, seed: int
+) -> Float[np.ndarray, 'S S']:
+    """Return the rank correlations of each seed on one half of the parts with each on the other.
 
-    All seeds answer the same examples, and what these have in common by chance would look like
-    agreement. So a seed on one half of them is compared with another seed on the other half, and
-    with itself there, which only noise keeps from 1.
+    They are means over random halves; NaN for fewer than four parts.
     """
-    count, seeds = values[0].shape[1], len(values)
-    rng, found = np.random.default_rng(0), []
+    seeds, count = len(values), values[0].shape[1]
+    if count < 4:
+        return np.full((seeds, seeds), np.nan)
+    rng, found = np.random.default_rng(seed), np.zeros((seeds, seeds))
     for _ in range(_HALVES):
         halves = np.array_split(rng.permutation(count), 2)
         means = [[each[:, half].mean(axis=1) for each in values] for half in halves]
+        ranks = (scipy.stats.rankdata(each, axis=1) for each in means)
         with np.errstate(invalid='ignore'):
-            found.append(np.corrcoef(*(scipy.stats.rankdata(each, axis=1) for each in means)))
-    between = np.mean(found, axis=0)[:seeds, seeds:]
-    itself = between.trace() / seeds
-    other = (between.sum() - between.trace()) / (seeds * (seeds - 1))
-    return float(np.clip(other / itself, -1, 1)) if itself > 0 else np.nan
+            found += np.corrcoef(*ranks)[:seeds, seeds:] / _HALVES
+    return found
+
+
+def _of_whole(half: float) -> float:
+    """Return the reliability of a sample from that of its half (Spearman and Brown)."""
+    return 2 * half / (1 + half) if half > 0 else half
 
 
 def without_noise(correlation: float, *reliabilities: float) -> float:
@@ -172,13 +180,6 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
     expected to agree better. NaN for fewer than four parts.
     """
-    count = len(parts)
-    if count < 4:
-        return np.nan
-    rng, correlations = np.random.default_rng(seed), []
-    for _ in range(_HALVES):
-        order = rng.permutation(count)
-        halves = (parts[chosen].mean(axis=0) for chosen in np.array_split(order, 2))
-        correlations.append(spearman(*halves))
-    half = float(np.mean(correlations))
-    return 2 * half / (1 + half) if half > 0 else half
+    values = parts.reshape(len(parts), -1).T
+    values = values[np.isfinite(values).all(axis=1)]
+    return float(_of_whole(_between_halves([values], seed=seed)[0, 0]))

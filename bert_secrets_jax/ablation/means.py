@@ -18,6 +18,7 @@ from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
 from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
+from bert_secrets_jax.brief import shortened
 
 _RESAMPLES = 5000
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.
@@ -61,8 +62,12 @@ def assess_means(
         raise ValueError(
             f'An interval over {sample_of} needs at least {FEWEST}, and there are {count}.'
         )
-    if not np.isfinite(difference + linear.sum(axis=1)).all():
-        raise FloatingPointError(f'Some changes of {outcome.name} are NaN or infinite.')
+    broken = ~(np.isfinite(difference) & np.isfinite(linear).all(axis=1))
+    if broken.any():
+        named = shortened(', '.join(np.array(names)[broken]))
+        raise FloatingPointError(
+            f'The changes of {outcome.name} without {named} are NaN or infinite: leave these out.'
+        )
     share = np.ones(count) if share is None else share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
     reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error

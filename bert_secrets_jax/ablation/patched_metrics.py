@@ -112,7 +112,7 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
                 f"Leave out {metric=} and answers: 'closeness' is for embeddings, which have no "
                 f'other metric (bs.with_pooling), and the model is {config.summary}.'
             )
-        clean, corrupted = (_answers(pretrained, each, compute).logits[0] for each in encoded)
+        clean, corrupted = (intact_answers(pretrained, each, compute).logits[0] for each in encoded)
         towards = unit_length(jnp.asarray(clean)) - unit_length(jnp.asarray(corrupted))
         return Metric(metric, cosine, {'towards': np.asarray(towards)})
     if config.head == MASKED_LM:
@@ -129,7 +129,7 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     if config.num_labels == 1:
         answers = np.zeros(count, int)
     elif answers is None:
-        answers = _answers(pretrained, encoded[0], compute).predictions[0]
+        answers = intact_answers(pretrained, encoded[0], compute).predictions[0]
     numbers = [names.index(each) if each in names else each for each in answers]
     for each in numbers:
         if not isinstance(each, int | np.integer) or not 0 <= each < config.num_labels:
@@ -137,7 +137,8 @@ def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute
     return Metric(metric, _READS[metric], {'answer': np.array(numbers, np.int32)})
 
 
-def _answers(pretrained: Pretrained, encoded: Encoded, compute: Compute) -> Swept:
+def intact_answers(pretrained: Pretrained, encoded: Encoded, compute: Compute) -> Swept:
+    """Return the answers of a model with all heads; the only mask comes first."""
     batches = bucket(encoded, **compute.encoding)
     return sweep(pretrained, batches, masks.none(pretrained.config), mesh=compute.mesh)
 

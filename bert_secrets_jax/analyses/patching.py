@@ -12,19 +12,17 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import masks
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.patched_metrics import Metric
+from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
-from bert_secrets_jax.ablation.sweep import sweep
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
@@ -310,8 +308,7 @@ def pairs_of(
     encoded = tokenize(pretrained.tokenizer, read, max_length=compute.max_length)
     predicted = np.arange(len(texts))
     if config.head != EMBEDDING:
-        batches = bucket(encoded, **compute.encoding)
-        predicted = sweep(pretrained, batches, masks.none(config), mesh=compute.mesh).predictions[0]
+        predicted = intact_answers(pretrained, encoded, compute).predictions[0]
     for length in np.unique(encoded.lengths):
         same = rng.permutation(np.flatnonzero(encoded.lengths == length))
         # Half-way round a list by class stands another class, unless one has more than half.

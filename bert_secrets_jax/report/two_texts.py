@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.ablation import masks
-from bert_secrets_jax.ablation.embedding import embed, longest, prepared
-from bert_secrets_jax.ablation.patched_metrics import Metric, cosine
-from bert_secrets_jax.ablation.patching import DIRECTIONS, patch
-from bert_secrets_jax.ablation.sweep import sweep
+from bert_secrets_jax.ablation.embedding import embed, longest
+from bert_secrets_jax.ablation.patched_metrics import Metric, cosine, intact_answers
+from bert_secrets_jax.ablation.patching import DIRECTIONS, as_read, patch
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.token_pairs import paired_tokens
-from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import visible
@@ -45,9 +43,8 @@ def two_texts(
       FloatingPointError: An embedding is NaN or infinite.
     """
     model, compute = _reader(pretrained, max_length)
-    config, texts, unpaired, unpatched, pairs = model.config, [text_a, text_b], '', '', None
-    if config.head == EMBEDDING and config.pooling is not None:
-        texts = prepared(config.pooling, texts)
+    config, unpaired, unpatched, pairs = model.config, '', '', None
+    texts = as_read(model, [text_a, text_b])
     encoded = tokenize(model.tokenizer, texts, max_length=compute.max_length)
     ids, (long_a, long_b) = encoded.input_ids.tolist(), encoded.lengths.tolist()
     convert, longer = encoded.tokenizer.convert_ids_to_tokens, max(long_a, long_b)
@@ -111,8 +108,8 @@ def patched_heads(
     elif config.num_labels == 1:
         metric, name = 'logit', 'predicted value'
     else:
-        batches = bucket(tokenize(model.tokenizer, [text_a], max_length=compute.max_length))
-        answers = sweep(model, batches, masks.none(config)).predictions[0].tolist()
+        encoded = tokenize(model.tokenizer, [text_a], max_length=compute.max_length)
+        answers = intact_answers(model, encoded, compute).predictions[0].tolist()
         metric, name = 'margin', f'margin of “{visible(config.label_names[answers[0]])}”'
     found = patch(model, [text_a], [text_b], metric=metric, answers=answers, compute=compute)
     kept = 'clean', 'corrupted', *DIRECTIONS
