@@ -78,8 +78,8 @@ def patch(
 ) -> Patched:
     """Put each head of one text into the other one, and measure what this changes, exactly.
 
-    Layers before a head are run once. In each direction, a head costs (L + 1) / 2L of a pass, a
-    little over half a pass; with `positions='each'`, it costs that for each token.
+    Layers before a head are run once. In each direction, a head takes (L + 1) / 2L of the
+    operations of a pass, a little over half; with `positions='each'`, it does so for each token.
 
     Args:
       pretrained: The model.

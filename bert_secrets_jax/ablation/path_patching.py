@@ -91,8 +91,8 @@ def patch_paths(
     or values from the patched stream. All that is after its output is then run as usual, and all
     else in its layer and before is as in the text that is run.
 
-    In each direction, a sender costs about .4 passes to the logits. To one head of the last layer
-    it costs about .5 passes, and to a further one about .13 (`benchmarks/paths.py`, six layers).
+    In each direction, a sender costs about .5 passes to the logits. To one head of the last layer
+    it costs about one pass, and to a further one about .2 (`benchmarks/paths.py`, six layers).
 
     Args:
       pretrained, clean, corrupted, metric, answers, compute: As in `patch`.
