@@ -128,7 +128,7 @@ def head_scatter(
     Args:
       panels: The values on the horizontal axis of each panel [L, N], by its title.
       values: The values on the vertical axis of all panels [L, N].
-      across_label: The name of the horizontal axes, where a page tells the numbers of a head.
+      across_label: The name of the horizontal axes, also where a page tells numbers of a head.
     """
     size = 2.3 * len(panels) + 0.9, 2.7
     figure, axes = figure_of(*size, columns=len(panels), sharey=True, grid='both')
@@ -137,6 +137,7 @@ def head_scatter(
         points = axis.scatter(each.ravel(), values.ravel(), c=layers, cmap=MAPS, s=12)
         axis.axhline(0, color='0.5', linewidth=0.8, zorder=0)
         axis.set_title(title, fontsize=8)
+        axis.set_xlabel(across_label, fontsize=8)
         axis.tick_params(labelsize=7)
         # More would overlap where numbers are small, and long.
         axis.locator_params(axis='x', nbins=4)
