@@ -185,6 +185,13 @@ class Effects:
     shrunken: Shrunken | None = None
     seeds: BySeed | None = None
 
+    def __post_init__(self):
+        if len(self.names) not in (0, len(self.difference)):
+            raise ValueError(
+                f'{len(self.names)} names do not fit {len(self.difference)} masks: give one for '
+                'each, or none.'
+            )
+
     __repr__ = brief
 
     @property

@@ -37,7 +37,9 @@ def assess_means(
     sample_of: str = 'examples',
     seed: int = 0,
 ) -> Effects:
-    """Return effects with Student's intervals, and p-values of max-T by a bootstrap of examples.
+    """Return effects with their intervals, and p-values of max-T by a bootstrap of examples.
+
+    On either side, an interval is that of Student's t or of the bootstrap-t, whichever is wider.
 
     A mask of which `outcome.counts_from` is above 0 is tested in one direction: whether its
     difference is greater than that.
@@ -70,7 +72,6 @@ def assess_means(
         )
     share = np.ones(count) if share is None else share
     error = linear.std(axis=1, ddof=1) / np.sqrt(count)
-    reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1) * error
     # A change that is the same everywhere, up to rounding, has no error and is not tested.
     scale = np.abs(linear + difference[:, None] * share).max(axis=1)
     tested = error > ROUNDING * scale
@@ -78,30 +79,34 @@ def assess_means(
     one_sided = outcome.counts_from > 0
     p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
     resampled = _resampled_t(linear, share, seed=seed)
+    reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1)
+    # Where few examples carry a change, Student's interval is too short on the side of more such.
+    ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], axis=0, method='inverted_cdf')
+    above, below = error * np.fmax(np.where(np.isfinite(ends), ends * [[-1], [1]], 0), reach)
     largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     extreme = t if one_sided else np.abs(t)
     corrected = (1 + (largest[:, None] >= extreme).sum(axis=0)) / (1 + len(largest))
     shrunken = fewest = None
     if not one_sided:
-        above = scipy.stats.t.sf(resampled, count - 1)
+        upper = scipy.stats.t.sf(resampled, count - 1)
         # A resample that counts against any finding counts on either side.
-        below = np.where(np.isinf(resampled), 0, 1 - above)
+        lower = np.where(np.isinf(resampled), 0, 1 - upper)
         shrunken = shrink(
             difference,
             np.where(np.isinf(t), 0, error),
-            at_least=calibrated_count(p_values, 2 * np.minimum(above, below)),
+            at_least=calibrated_count(p_values, 2 * np.minimum(upper, lower)),
         )
         fewest = (
-            calibrated_count(scipy.stats.t.sf(-t, count - 1), below),
-            calibrated_count(scipy.stats.t.sf(t, count - 1), above),
+            calibrated_count(scipy.stats.t.sf(-t, count - 1), lower),
+            calibrated_count(scipy.stats.t.sf(t, count - 1), upper),
         )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     bar = scipy.stats.t.ppf(1 - LEVEL / (2 - one_sided) / masks, count - 1)
     return Effects(
         names=names,
         difference=difference,
-        low=difference - reach,
-        high=difference + reach,
+        low=difference - below,
+        high=difference + above,
         p_value=p_values,
         corrected=corrected,
         sample=count,

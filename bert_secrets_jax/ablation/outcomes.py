@@ -69,8 +69,11 @@ def assess_outcomes(
       seed: The seed of folds and resamples.
 
     Raises:
-      ValueError: There are fewer than two examples, or a logit or label is not finite.
+      ValueError: There are fewer than two examples, a logit or label is not finite, or logits,
+        labels and names do not fit each other.
     """
+    for each in logits:
+        check_labels(each, labels, names)
     if not all(np.isfinite(each).all() for each in (*logits, labels)):
         raise ValueError('Some logits or labels are not finite: are the weights broken?')
     of_models = [dict(_parts(np.asarray(each, np.float64), labels, seed)) for each in logits]
@@ -99,6 +102,21 @@ def assess_outcomes(
             assess_means_over_seeds(alone, np.stack(linear)) if several else alone[0]
         )
     return found
+
+
+def check_labels(logits: Logits, labels: Labels, names: Sequence[str]) -> None:
+    """Raise ValueError unless logits [1 + M, E, C] have these labels [E] and names [M]."""
+    if logits.ndim != 3 or logits.shape[:2] != (1 + len(names), len(labels)):
+        raise ValueError(
+            f'logits must be [1 + masks, examples, classes] = [{1 + len(names)}, {len(labels)}, C]'
+            f', the intact model first, got {list(logits.shape)}.'
+        )
+    classes = logits.shape[-1]
+    if not (np.isin(labels, np.arange(classes)) if classes > 1 else np.isfinite(labels)).all():
+        raise ValueError(
+            f'labels must be classes from 0 to {classes - 1}, or for logits of one column finite '
+            'numbers.'
+        )
 
 
 def _parts(

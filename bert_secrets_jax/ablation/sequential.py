@@ -27,7 +27,7 @@ from jaxtyping import Float, Int, Num, Shaped
 
 from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation.effects import THIS_MODEL, Outcome
-from bert_secrets_jax.ablation.outcomes import discrimination_in, fits
+from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_in, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.ablation.sweep import Descent
@@ -236,18 +236,9 @@ def replay_until_decided(
       ValueError: Logits, labels and names do not fit each other, or an argument is out of range.
       FloatingPointError: Some logits are NaN or infinite.
     """
-    if logits.ndim != 3 or logits.shape[:2] != (1 + len(names), len(labels)):
-        raise ValueError(
-            f'logits must be [1 + masks, examples, classes] = [{1 + len(names)}, {len(labels)}, C]'
-            f', the intact model first, got {list(logits.shape)}.'
-        )
-    classes = logits.shape[-1]
-    fit = np.isin(labels, np.arange(classes)) if classes > 1 else np.isfinite(labels)
-    if not fit.all() or len(np.unique(labels)) < 2:
-        raise ValueError(
-            f'labels must be at least two of the classes 0 to {classes - 1}, or for logits of one '
-            'column at least two different numbers.'
-        )
+    check_labels(logits, labels, names)
+    if len(np.unique(labels)) < 2:
+        raise ValueError('labels are all the same: at least two different ones are needed.')
     return decide(
         lambda members, rows: logits[np.ix_(np.append(0, 1 + members), rows)],
         labels, names=names, margin=margin, level=level, block=block, seed=seed,

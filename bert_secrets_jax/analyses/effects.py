@@ -237,7 +237,8 @@ def frame_of_outcomes(
         )
         for name, each in outcomes.items()
     }
-    caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit.'
+    caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit; '
+    caption += 'AUC from 0 to 1.'
     return frame_of(filled, columns, caption, *(keys or ['outcome']), by=max(len(keys), 1))
 
 
@@ -474,7 +475,8 @@ def findings_of_outcomes(
 
 def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     """Return how many examples would show the effect that comes closest to being found."""
-    if effects.detectable is None or effects.shrunken is None:
+    of_one_model = effects.detectable is not None and effects.critical is None
+    if not of_one_model or effects.shrunken is None:
         return
     # The largest of many measured effects seems larger than it is. Shrunken ones do not.
     size = np.abs(effects.shrunken.mean)

@@ -202,6 +202,25 @@ def of_values(values, seed, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ('carrying', 'least'), [(12, 0.95), (8, 0.95), (4, 0.94), pytest.param(2, 0.75, id='too few')]
+)
+def test_intervals_where_few_texts_carry_a_change(carrying, least):
+    """By Student's t, 92 to 85 % cover where 12 to 4 of 200 texts do. With two, nothing holds."""
+    covered, wrong = [], []
+    for number in range(80):
+        rng = np.random.default_rng(number)
+        rare = rng.random((20, 200)) < carrying / 200
+        values = rare * (1 + rng.exponential(size=rare.shape)) - carrying / 100
+        found = of_values(values + 0.05 * rng.normal(size=rare.shape), number)
+        covered.append(((found.low <= 0) & (found.high >= 0)).mean())
+        wrong.append((found.corrected <= 0.05).any())
+    assert least <= np.mean(covered) <= 0.99
+    # Two standard errors above 5 %.
+    assert np.mean(wrong) <= 0.1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
 def test_at_the_margin_nothing_is_shown_not_to_matter(noise):
     """The margin is measured, too, and its truth is what all masks do."""
@@ -240,6 +259,11 @@ def test_bad_logits_are_refused():
     logits[0, 0, 0] = np.nan
     with pytest.raises(ValueError, match='not finite'):
         assess_outcomes([logits], labels, names=NAMES)
+    logits, labels = logits_of(np.random.default_rng(6))
+    with pytest.raises(ValueError, match='intact model first'):
+        assess_outcomes([logits], labels, names=NAMES[1:])
+    with pytest.raises(ValueError, match='classes from 0 to 1'):
+        assess_outcomes([logits], labels + 1, names=NAMES)
     with pytest.raises(ValueError, match='needs at least 2'):
         assess_outcomes([np.zeros((2, 1, 2))], np.zeros(1, int), names=NAMES[:1])
 
@@ -252,6 +276,29 @@ def over_seeds(values):
     about['shrunken'] = shrink(none, none)
     alone = [Effects(names=names, difference=one, intact=0.5, **about) for one in each]
     return assess_means_over_seeds(alone, values - each[..., None])
+
+
+@pytest.mark.parametrize(('count', 'parts'), [(6, (0.02, 0.3, 0.3)), (10, (0.1, 0.1, 0.1))])
+def test_over_seeds_effects_are_found_as_often_as_they_say(count, parts):
+    """The parts are those of seeds, of examples and of the remainder."""
+    rng = np.random.default_rng(8)
+    masks, examples = 20, 100
+
+    def sample(effect):
+        of_seeds, shared, rest = (
+            spread * rng.normal(size=shape)
+            for spread, shape in zip(
+                parts, [(count, masks, 1), (masks, examples), (count, masks, examples)], strict=True
+            )
+        )
+        effects = np.where(np.arange(masks) == 0, effect, 0)
+        return over_seeds(of_seeds + shared + rest + effects[:, None])
+
+    effect = np.median([sample(0.0).detectable for _ in range(5)])
+    found = [sample(effect).corrected[0] <= 0.05 for _ in range(60)]
+    # Binomial: two standard deviations around .7 to .87.
+    assert 0.58 <= np.mean(found) <= 0.95
+    assert np.isnan(over_seeds(rng.normal(size=(5, 3, 9))).detectable).all()
 
 
 @pytest.mark.slow
