@@ -311,19 +311,21 @@ def test_over_seeds_errors_are_rare(world):
         'exponential': lambda rng, shape: 0.3 * (rng.exponential(size=shape) - 1),
         'two in ten': lambda rng, shape: np.where(rng.random(shape) < 0.2, -0.8, 0.2),
     }
-    # The side on which most fine-tunings are.
+    # The side on which most fine-tunings are, and the least coverage with ten and with six.
     side = {'exponential': -1, 'two in ten': 1}.get(world, 0)
-    wrong, covered = [], []
-    for number in range(150):
-        rng = np.random.default_rng(number)
-        of_seeds, shared = makers[world](rng, (10, 20)), 0.5 * rng.normal(size=(20, 100))
-        noise = rng.normal(size=(10, 20, 100))
-        found = over_seeds(of_seeds[..., None] + shared + noise)
-        true = (found.corrected <= 0.05) & (np.sign(found.difference) != side)
-        wrong.append(true.any())
-        covered.append(((found.low <= 0) & (found.high >= 0)).mean())
-    assert np.mean(wrong) <= 0.103
-    assert np.mean(covered) >= 0.93 or side
+    least = {'exponential': (0.91, 0.9), 'two in ten': (0.87, 0.72)}.get(world, (0.93, 0.92))
+    for count, lowest in zip((10, 6), least, strict=True):
+        wrong, covered = [], []
+        for number in range(150):
+            rng = np.random.default_rng(number)
+            of_seeds, shared = makers[world](rng, (count, 20)), 0.5 * rng.normal(size=(20, 100))
+            noise = rng.normal(size=(count, 20, 100))
+            found = over_seeds(of_seeds[..., None] + shared + noise)
+            true = (found.corrected <= 0.05) & (np.sign(found.difference) != side)
+            wrong.append(true.any())
+            covered.append(((found.low <= 0) & (found.high >= 0)).mean())
+        assert np.mean(wrong) <= 0.103
+        assert lowest <= np.mean(covered) <= 0.99
 
 
 def test_few_seeds_make_no_effect_seem_sure():
