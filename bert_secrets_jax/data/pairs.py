@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 
-from bert_secrets_jax.data.rows import Lines, good_rows, object_of
+from bert_secrets_jax.data.rows import Lines, good_rows
+from bert_secrets_jax.data.tables import table_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,27 +42,27 @@ def read_pairs(
     phenomenon: str = 'phenomenon',
     bad_rows: str = 'error',
 ) -> list[MinimalPair]:
-    """Read minimal pairs from JSON lines, which may be compressed (.gz, .xz).
+    """Read minimal pairs from a table, such as JSON lines (see `read_table`).
 
     The file of BLiMP (Warstadt et al. 2020) is read with `good='sentence_good'`,
     `bad='sentence_bad'` and `phenomenon='UID'`, or 'linguistics_term' for coarser ones.
 
     Args:
       path: The file.
-      good, bad, phenomenon: The names of these values in each line. Others are ignored.
+      good, bad, phenomenon: The names of these columns. Others are ignored.
       bad_rows: As in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: Some lines are bad, or the file is something else.
+      ValueError: Some rows are bad, or the file is something else.
     """
+
+    def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
+        return MinimalPair(*values, identity, where)
+
     path = pathlib.Path(path)
-
-    def read(line: str, identity: str, where: str) -> MinimalPair:
-        row = object_of(line)
-        return MinimalPair(row[good], row[bad], row[phenomenon], identity, where)
-
-    return list(good_rows(path, Lines(path).rows, read, bad_rows))
+    rows = table_rows(Lines(path), (good, bad, phenomenon))
+    return list(good_rows(path, rows, read, bad_rows))
 
 
 def pairs_sample() -> list[MinimalPair]:

@@ -359,16 +359,15 @@ class Study:
     @property
     def subject_of_minimal_pairs(self) -> Subject:
         """The names of the model and the minimal pairs, for sentences and captions."""
-        path = self.config.minimal_pairs.file
-        texts = pathlib.PurePath(path).stem if path else 'the example minimal pairs'
-        return Subject(self.model_name, texts)
+        return self._subject_of(self.config.minimal_pairs.file, 'the example minimal pairs')
 
     @property
     def treebank_subject(self) -> Subject:
         """The names of the model and the treebank, for sentences and captions."""
-        path = self.config.treebank.dev
-        texts = pathlib.PurePath(path).stem if path else 'the example treebank'
-        return Subject(self.model_name, texts)
+        return self._subject_of(self.config.treebank.dev, 'the example treebank')
+
+    def _subject_of(self, file: str, otherwise: str) -> Subject:
+        return Subject(self.model_name, pathlib.PurePath(file).stem if file else otherwise)
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:

@@ -196,7 +196,7 @@ def test_pairs_are_read(tmp_path):
     names = {'good': 'sentence_good', 'bad': 'sentence_bad', 'phenomenon': 'UID'}
     (read,) = bs.read_pairs(path, **names, bad_rows='skip')
     assert read == bs.MinimalPair('a', 'b', 'x', id='pairs/0') and read.where.endswith('line 1')
-    with pytest.raises(ValueError, match="line 2: there is no 'sentence_good'"):
+    with pytest.raises(ValueError, match="line 2: no 'sentence_good'"):
         bs.read_pairs(path, **names)
     for given in ({'good': ' '}, {'bad': 'a'}):
         with pytest.raises(ValueError, match='must be a text that is not empty|neither can be'):

@@ -328,7 +328,7 @@ _PAIRS = tuple(
 def _plain_pairs(folder: pathlib.Path) -> list[tuple]:
     read = []
     for row, record in enumerate(_lines(folder / FILE)):
-        texts = [filled(record[name]) for name in ('good', 'bad', 'phenomenon')]
+        texts = [filled(_spelled(record[name])) for name in ('good', 'bad', 'phenomenon')]
         require(texts[0] != texts[1])
         read.append((*texts, f'lines/{row}'))
     return read

@@ -429,7 +429,7 @@ def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
 def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
     """A masked LM is asked as it is; a file of one's own, changed, is another question."""
     answer = sections.SECTIONS['minimal_pairs'].answer
-    assert answer(with_words, {}).all_pairs.pairs == 60
+    assert answer(with_words, {}).told[''].pairs == 60
     own = tmp_path / 'own.jsonl'
     row = '{"sentence_good": "the cat %s", "sentence_bad": "cat the %s", "phenomenon": "order"}\n'
     own.write_text(''.join(row % (word, word) for word in ('ran', 'saw it', 'liked a dog')))
@@ -437,7 +437,7 @@ def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
     settings.file, settings.good, settings.bad = str(own), 'sentence_good', 'sentence_bad'
     study = Study(with_words.config, with_words.folder)
     found = answer(study, {})
-    assert list(found.told) == ['order'] and found.subject.texts == 'own'
+    assert list(found.told) == ['', 'order'] and found.subject.texts == 'own'
     assert str(answer(study.reading(), {})) == str(found)
     own.write_text(own.read_text() + row % ('sleep', 'sleep'))
     with pytest.raises(NotKept):
