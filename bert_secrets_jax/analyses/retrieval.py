@@ -147,6 +147,8 @@ def judgements(
     graded = {
         pair: float(row[2]) for pair, row in zip(zip(*numbers, strict=True), rows, strict=True)
     }
+    if not np.isfinite(list(graded.values())).all():
+        raise ValueError('A grade is NaN or infinite: give numbers.')
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}
     lacking = set(range(len(queries))) - {query for query, _ in graded}
     if lacking or not graded:

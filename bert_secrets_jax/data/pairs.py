@@ -1,9 +1,10 @@
-"""Minimal pairs: two texts that differ in little, one of which is good and the other one bad."""
+"""Minimal pairs of a good and a bad text, and searches: pairs of a query and what answers it."""
 
 import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from bert_secrets_jax.data.rows import Lines, good_rows
 from bert_secrets_jax.data.tables import table_rows
@@ -72,3 +73,36 @@ def pairs_sample() -> list[MinimalPair]:
     words such as 'ever' that need a negation. Apache-2.0, like the rest of the project.
     """
     return read_pairs(pathlib.Path(__file__).parent / 'pairs' / 'pairs.jsonl')
+
+
+def read_search(
+    *files: str | os.PathLike[str],
+    columns: Sequence[str] = ('_id', 'text', 'query-id', 'corpus-id', 'score'),
+    bad_rows: str = 'error',
+) -> tuple[dict[str, str], dict[str, str], list[tuple[Any, ...]]]:
+    """Read queries and documents by their names, and which document answers which query.
+
+    Args:
+      files: Three tables (see `read_table`): queries, documents, and the pairs of both.
+      columns: The columns of names and texts in the first two, then those of both names and of the
+        grade in the third, as in BEIR (Thakur et al. 2021). The last one may be left out.
+      bad_rows: As in `read_table`, whose errors are those here.
+    """
+    if len(files) != 3 or len(columns) not in (4, 5):
+        raise ValueError(
+            'Give three files: queries, documents, relevant; and four columns or five.'
+        )
+
+    def rows(file: str | os.PathLike[str], wanted: Sequence[str]) -> list[tuple[Any, ...]]:
+        def read(values: Sequence[str], *_: str) -> tuple[Any, ...]:
+            return (*values[:2], *map(float, values[2:]))
+
+        path = pathlib.Path(file)
+        return list(good_rows(path, table_rows(Lines(path), wanted), read, bad_rows))
+
+    texts = [rows(file, columns[:2]) for file in files[:2]]
+    queries, documents = map(dict, texts)
+    for file, read, kept in zip(files, texts, (queries, documents), strict=False):
+        if len(kept) < len(read):
+            raise ValueError(f'{file} has a {columns[0]} twice: names of texts must differ.')
+    return queries, documents, rows(files[2], columns[2:])

@@ -215,12 +215,12 @@ def masked_lm(study: Study) -> Costs:
     return {'masked LM': _over(study, 'texts', masks * (1 + study.has_training), 12, 5)}
 
 
-def of_pairs(name: str) -> Callable[[Study], Costs]:
-    """Return the costs of embeddings of all pairs without each head and each layer."""
+def embedded(name: str, texts: str) -> Callable[[Study], Costs]:
+    """Return the costs of embeddings of all texts without each head and each layer."""
 
     def costs(study: Study) -> Costs:
         masks = _HEAD * _heads(study) + _MANY * study.pretrained.config.num_hidden_layers
-        return {name: _over(study, 'pairs', masks, 12, 5)}
+        return {name: _over(study, texts, masks, 12, 5)}
 
     return costs
 

@@ -130,6 +130,10 @@ def embedded_pairs(study: Study) -> str:
     return 'pairs of texts that the tokenizer knows, or model.allow_unknown'
 
 
+def retrieval(study: Study) -> str:
+    return embedding(study) if study.config.retrieval.files else embedded_pairs(study)
+
+
 def patching(study: Study) -> str:
     missing = classifier(study)
     if not missing or (study.config.ablation.checkpoint != 'model' and not embedding(study)):

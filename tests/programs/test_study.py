@@ -444,6 +444,41 @@ def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
         answer(Study(study.config, study.folder, read_only=True), {})
 
 
+def test_a_search_of_ones_own(study, model, tmp_path):
+    """Its files are named as in BEIR; without them, the embedded pairs are searched."""
+    bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
+    study.config.model.name = str(tmp_path / 'embedder')
+    assert len(study.search[0]) == 60 and len(study.searched) == 240
+    row = '{"_id": "%s", "text": "the %s ran"}\n'
+    for name, words in (('queries', ('cat', 'dog')), ('corpus', ('dog', 'bird', 'cat'))):
+        rows = ''.join(row % (f'{name[0]}{each}', each) for each in words)
+        (tmp_path / f'{name}.jsonl').write_text(rows)
+    judged = tmp_path / 'qrels.tsv'
+    judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\t2\nqdog\tcdog\t1\n')
+    files = [str(tmp_path / name) for name in ('queries.jsonl', 'corpus.jsonl', 'qrels.tsv')]
+    study.config.retrieval.files = tuple(files)
+    other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
+    assert not sections.SECTIONS['retrieval'].needs(other)
+    (answers,) = write_report([other], ['retrieval'])
+    found = answers.results['retrieval']
+    assert found.documents == 3 and found.subject.texts == 'queries'
+    # Each query is among the documents.
+    assert found.outcomes['heads']['MRR'].intact == 1
+    made = {'retrieval': answers.lines['retrieval'].python}
+    check_lines(answers.in_order()[-1].result.python, made, other.folder)
+    judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\tbest\n')
+    with pytest.raises(ValueError, match="line 2: could not convert string to float: 'best'"):
+        bs.read_search(*files)
+    assert bs.read_search(files[0], files[1], judged, columns=('_id', 'text', 'query-id', 'score'))[
+        2
+    ] == [('qcat', 'best')]
+    (tmp_path / 'corpus.jsonl').write_text(row % ('a', 'cat') * 2)
+    with pytest.raises(ValueError, match='has a _id twice'):
+        bs.read_search(*files)
+    with pytest.raises(ValueError, match='Give three files'):
+        bs.read_search(*files[:2])
+
+
 def test_who_scores_minimal_pairs(study, monkeypatch):
     """A masked LM, or a classifier with the class of good texts; the embedded ones are English."""
     needed = sections.SECTIONS['minimal_pairs'].needs
