@@ -1,8 +1,9 @@
 """Minimal pairs: whether a model prefers the better of two texts, and which heads make it do so.
 
 A masked LM scores a text by its pseudo-log-likelihood, a classifier by the log-probability of one
-class. A pair is told right if the good text has the higher score. How much higher it is, is what
-heads are judged by: a difference changes with each head, where few answers do.
+class, an embedding by its cosine with a third text. A pair is told right if the good text has the
+higher score. How much higher it is, is what heads are judged by: a difference changes with each
+head, where few answers do.
 
 Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 """
@@ -24,6 +25,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses, masked_lm_lo
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.ablation.similarity import similarities
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.learnt import if_not_learnt
@@ -46,7 +48,6 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'
-PREFERENCE = Outcome('the preference', 'nats', scale=1.0, digits=3)
 # The name of all pairs, which no phenomenon can have.
 ALL = ''
 # Fewer have few rankings, and a rank correlation that stays the same when pairs are left out.
@@ -253,11 +254,11 @@ def minimal_pairs(
     """Score both texts of minimal pairs, with all heads and without each of them.
 
     Args:
-      pretrained: A model with the head of a masked LM, or a classifier of texts. Of several, the
-        first is used.
+      pretrained: A model with the head of a masked LM, or a classifier of texts; one that says how
+        it pools if all pairs have an anchor. Of several, the first is used.
       pairs: The minimal pairs, such as those of `bs.read_pairs`; None takes the embedded ones.
       label: The class of a classifier that good texts should be more likely to be in: its name, or
-        its number from 0. A masked LM takes none.
+        its number from 0. Others take none.
       rest_of_word: Whether a masked LM is not shown the rest of a word whose beginning it is asked
         for (see `Masking`). False gives the score of Salazar et al. 2020, True that of Kauf and
         Ivanova 2023.
@@ -275,7 +276,10 @@ def minimal_pairs(
     check_baseline(baseline)
     pretrained = one_model(pretrained)
     pairs, config = pairs_sample() if pairs is None else list(pairs), pretrained.config
-    of, label = _places(pairs), _class_of(config, label)
+    of, anchored = _places(pairs), [bool(pair.anchor) for pair in pairs]
+    if any(anchored) and (label is not None or not all(anchored)):
+        raise ValueError('Give all pairs an anchor, and no label; or no pair an anchor.')
+    label = None if all(anchored) else _class_of(config, label)
     shape = config.num_hidden_layers, config.num_attention_heads
     masks, orders = with_intact(single_heads(config)), None
     names, several = [describe(mask) for mask in masks[1:]], len(masks)
@@ -288,7 +292,12 @@ def minimal_pairs(
         for row, pair in enumerate(pairs)
     ]
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    if label is None:
+    if all(anchored):
+        anchors = [pair.anchor for pair in pairs] * 2
+        both = [(one, each.text_a) for one, each in zip(anchors, texts, strict=True)]
+        scores = similarities(pretrained, both, masks, **how).astype(np.float64)
+        scored_by = 'the cosine with a third text'
+    elif label is None:
         masking = Masking(one_at_a_time=True, rest_of_word=rest_of_word)
         scores = -masked_lm_losses(pretrained, texts, masks, masking=masking, **how).losses
         scored_by = 'pseudo-log-likelihood' + ', without the rest of a word' * rest_of_word
@@ -313,7 +322,13 @@ def minimal_pairs(
             for name, chosen in of.items()
             for right, *others in [counted[:, chosen].sum(axis=1)]
         },
-        **assess_preference(preference[:several], of, names=names, seed=seed),
+        **assess_preference(
+            preference[:several],
+            of,
+            names=names,
+            seed=seed,
+            unit='cosine' if all(anchored) else 'nats',
+        ),
         shapley=shapley,
     )
 
@@ -346,8 +361,8 @@ def _class_of(config: BertConfig, label: str | int | None) -> int | None:
         return None
     if not config.labels_inputs or config.num_labels < 2 or config.multi_label:
         raise ValueError(
-            f'The model ({config.summary}) scores no texts: give a masked LM, or a classifier of '
-            'texts and the label that good texts should have.'
+            f'The model ({config.summary}) scores no texts: give a masked LM, a classifier of '
+            'texts and the label of good ones, or pairs with an anchor for an embedding.'
         )
     names = config.label_names
     if label is None:
@@ -380,12 +395,14 @@ def assess_preference(
     *,
     names: Sequence[str],
     seed: int,
+    unit: str = 'nats',
 ) -> dict[str, Any]:
     """Return the effects of masks on the preference, and what phenomena share, as in the result.
 
     The first mask is the intact model. `of` has the places of all pairs, then of each phenomenon.
     """
-    how = {'names': names, 'outcome': PREFERENCE, 'sample_of': 'pairs', 'seed': seed}
+    outcome = Outcome('the preference', unit, scale=1.0, digits=3)
+    how = {'names': names, 'outcome': outcome, 'sample_of': 'pairs', 'seed': seed}
     found, changes = {}, {}
     for name, chosen in of.items():
         intact, *without = preference[:, chosen]

@@ -17,6 +17,7 @@ class MinimalPair:
     Attributes:
       good, bad: The texts, such as an acceptable sentence and an unacceptable one.
       phenomenon: The name of what they differ in, such as 'reflexive pronouns'.
+      anchor: A third text, such as a query, that an embedding of the good one should be closer to.
       id, where: As in `Example`.
     """
 
@@ -25,6 +26,7 @@ class MinimalPair:
     phenomenon: str
     id: str = ''
     where: str = dataclasses.field(default='', repr=False, compare=False)
+    anchor: str = ''
 
     def __post_init__(self):
         for name in ('good', 'bad', 'phenomenon'):
@@ -41,6 +43,7 @@ def read_pairs(
     good: str = 'good',
     bad: str = 'bad',
     phenomenon: str = 'phenomenon',
+    anchor: str | None = None,
     bad_rows: str = 'error',
 ) -> list[MinimalPair]:
     """Read minimal pairs from a table, such as JSON lines (see `read_table`).
@@ -50,7 +53,7 @@ def read_pairs(
 
     Args:
       path: The file.
-      good, bad, phenomenon: The names of these columns. Others are ignored.
+      good, bad, phenomenon, anchor: The names of these columns; None if there is no anchor.
       bad_rows: As in `read_table`.
 
     Raises:
@@ -59,10 +62,11 @@ def read_pairs(
     """
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
-        return MinimalPair(*values, identity, where)
+        return MinimalPair(*values[:3], identity, where, *values[3:])
 
     path = pathlib.Path(path)
-    rows = table_rows(Lines(path), (good, bad, phenomenon))
+    columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]
+    rows = table_rows(Lines(path), columns)
     return list(good_rows(path, rows, read, bad_rows))
 
 

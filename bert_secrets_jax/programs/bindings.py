@@ -319,7 +319,8 @@ def head_gating(a: Arguments) -> Call:
 
 def minimal_pairs(a: Arguments) -> Call:
     file, label = a['minimal_pairs.file'], a['minimal_pairs.label']
-    columns = {name: a[f'minimal_pairs.{name}'] for name in ('good', 'bad', 'phenomenon')}
+    named = ('good', 'bad', 'phenomenon', 'anchor')
+    columns = {name: a[f'minimal_pairs.{name}'] or None for name in named}
     pairs = Expression(
         a.call('read_pairs', repr(file), **columns, bad_rows=a['data.bad_rows']) if file else '',
         operator.attrgetter('minimal_pairs'),
@@ -327,7 +328,8 @@ def minimal_pairs(a: Arguments) -> Call:
     )
     subject = operator.attrgetter('subject_of_minimal_pairs')
     given = {'pairs': pairs, 'label': label or None, 'baseline': a['ablation.baseline'], **a.seed}
-    model = a.model if label else a.with_own_head
+    own = a.input('pretrained') if columns['anchor'] else a.with_own_head
+    model = a.model if label else own
     return a.analysis('minimal_pairs', model, **given, subject=subject)
 
 

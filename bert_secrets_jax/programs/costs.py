@@ -258,9 +258,10 @@ def gated_twice(study: Study) -> Costs:
 
 
 def preferred(study: Study) -> Costs:
-    # A masked LM is asked for each wordpiece but [CLS] and [SEP], a classifier once.
+    # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
     count, own = len(study.good_texts), study.config.minimal_pairs.label
-    pieces = 1 if own else _tokens(study, 'good_texts') / count - 2
+    once = own or study.config.minimal_pairs.anchor
+    pieces = 1 if once else _tokens(study, 'good_texts') / count - 2
     work = _over(study, 'good_texts', 2 * pieces * (1 + _HEAD * _heads(study)), 10, 8)
     return (ablated(study) if own else {}) | {'minimal pairs': work}
 

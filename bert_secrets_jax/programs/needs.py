@@ -142,8 +142,10 @@ def patching(study: Study) -> str:
 
 
 def minimal_pairs(study: Study) -> str:
-    """The embedded ones are English; an embedding does not say which of two texts is better."""
+    """The embedded ones are English; without an anchor, an embedding prefers no text."""
     own = study.config.minimal_pairs
+    if own.file and own.anchor:
+        return embedding(study)
     missing = classifier(study) if own.label else masked_lm(study)
     if missing and not own.label:
         missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'

@@ -365,6 +365,7 @@ class Study:
         """The minimal pairs of the settings, or the embedded ones."""
         names = self.config.minimal_pairs.to_dict()
         file, _ = names.pop('file'), names.pop('label')
+        names['anchor'] = names['anchor'] or None
         named = names | {'bad_rows': self.config.data.bad_rows}
         return read_pairs(file, **named) if file else pairs_sample()
 

@@ -99,6 +99,24 @@ def test_a_classifier_scores_by_one_class(pretrained):
     assert bs.analyses.minimal_pairs(pretrained, PAIRS, label=1).told == found.told
 
 
+def test_an_embedding_prefers_what_is_closer_to_a_third_text(model):
+    anchored = [dataclasses.replace(pair, anchor='the cat saw it') for pair in PAIRS]
+    embedder = bs.with_pooling(model, 'mean')
+    found = bs.analyses.minimal_pairs(embedder, anchored, baseline='zero')
+    without = bs.masks.disable(embedder.config, [[(1, 2)]])[0]
+    for mask, value in ((None, found.effects[ALL].intact), (without, found.effects[ALL].value[6])):
+        vectors = [
+            bs.embed(embedder, texts, head_mask=mask, baseline='zero', normalised=True)
+            for texts in (['the cat saw it'], [p.good for p in PAIRS], [p.bad for p in PAIRS])
+        ]
+        anchor, good, bad = vectors
+        assert value == pytest.approx(((good - bad) @ anchor[0]).mean(), abs=1e-5)
+    assert found.effects[ALL].outcome.unit == 'cosine' and 'third text' in found.notes()[0]
+    for pairs, label in ((anchored, 'yes'), ([*anchored, *PAIRS], None)):
+        with pytest.raises(ValueError, match='Give all pairs an anchor, and no label'):
+            bs.analyses.minimal_pairs(embedder, pairs, label=label)
+
+
 def test_shapley_values_add_up_to_the_accuracy(masked_lm_of):
     found = bs.analyses.minimal_pairs(masked_lm_of(), PAIRS, permutations=4, baseline='zero')
     for name, (values, _) in found.shapley.items():

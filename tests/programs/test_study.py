@@ -494,6 +494,8 @@ def test_who_scores_minimal_pairs(study, monkeypatch):
     )
     study.config.minimal_pairs.file = 'own.jsonl'
     assert not needed(study)
+    study.config.minimal_pairs.anchor = 'query'
+    assert needed(study).startswith('a model that says how it pools')
 
 
 def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monkeypatch):
