@@ -33,6 +33,7 @@ from benchmarks import (
     forward,
     growth,
     norms,
+    paths,
     patterns,
     products,
     removal,
@@ -52,6 +53,7 @@ PARTS = {
     'clusters': divergences,
     'norms': norms,
     'removal': removal,
+    'paths': paths,
     'growth': growth,
 }
 _DEFAULT = cases.Settings()

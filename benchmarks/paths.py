@@ -1,58 +1,73 @@
-"""How many passes a sender of `bs.patch_paths` costs, in one direction.
+"""A patch of a head, and the effect of a path, compared with the pass that a loop of hooks needs.
 
-    python -m benchmarks.paths --shapes=bert-base
-
-The texts fill one batch. All ways take turns, and of each the least time counts, which other work
-on the machine disturbs least. What all senders share is a part of the cost.
+All heads are patched from one text into another, in both directions. Times are those of one head in
+one direction, with its part in what all heads share. For paths, these are the senders.
 """
 
 import functools
-import pathlib
-import tempfile
 
 import jax
-from absl import app, flags
+import numpy as np
 
 import bert_secrets_jax as bs
-from benchmarks import cases, timing
-from benchmarks.table import markdown
-
-_SHAPES = flags.DEFINE_enum('shapes', 'minilm', list(cases.SHAPES), 'The sizes of the model.')
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Interleaved rounds.')
-_PAIRS, _WORDS = 16, 62
+from benchmarks.cases import Case, to_torch, wait_for
+from benchmarks.timing import Question, Way
 
 
-def main(_):
-    with tempfile.TemporaryDirectory() as directory:
-        model = cases.prepare(_SHAPES.value, pathlib.Path(directory), cases.SMOKE).ours
-    layers, heads = model.config.num_hidden_layers, model.config.num_attention_heads
-    texts = [[' '.join([word] * _WORDS)] * _PAIRS for word in ('the', 'of')]
-    (batch,) = bs.encode(model.tokenizer, texts[0])
-    forward = jax.jit(lambda params, given: model.bert.apply({'params': params}, **given).logits)
+def questions(case: Case) -> list[Question]:
+    """Return a question for patches, and one for each kind of receiver of a path."""
+    config = case.ours.config
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    words = case.settings.length - 2
+    texts = [[' '.join([word] * words)] * case.settings.few for word in ('the', 'of')]
+    encode = functools.partial(bs.encode, case.ours.tokenizer, texts[0], max_length=words + 2)
+    paths = functools.partial(bs.patch_paths, case.ours, *texts)
+    to_last = functools.partial(
+        paths, senders=[(layer, 0) for layer in range(layers - 1)], into='query'
+    )
     last = [(layers - 1, head) for head in range(heads)]
-    paths = functools.partial(bs.patch_paths, model, *texts)
-    firsts = [(layer, 0) for layer in range(layers - 1)]
-    to_last = functools.partial(paths, senders=firsts, into='query')
-    patches = {
-        'patch': (layers * heads, functools.partial(bs.patch, model, *texts)),
-        'to the logits': (layers * heads, paths),
-        'to a query of the last layer': (
-            len(firsts),
-            functools.partial(to_last, receivers=last[:1]),
-        ),
-        f'to {heads} queries of the last layer': (
-            len(firsts),
-            functools.partial(to_last, receivers=last),
-        ),
+    works = {
+        'patching a head': (layers * heads, functools.partial(bs.patch, case.ours, *texts)),
+        'a path to the logits': (layers * heads, paths),
+        'a path to a query': (layers - 1, functools.partial(to_last, receivers=last[:1])),
+        f'paths to {heads} queries': (layers - 1, functools.partial(to_last, receivers=last)),
     }
-    ways = {'pass': lambda: jax.block_until_ready(forward(model.params, batch.inputs))}
-    ways |= {name: run for name, (_, run) in patches.items()}
-    seconds = timing.interleaved(ways, rounds=_ROUNDS.value, warm_up=1)
-    least = {name: min(each) / min(seconds['pass']) for name, each in seconds.items()}
-    rows = [(name, f'{least[name] / (2 * n):.2f}') for name, (n, _) in patches.items()]
-    print(f'{batch.input_ids.size} tokens, {timing.processor()}')
-    print(markdown(('way', 'passes for each head'), rows))
 
+    def ours():
+        (batch,), model = encode(), case.ours
+        forward = jax.jit(lambda params, given: model.bert.apply({'params': params}, **given))
+        given = jax.device_put(batch.inputs)
+        return lambda: np.asarray(forward(model.params, given).logits)
 
-if __name__ == '__main__':
-    app.run(main)
+    def theirs():
+        import torch
+
+        model, (batch,) = case.theirs('sdpa', classifier=True), encode()
+        given = to_torch(batch, model)
+
+        def run():
+            with torch.no_grad():
+                logits = model(**given).logits
+            wait_for(model)
+            return logits.cpu().numpy()
+
+        return run
+
+    def agree(found):
+        if 'PyTorch, a pass' in found:
+            passes = found['a pass'], found['PyTorch, a pass']
+            np.testing.assert_allclose(*(each[: case.settings.few] for each in passes), 0, 1e-4)
+        return {'passes agree to': 1e-4}
+
+    passes = {'a pass': Way(ours), 'PyTorch, a pass': Way(theirs, in_pytorch=True, peer=True)}
+    return [
+        Question(
+            name=name,
+            unit='heads',
+            amount=1,
+            about=f'{case.settings.few} pairs of {words + 2} tokens, one direction',
+            agree=agree,
+            ways={'ours': Way(lambda work=work: work, scale=1 / (2 * count)), **passes},
+        )
+        for name, (count, work) in works.items()
+    ]

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
         read_annotations,
         write_annotations,
     )
-    from bert_secrets_jax.data.corpus import read_corpus, similarity_sample
+    from bert_secrets_jax.data.corpus import read_corpus, search_sample, similarity_sample
     from bert_secrets_jax.data.encoding import Batch, LabelledBatch, bucket, encode, mark, tokenize
     from bert_secrets_jax.data.framenet import framenet_sample, read_framenet, read_framenet_sample
     from bert_secrets_jax.data.glue import prepare_tfds, read_glue, read_tfds
     from bert_secrets_jax.data.linguistics import annotate
     from bert_secrets_jax.data.masking import MaskedBatch, Masking, mask_words
-    from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs
+    from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs, read_search
     from bert_secrets_jax.data.questions import Question, read_questions
     from bert_secrets_jax.data.segments import read_segments
     from bert_secrets_jax.data.streams import stream_batches, stream_texts

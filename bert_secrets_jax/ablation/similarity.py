@@ -25,7 +25,6 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 
 SIDES = ('both', 'one', 'first', 'second', 'every')
@@ -59,9 +58,7 @@ class Embedder:
         compute: Compute | None,
     ) -> 'Embedder':
         """Check the arguments; for the baseline 'mean', read these texts."""
-        model = pretrained
-        if not isinstance(model, Pretrained) or model.config.head != EMBEDDING:
-            model = with_pooling(model)
+        model = with_pooling(pretrained, normalised=True)
         assert model.config.pooling is not None
         compute = compute or Compute(max_length=longest(model))
         most = min(compute.max_length, longest(model))
@@ -98,7 +95,6 @@ class Embedder:
             compute=self.compute,
         )
         check_finite(found)
-        found /= np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
         return found[:, [place[text] for text in texts]]
 
 

@@ -6,7 +6,7 @@ Shapes: E examples, L layers, N heads.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -34,12 +34,11 @@ from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
 SOURCE = 'Elhage et al. 2021'
 LENS = 'the logit lens, nostalgebraist 2020'
 MARGIN = Outcome('the direct margin', unit='logits', scale=1.0, digits=3)
-_COLUMNS = effects.TESTED
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -76,7 +75,7 @@ class DirectEffects(Result):
         return {
             'heads': effects.frame_of(
                 {'margin': self.heads},
-                _COLUMNS,
+                effects.TESTED,
                 'Change of the margin of the right answer, in logits, without the direct path of '
                 'each head.',
                 'outcome',
@@ -98,7 +97,38 @@ class DirectEffects(Result):
         return drawn(self, direct_effects=_draw_heads, direct_effects_layers=_draw_lens)
 
     def findings(self):
-        return [*self._parts_findings(), *self._lens_findings(), *self._heads_findings()]
+        found = [
+            measured(
+                f'direct part of {name}',
+                np.array(mean_interval(each)),
+                unit='logits',
+                template='Of a mean margin of {margin:.2g} {unit}, {what} add {estimate:.2g} '
+                'directly.'
+                if name == 'heads'
+                else '',
+                numbers={'margin': self.heads.intact, 'what': name},
+                **effects.sample_of(self.heads, SOURCE),
+            )
+            for name, each in self.parts.items()
+        ]
+        mean, low, high = self._accuracy
+        _, worse, _ = mean_interval(self.lens[-1] - self.lens)
+        first = int(np.flatnonzero(worse <= 0)[0])
+        there = (float(each[first]) for each in (mean, low, high))
+        numbers = dict(zip(('then', 'from', 'to'), there, strict=True)) | {'end': float(mean[-1])}
+        found.append(
+            measured(
+                'first layer that is not clearly worse than the last',
+                first + 1,
+                unit=f'of {len(mean)} layers',
+                template='After layer {estimate:.0f}, the model would answer {then:.0%} rightly '
+                '({from:.0%} to {to:.0%}); after the last, {end:.0%}.',
+                numbers=numbers,
+                **effects.sample_of(self.heads, LENS),
+            )
+        )
+        of_heads = {'source': SOURCE, 'name': 'direct paths of heads'}
+        return [*found, *effects.findings_of(self.heads, 'heads', **of_heads)]
 
     def notes(self):
         said = [
@@ -114,43 +144,6 @@ class DirectEffects(Result):
 
     def head_notes(self):
         return {'margin without its direct path (logits)': effects.notes_of(self.heads, self.shape)}
-
-    def _heads_findings(self) -> Iterator[Finding]:
-        return effects.findings_of(self.heads, 'heads', source=SOURCE, name='direct paths of heads')
-
-    def _parts_findings(self) -> Iterator[Finding]:
-        margin, fields = self.heads.intact, effects.sample_of(self.heads, SOURCE)
-        for name, each in self.parts.items():
-            yield measured(
-                f'direct part of {name}',
-                np.array(mean_interval(each)),
-                unit='logits',
-                template='Of a mean margin of {margin:.2g} {unit}, {what} add {estimate:.2g} '
-                'directly.'
-                if name == 'heads'
-                else '',
-                numbers={'margin': margin, 'what': name},
-                **fields,
-            )
-
-    def _lens_findings(self) -> Iterator[Finding]:
-        mean, low, high = self._accuracy
-        _, worse, _ = mean_interval(self.lens[-1] - self.lens)
-        first = int(np.flatnonzero(worse <= 0)[0])
-        yield measured(
-            'first layer that is not clearly worse than the last',
-            first + 1,
-            unit=f'of {len(mean)} layers',
-            template='After layer {estimate:.0f}, the model would answer {then:.0%} rightly '
-            '({from:.0%} to {to:.0%}); after the last, {end:.0%}.',
-            numbers={
-                'then': float(mean[first]),
-                'from': float(low[first]),
-                'to': float(high[first]),
-                'end': float(mean[-1]),
-            },
-            **effects.sample_of(self.heads, LENS),
-        )
 
 
 def direct_effects(
@@ -245,13 +238,9 @@ _SUMS = {
 
 
 def _draw_heads(result: DirectEffects):
-    return effects.draw_effects(
-        'heads',
-        result.heads,
-        result.shape,
-        'Change of the margin of the right answer without the direct path of each head.',
-        plots.Source('heads', 'difference', 'margin'),
-    )
+    caption = 'Change of the margin of the right answer without the direct path of each head.'
+    source = plots.Source('heads', 'difference', 'margin')
+    return effects.draw_effects('heads', result.heads, result.shape, caption, source)
 
 
 def _draw_lens(result: DirectEffects):

@@ -14,6 +14,7 @@ Shapes: S seeds, L layers, N heads, M masks, E examples.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -25,14 +26,7 @@ from bert_secrets_jax.ablation.agreement import agreement, reliability
 from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.effects import (
-    INTERVAL,
-    count_of,
-    effect_of,
-    frame_of,
-    loss_effects,
-    notes_of,
-)
+from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import check_several, labels_of, metrics_for, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -55,7 +49,6 @@ _MEANINGS = {
     IRRELEVANT: '{estimate:|does|do} not matter: open only where this is paid',
     UNDECIDED: '{estimate:|is|are} undecided: seeds disagree',
 }
-_COLUMNS = {**INTERVAL, 'p_value': 'p_value', 'p_max_t': 'corrected'}
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -77,7 +70,7 @@ class HeadGating(Result):
     """
 
     title: ClassVar[str] = 'Heads that help and hurt, by gates'
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     price: float
@@ -102,32 +95,24 @@ class HeadGating(Result):
         return (self.priced + self.paid).mean(axis=0) / 2
 
     def frames(self):
-        shape = self.roles.shape
-        of_seeds = {'gate_priced': self.priced, 'gate_paid': self.paid}
-        heads = {name: each.mean(axis=0) for name, each in of_seeds.items()}
-        heads |= {'gate': self.gate, 'role': self.roles}
-        heads |= {
-            f'share_of_seeds_{role}': each.mean(axis=0)
-            for role, each in _in_seeds(self.priced, self.paid).items()
-        }
-        heads |= {
-            name: np.reshape(getattr(self.alone, attribute), shape)
-            for name, attribute in _COLUMNS.items()
-        }
-        effect, *sure = _COLUMNS
-        frames = {
-            'heads': grids_frame(
-                heads,
-                'Mean gates of each head over seeds, its role, and the change of the loss '
-                f'({self.alone.outcome.unit}) without it.',
-                sure={effect: sure},
-                shown=[name for name in heads if name not in (*sure, 'role')],
-            ),
-            'seeds': grids_frame(of_seeds, 'The gates of each seed.', by={'seed': self.seeds}),
-        }
+        heads = effects.frame_of(
+            {'': self.alone},
+            effects.TESTED,
+            'Mean gates of each head over seeds, its role, and the change of the loss '
+            f'({self.alone.outcome.unit}) without it.',
+        )
+        grids = {'gate_priced': self.priced, 'gate_paid': self.paid}
+        for name, each in grids.items():
+            heads[name] = each.mean(axis=0).ravel()
+        heads['gate'], heads['role'] = self.gate.ravel(), self.roles.ravel()
+        colours = heads.attrs['colours']
+        columns = {**dict.fromkeys((*grids, 'gate'), ()), **colours.columns}
+        heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)
+        by = {'seed': self.seeds}
+        frames = {'heads': heads, 'seeds': grids_frame(grids, 'The gates of each seed.', by=by)}
         if self.together is not None:
             caption = 'The change of the loss without all heads of a role.'
-            frames['together'] = frame_of({'': self.together}, _COLUMNS, caption)
+            frames['together'] = effects.frame_of({'': self.together}, effects.TESTED, caption)
         return frames
 
     def figures(self):
@@ -148,12 +133,8 @@ class HeadGating(Result):
         ]
 
     def head_notes(self):
-        notes = np.char.add(np.char.add(self.roles, ', loss without it: '), self._effect_notes)
-        return {'role by gates': notes}
-
-    @property
-    def _effect_notes(self) -> np.ndarray:
-        return notes_of(self.alone, self.roles.shape).astype(str)
+        alone = effects.notes_of(self.alone, self.roles.shape).astype(str)
+        return {'role by gates': np.char.add(np.char.add(self.roles, ', loss without it: '), alone)}
 
     @property
     def _of_gates(self) -> dict[str, Any]:
@@ -163,10 +144,9 @@ class HeadGating(Result):
         for role, meaning in _MEANINGS.items():
             those, said = self.roles == role, f'{{estimate}} {{unit}} {meaning}.'
             yield how_many(f'{role} heads', those, template=said, **self._of_gates)
-        gates = np.stack([self.priced, self.paid])
         yield measured(
             'gates that converged',
-            100 * np.isin(gates, (0, 1)).mean(),
+            100 * np.isin(np.stack([self.priced, self.paid]), (0, 1)).mean(),
             unit='% of gates',
             template='{estimate:.0f} % of gates are exactly closed or exactly open at the end. '
             'With fewer, train for more epochs.',
@@ -174,47 +154,35 @@ class HeadGating(Result):
         )
 
     def _together_findings(self) -> Iterator[Finding]:
-        if self.together is None:
-            return
-        for index, role in enumerate(self.together.names):
-            change = 'raises' if self.together.difference[index] > 0 else 'lowers'
-            yield effect_of(
-                self.together,
+        together = self.together
+        for index, role in enumerate(together.names if together else ()):
+            change = float(together.difference[index])
+            sure = '' if together.corrected[index] <= LEVEL else ', not more than chance'
+            yield effects.effect_of(
+                together,
                 index,
                 name=f'loss without all {role} heads',
                 source=SOURCE,
-                template=f'Removing {{count:{role} head|{role} heads}} at once {change} the loss '
-                f'by {{size:.2g}} {{short}}{{sure}}.',
-                numbers={
-                    'count': int((self.roles == role).sum()),
-                    'size': abs(float(self.together.difference[index])),
-                    'short': self.together.outcome.unit,
-                    'sure': ''
-                    if self.together.corrected[index] <= LEVEL
-                    else ', not more than chance',
-                },
+                template=f'Removing {{count:{role} head|{role} heads}} at once '
+                f'{"raises" if change > 0 else "lowers"} the loss by {{size:.2g}} {{unit}}{sure}.',
+                numbers={'count': int((self.roles == role).sum()), 'size': abs(change)},
             )
 
     def _compared_findings(self) -> Iterator[Finding]:
-        effects, hurts = self.alone, (self.roles == INTERFERING).ravel()
-        fields = {'sample': effects.sample, 'sample_of': effects.sample_of, 'source': SOURCE}
-        yield count_of(effects, 'heads', source=SOURCE)
+        of_texts = effects.sample_of(self.alone, SOURCE)
+        yield effects.count_of(self.alone, 'heads', source=SOURCE)
+        hurts, lower = (self.roles == INTERFERING).ravel(), self.alone.difference < 0
         if hurts.any():
-            lower, real = effects.difference[hurts] < 0, effects.corrected[hurts] <= LEVEL
-            kind = 'interfering heads'
-            yield how_many('that alone lower the loss when removed', lower, kind, **fields)
-            yield how_many('that do so significantly', lower & real, kind, **fields)
-        ranked = {'unit': 'rank correlation'}
-        if not np.isnan(self.rank.rank):
-            name = 'mean gate and increase of the loss without the head'
-            yield measured(name, dataclasses.astuple(self.rank), **ranked, **fields)
-        if not np.isnan(self.reliability):
-            name = 'increase of the loss, and that on other texts'
-            yield measured(name, self.reliability, **ranked, **fields)
-        found = self.agreement
-        if not np.isnan(found.rank):
-            numbers = found.rank, found.rank_low, found.rank_high
-            yield measured('gates of two seeds', numbers, **ranked, **self._of_gates)
+            name, kind = 'that alone lower the loss when removed', 'interfering heads'
+            yield how_many(name, lower[hurts], kind, **of_texts)
+        seeds = dataclasses.astuple(self.agreement)[:3]
+        for name, numbers, of in (
+            ('mean gate and increase of the loss', dataclasses.astuple(self.rank), of_texts),
+            ('increase of the loss, and that on other texts', self.reliability, of_texts),
+            ('gates of two seeds', seeds, self._of_gates),
+        ):
+            if np.isfinite(np.ravel(numbers)[0]):
+                yield measured(name, numbers, unit='rank correlation', **of)
 
 
 def roles_of(
@@ -278,16 +246,14 @@ def head_gating(
         model, train, dev, coefficients=(price, -price), seeds=seeds, epochs=epochs, **training
     )
     priced, paid = found.gates.astype(np.float64).reshape(2, -1, *found.gates.shape[1:])
-    roles = roles_of(priced, paid)
+    roles, gates = roles_of(priced, paid), (priced + paid) / 2
     given = [role for role in ROLES if (roles == role).any()]
     single = with_intact(single_heads(model.config))
-    sets = np.array([roles != role for role in given], np.float32).reshape(-1, *roles.shape)
-    masks = np.concatenate([single, sets])
+    masks = np.concatenate([single, *(np.float32(roles != role)[None] for role in given)])
     swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
     losses, count = losses_of(swept.logits, labels), len(single)
-    how = {'classes': classes, 'seed': seed}
+    assess = functools.partial(effects.loss_effects, classes=classes, seed=seed)
     increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
-    gates = (priced + paid) / 2
     metrics = metrics_for(classes, subject.task)
     return HeadGating(
         subject=subject,
@@ -295,10 +261,8 @@ def head_gating(
         seeds=found.seeds[: len(priced)],
         priced=priced,
         paid=paid,
-        alone=loss_effects(losses[:count], [describe(mask) for mask in single[1:]], **how),
-        together=loss_effects(np.delete(losses, range(1, count), axis=0), given, **how)
-        if given
-        else None,
+        alone=assess(losses[:count], [describe(mask) for mask in single[1:]]),
+        together=assess(np.delete(losses, range(1, count), axis=0), given) if given else None,
         rank=rank_agreement(gates, increase, paired=False),
         reliability=reliability(increase, seed=seed),
         agreement=agreement(gates.reshape(len(gates), -1)),
@@ -308,14 +272,14 @@ def head_gating(
 
 def _draw_gates(result: HeadGating):
     grids = {'open heads cost': result.priced, 'open heads are paid': result.paid}
-    columns = ('gate_priced', 'gate_paid')
+    sources = [plots.Source('heads', name) for name in ('gate_priced', 'gate_paid')]
     return plots.head_grids(
         {title: each.mean(axis=0) for title, each in grids.items()},
         label='gate, mean of seeds',
         limits=(0.0, 1.0),
     ).captioned(
         'Gates of heads: open in both, a head helps; closed in both, it hurts.',
-        {title: plots.Source('heads', name) for title, name in zip(grids, columns, strict=True)},
+        dict(zip(grids, sources, strict=True)),
     )
 
 

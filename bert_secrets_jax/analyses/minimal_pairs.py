@@ -1,20 +1,21 @@
 """Minimal pairs: whether a model prefers the better of two texts, and which heads make it do so.
 
 A masked LM scores a text by its pseudo-log-likelihood, a classifier by the log-probability of one
-class. A pair is told right if the good text has the higher score. How much higher it is, is what
-heads are judged by: a difference changes with each head, where few answers do.
+class, an embedding by its cosine with a third text. A pair is told right if the good text has the
+higher score. How much higher it is, is what heads are judged by: a difference changes with each
+head, where few answers do.
 
 Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 """
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax import plots
@@ -24,11 +25,11 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses, masked_lm_lo
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import holm
+from bert_secrets_jax.ablation.similarity import similarities
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead
 from bert_secrets_jax.analyses.learnt import if_not_learnt
 from bert_secrets_jax.analyses.models import Models, one_model
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize
@@ -36,6 +37,7 @@ from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import interval
+from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
@@ -46,21 +48,16 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'
-PREFERENCE = Outcome('the preference', 'nats', scale=1.0, digits=3)
+# The name of all pairs, which no phenomenon can have.
+ALL = ''
 # Fewer have few rankings, and a rank correlation that stays the same when pairs are left out.
 _FEW_HEADS = 20
-_COLUMNS = {
-    'preference': 'value',
-    **effects.INTERVAL,
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-    'detectable': 'detectable',
-}
+_COLUMNS = {'preference': 'value', **effects.TESTED}
 
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """How many pairs of a phenomenon are told right, and what may make them unlike the others.
+    """How many pairs are told right, and what may make them unlike the others.
 
     Attributes:
       right, pairs: The number of pairs whose good text has the higher score, and of all pairs.
@@ -76,53 +73,47 @@ class Told:
     alike: int
 
     @property
-    def accuracy(self) -> float:
-        """The share of pairs that are told right."""
-        return self.right / self.pairs
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of the 95 % interval of the accuracy over pairs (Wilson 1927)."""
-        return interval('accuracy', {'accuracy': self.accuracy}, self.pairs)
+    def accuracy(self) -> Float[np.ndarray, '3']:
+        """The share of pairs that are told right, with its 95 % interval (Wilson 1927)."""
+        share = self.right / self.pairs
+        return np.array([share, *interval('accuracy', {'accuracy': share}, self.pairs)])
 
     @property
     def p_chance(self) -> float:
         """The one-sided p-value of an accuracy of at most one half (binomial test)."""
-        return float(scipy.stats.binomtest(self.right, self.pairs, alternative='greater').pvalue)
+        return p_learnt(self.right / self.pairs, 0.5, self.pairs)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class MinimalPairs(Result):
     """Which of two texts a model prefers, by phenomenon, and the effect of each head on that.
 
-    The preference of a pair is the score of its good text less that of its bad one, in nats.
+    The preference of a pair is the score of its good text less that of its bad one.
 
     Attributes:
       scored_by: The score of a text, such as 'pseudo-log-likelihood'.
       baseline: The behaviour of a disabled head, as in `ablation`.
       shape: The numbers of layers and heads.
-      all_pairs, told: The counts of all pairs, and those by phenomenon.
-      together: The effect of disabling each head on the mean preference, over all pairs.
-      by_phenomenon: The same by phenomenon. P-values are corrected for all heads, within each.
+      told: The counts by phenomenon, and first those of `ALL` pairs.
+      effects: The effect of disabling each head on the mean preference, by the same names. P-values
+        are corrected for all heads, within each phenomenon.
       reliability: For each phenomenon, the rank correlation to expect of the effects on other pairs
         (see `ablation.agreement.reliability`).
       shared: By the names of two phenomena, the rank correlation of heads' effects on them.
       agreement: The mean of these correlations, with an interval over phenomena.
-      shapley: By phenomenon, the Shapley value [L, N] of each head in the accuracy, and its
-        standard error over permutations [2, L, N]; empty if it was not asked for.
+      shapley: By the names of `told`, the Shapley value [L, N] of each head in the accuracy, and
+        its standard error over permutations [2, L, N]; empty if it was not asked for.
     """
 
     title: ClassVar[str] = 'Minimal pairs'
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     scored_by: str
     baseline: str
     shape: tuple[int, int]
-    all_pairs: Told
     told: Mapping[str, Told]
-    together: Effects
-    by_phenomenon: Mapping[str, Effects]
+    effects: Mapping[str, Effects]
     reliability: Mapping[str, float]
     shared: Mapping[tuple[str, str], RankAgreement]
     agreement: Agreement
@@ -131,171 +122,121 @@ class MinimalPairs(Result):
     @property
     def p_chance(self) -> Float[np.ndarray, ' F']:
         """The p-values of each accuracy of at most one half, corrected for all (Holm)."""
-        return holm(np.array([each.p_chance for each in self.told.values()]))
+        return holm(np.array([self.told[name].p_chance for name in self.reliability]))
 
     @property
     def needed(self) -> Shaped[np.ndarray, 'F M']:
         """Whether each phenomenon needs each head, corrected for all heads and all phenomena."""
-        return np.stack(
-            [
-                (len(self.told) * each.corrected <= LEVEL) & (each.gain < 0)
-                for each in self.by_phenomenon.values()
-            ]
-        )
+        each = [self.effects[name] for name in self.reliability]
+        return np.stack([(len(each) * one.corrected <= LEVEL) & (one.gain < 0) for one in each])
 
     def frames(self):
-        frames = {
-            'phenomena': framed(
-                (
-                    'phenomenon', 'pairs', 'accuracy', 'low', 'high', 'p_holm', 'preference',
-                    'reliability', 'lengths_differ', 'unknown', 'alike',
-                ),
-                [
-                    (
-                        name, each.pairs, each.accuracy, *each.ends, p,
-                        self.by_phenomenon[name].intact, self.reliability[name],
-                        each.lengths_differ, each.unknown, each.alike,
-                    )
-                    for (name, each), p in zip(self.told.items(), self.p_chance, strict=True)
-                ],
-                'The share of pairs that are told right, and the mean preference (nats).',
-            ),
-            'heads': effects.frame_of(
-                {'': self.together},
-                _COLUMNS,
-                'Mean preference (nats) for the good text without each head, over all pairs.',
-            ),
-            'heads_by_phenomenon': effects.frame_of(
-                self.by_phenomenon,
-                _COLUMNS,
-                'The same by phenomenon. P-values are corrected for all heads, within each.',
-                'phenomenon',
-            ),
-        }  # fmt: skip
-        if self.shared:
-            frames['shared'] = framed(
-                (
-                    'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high',
-                    'without_noise',
-                ),
-                [
-                    (*pair, *dataclasses.astuple(each), self._without_noise(pair))
-                    for pair, each in self.shared.items()
-                ],
-                "Rank correlations of heads' effects on two phenomena; intervals are over pairs.",
-            )  # fmt: skip
+        unit = self.effects[ALL].outcome.unit
+        caption = f'Mean preference ({unit}) for the good text without each head; without a name: '
+        caption += 'of all pairs. P-values are corrected for all heads, within each phenomenon.'
+        heads = effects.frame_of(self.effects, _COLUMNS, caption, 'phenomenon')
         if self.shapley:
-            values, errors = np.stack([*self.shapley.values()], axis=1)
-            frames['shapley'] = grids_frame(
-                {'shapley_points': 100 * values, 'standard_error': 100 * errors},
-                'Shapley values in accuracy (points); errors are over permutations.',
-                by={'phenomenon': list(self.shapley)},
-                sure={'shapley_points': ['standard_error']},
+            values = 100 * np.stack([*self.shapley.values()], axis=1).reshape(2, -1)
+            heads['shapley_points'], heads['shapley_standard_error'] = values
+            columns = {
+                **heads.attrs['colours'].columns,
+                'shapley_points': ['shapley_standard_error'],
+            }
+            heads.attrs['colours'] = dataclasses.replace(heads.attrs['colours'], columns=columns)
+        columns = 'pairs', 'accuracy', 'low', 'high', 'p_holm', 'preference', 'reliability'
+        counts = 'lengths_differ', 'unknown', 'alike'
+        found = [
+            (
+                name, each.pairs, *each.accuracy, p, self.effects[name].intact, reliable,
+                *operator.attrgetter(*counts)(each),
             )
+            for (name, reliable), p in zip(self.reliability.items(), self.p_chance, strict=True)
+            for each in [self.told[name]]
+        ]  # fmt: skip
+        caption = f'The share of pairs that are told right, and the mean preference ({unit}).'
+        frames = {'phenomena': framed(('phenomenon', *columns, *counts), found, caption)}
+        frames['heads'] = heads
+        if self.shared:
+            columns = 'phenomenon_a', 'phenomenon_b', 'rank_correlation', 'low', 'high'
+            rows = [
+                (*pair, *dataclasses.astuple(each), self._without_noise(pair))
+                for pair, each in self.shared.items()
+            ]
+            caption = "Rank correlations of heads' effects on two phenomena; intervals over pairs."
+            frames['shared'] = framed((*columns, 'without_noise'), rows, caption)
         return frames
 
     def figures(self):
-        drawings = {'accuracy': _draw_accuracy, 'heads': _draw_heads}
-        if len(self.told) > 2:
-            drawings['shared'] = _draw_shared
-        return drawn(self, **drawings)
+        several = {'shared': _draw_shared} if len(self.reliability) > 2 else {}
+        return drawn(self, accuracy=_draw_accuracy, heads=_draw_heads, **several)
 
     def findings(self):
-        whole = self.all_pairs
-        test = 'accuracy', whole.accuracy, 0.5, whole.p_chance
+        whole, several = self.told[ALL], len(self.reliability) > 1
+        test = 'accuracy', float(whole.accuracy[0]), 0.5, whole.p_chance
         return [
             *if_not_learnt('the model', test, whole.pairs),
             *self._told_findings(),
-            *effects.findings_of(self.together, 'heads', source=SOURCE),
-            *self._shared_findings(),
+            *effects.findings_of(self.effects[ALL], 'heads', source=SOURCE),
+            *(self._phenomena_findings() if several else ()),
         ]
 
     def notes(self):
-        whole, said = self.all_pairs, [f'Texts are scored by {self.scored_by}.']
-        said.append(instead(self.baseline))
-        if whole.lengths_differ and self._adds_up:
-            said.append(
-                f'{whole.lengths_differ} of {whole.pairs} pairs differ in their number of '
-                'wordpieces: the longer text adds up more terms.'
-            )
-        if whole.unknown:
-            said.append(
-                f'{whole.unknown} of {whole.pairs} pairs have words that the tokenizer does not '
-                'know.'
-            )
-        if whole.alike:
-            said.append(
-                f'{whole.alike} of {whole.pairs} pairs have the same wordpieces in both texts: '
-                'they count as wrong.'
-            )
-        if min(each.pairs for each in self.told.values()) < FEW:
-            said.append('With few pairs, intervals are slightly too narrow.')
-        if self.shared and np.prod(self.shape) < _FEW_HEADS:
-            said.append('With so few heads, rank correlations and their intervals say little.')
-        return said
+        whole, least = self.told[ALL], min(each.pairs for each in self.told.values())
+        said = {
+            f'Texts are scored by {self.scored_by}.': True,
+            instead(self.baseline): True,
+            f'{whole.lengths_differ} of {whole.pairs} pairs differ in their number of wordpieces: '
+            'the longer text adds up more terms.': whole.lengths_differ
+            and self.scored_by.startswith('pseudo'),
+            f'{whole.unknown} of {whole.pairs} pairs have words that the tokenizer does not '
+            'know.': whole.unknown,
+            f'{whole.alike} of {whole.pairs} pairs have the same wordpieces in both texts: they '
+            'count as wrong.': whole.alike,
+            'With few pairs, intervals are slightly too narrow.': least < FEW,
+            'With so few heads, rank correlations and their intervals say little.': self.shared
+            and np.prod(self.shape) < _FEW_HEADS,
+        }
+        return [each for each, holds in said.items() if holds]
 
     def head_notes(self):
-        return {'preference without it': effects.notes_of(self.together, self.shape)}
+        return {'preference without it': effects.notes_of(self.effects[ALL], self.shape)}
 
     def head_marks(self):
         what = 'the preference in minimal pairs'
-        return marks.mark_effects(self.together, self.shape, rank=marks.MASKED_LM, what=what)
-
-    @property
-    def _adds_up(self) -> bool:
-        return self.scored_by.startswith('pseudo')
+        return marks.mark_effects(self.effects[ALL], self.shape, rank=marks.MASKED_LM, what=what)
 
     def _without_noise(self, pair: tuple[str, str]) -> float:
         return without_noise(self.shared[pair].rank, *(self.reliability[each] for each in pair))
 
     def _told_findings(self) -> Iterator[Finding]:
-        whole, of = self.all_pairs, {'unit': '% of pairs', 'sample_of': 'pairs', 'source': SOURCE}
-        numbers = 100 * np.array([whole.accuracy, *whole.ends])
-        said = '{estimate:.1f} % of {sample:pair|pairs} are told right'
-        said += ' ({low:.1f} % to {high:.1f} %; guessing: half).'
-        yield measured('pairs told right', numbers, template=said, sample=whole.pairs, **of)
-        if len(self.told) < 2:
-            return
-        order = sorted(self.told, key=lambda name: self.told[name].accuracy)
-        for which, name in (('best', order[-1]), ('worst', order[0])):
-            each = self.told[name]
-            numbers = 100 * np.array([each.accuracy, *each.ends])
-            label = f'phenomenon told {which}'
-            yield measured(label, numbers, where=name, sample=each.pairs, **of)
-        count, source = {'sample': whole.pairs, 'sample_of': 'pairs'}, 'binomial test, Holm 1979'
-        above = self.p_chance <= LEVEL
-        yield how_many('told above chance', above, 'phenomena', source=source, **count)
-        yield how_many(
-            'heads that some phenomenon needs',
-            np.asarray(self.needed.any(axis=0)),
-            source=SOURCE,
-            **count,
-        )
+        order = sorted(self.reliability, key=lambda name: self.told[name].accuracy[0])
+        labels = {'phenomenon told best': order[-1], 'phenomenon told worst': order[0]}
+        for label, name in {'pairs told right': ALL, **(labels if len(order) > 1 else {})}.items():
+            each, said = self.told[name], '{estimate:.1f} % of {sample:pair|pairs} are told right'
+            said += ' ({low:.1f} % to {high:.1f} %; guessing: half).'
+            yield measured(
+                label,
+                100 * each.accuracy,
+                template='' if name else said,
+                where=name,
+                unit='% of pairs',
+                sample=each.pairs,
+                sample_of='pairs',
+                source=SOURCE,
+            )
 
-    def _shared_findings(self) -> Iterator[Finding]:
-        if not self.shared:
-            return
+    def _phenomena_findings(self) -> Iterator[Finding]:
+        sample = {'sample': self.told[ALL].pairs, 'sample_of': 'pairs'}
+        above, source = self.p_chance <= LEVEL, 'binomial test, Holm 1979'
+        yield how_many('told above chance', above, 'phenomena', source=source, **sample)
+        some = self.needed.any(axis=0)
+        yield how_many('heads that some phenomenon needs', some, source=SOURCE, **sample)
         of = {'unit': 'rank correlation', 'source': SHARED}
         found = self.agreement
-        if len(self.told) > 2 and np.isfinite(found.rank):
-            yield measured(
-                "heads' effects on two phenomena",
-                (found.rank, found.rank_low, found.rank_high),
-                sample=len(self.told),
-                sample_of='phenomena',
-                **of,
-            )
-        known = {pair: each for pair, each in self.shared.items() if np.isfinite(each.rank)}
-        if known:
-            pair = max(known, key=lambda pair: known[pair].rank)
-            yield measured(
-                'phenomena that share heads most',
-                dataclasses.astuple(known[pair]),
-                where=' and '.join(pair),
-                sample=sum(self.told[each].pairs for each in pair),
-                sample_of='pairs',
-                **of,
-            )
+        if len(self.reliability) > 2 and np.isfinite(found.rank):
+            ends = found.rank, found.rank_low, found.rank_high
+            sample = {'sample': len(self.reliability), 'sample_of': 'phenomena'}
+            yield measured("heads' effects on two phenomena", ends, **sample, **of)
 
 
 def minimal_pairs(
@@ -313,11 +254,11 @@ def minimal_pairs(
     """Score both texts of minimal pairs, with all heads and without each of them.
 
     Args:
-      pretrained: A model with the head of a masked LM, or a classifier of texts. Of several, the
-        first is used.
+      pretrained: A model with the head of a masked LM, or a classifier of texts; one that says how
+        it pools if all pairs have an anchor. Of several, the first is used.
       pairs: The minimal pairs, such as those of `bs.read_pairs`; None takes the embedded ones.
       label: The class of a classifier that good texts should be more likely to be in: its name, or
-        its number from 0. A masked LM takes none.
+        its number from 0. Others take none.
       rest_of_word: Whether a masked LM is not shown the rest of a word whose beginning it is asked
         for (see `Masking`). False gives the score of Salazar et al. 2020, True that of Kauf and
         Ivanova 2023.
@@ -335,21 +276,28 @@ def minimal_pairs(
     check_baseline(baseline)
     pretrained = one_model(pretrained)
     pairs, config = pairs_sample() if pairs is None else list(pairs), pretrained.config
-    of = _places(pairs)
-    label = _class_of(config, label)
+    of, anchored = _places(pairs), [bool(pair.anchor) for pair in pairs]
+    if any(anchored) and (label is not None or not all(anchored)):
+        raise ValueError('Give all pairs an anchor, and no label; or no pair an anchor.')
+    label = None if all(anchored) else _class_of(config, label)
     shape = config.num_hidden_layers, config.num_attention_heads
-    masks, drawn_orders = with_intact(single_heads(config)), None
+    masks, orders = with_intact(single_heads(config)), None
     names, several = [describe(mask) for mask in masks[1:]], len(masks)
     if permutations:
-        drawn_orders = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
-        masks = np.concatenate([masks, coalitions(drawn_orders, shape)])
+        orders = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
+        masks = np.concatenate([masks, coalitions(orders, shape)])
     texts = [
         Example(getattr(pair, side), id=f'{pair.id or row}/{side}', where=pair.where)
         for side in ('good', 'bad')
         for row, pair in enumerate(pairs)
     ]
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
-    if label is None:
+    if all(anchored):
+        anchors = [pair.anchor for pair in pairs] * 2
+        both = [(one, each.text_a) for one, each in zip(anchors, texts, strict=True)]
+        scores = similarities(pretrained, both, masks, **how).astype(np.float64)
+        scored_by = 'the cosine with a third text'
+    elif label is None:
         masking = Masking(one_at_a_time=True, rest_of_word=rest_of_word)
         scores = -masked_lm_losses(pretrained, texts, masks, masking=masking, **how).losses
         scored_by = 'pseudo-log-likelihood' + ', without the rest of a word' * rest_of_word
@@ -358,46 +306,51 @@ def minimal_pairs(
         scores = scipy.special.log_softmax(logits.astype(np.float64), axis=-1)[..., label]
         scored_by = f'the log-probability of {config.label_names[label]!r}'
     preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
-    swept = preference[:several]
-    counted = _counted(pretrained, texts, swept[0] > 0, compute.max_length)
+    counted = _counted(pretrained, texts, preference[0] > 0, compute.max_length)
+    shapley = {}
+    for name, chosen in of.items() if orders is not None else ():
+        right = (preference[several:, chosen] > 0).astype(float)
+        found = shapley_of(right, orders, shape)
+        shapley[name] = np.stack([found.values, found.errors])
     return MinimalPairs(
         subject=subject or Subject(),
         scored_by=scored_by,
         baseline=baseline,
         shape=shape,
-        all_pairs=_told(counted),
-        told={name: _told(counted[:, chosen]) for name, chosen in of.items()},
-        **assess_preference(swept, of, names=names, seed=seed),
-        shapley={}
-        if drawn_orders is None
-        else {
-            name: np.stack([found.values, found.errors])
+        told={
+            name: Told(int(right), len(chosen), *map(int, others))
             for name, chosen in of.items()
-            for right in [(preference[several:, chosen] > 0).astype(float)]
-            for found in [shapley_of(right, drawn_orders, shape)]
+            for right, *others in [counted[:, chosen].sum(axis=1)]
         },
+        **assess_preference(
+            preference[:several],
+            of,
+            names=names,
+            seed=seed,
+            unit='cosine' if all(anchored) else 'nats',
+        ),
+        shapley=shapley,
     )
 
 
 def _places(pairs: Sequence[MinimalPair]) -> dict[str, Int[np.ndarray, ' p']]:
-    """Return the numbers of the pairs of each phenomenon, in the order in which these come."""
+    """Return the numbers of all pairs, and of those of each phenomenon as they come."""
     wrong = next((each for each in pairs if not isinstance(each, MinimalPair)), None)
     if wrong is not None:
         raise TypeError(
             f'{type(wrong).__name__} is no minimal pair: give bs.MinimalPair(good, bad, '
             'phenomenon), or what bs.read_pairs reads.'
         )
-    of: dict[str, list[int]] = {}
-    for row, pair in enumerate(pairs):
-        of.setdefault(pair.phenomenon, []).append(row)
-    few = next((name for name, rows in of.items() if len(rows) < 2), None)
-    if few is not None or not of:
-        raise ValueError(
-            f'{few!r} has one pair: an interval needs two, so leave it out or give more.'
-            if of
-            else 'There are no minimal pairs.'
-        )
-    return {name: np.array(rows) for name, rows in of.items()}
+    if not pairs:
+        raise ValueError('There are no minimal pairs.')
+    named = np.array([pair.phenomenon for pair in pairs], dtype=object)
+    of = {name: np.flatnonzero(named == name) for name in dict.fromkeys(named)}
+    for name, rows in of.items():
+        if len(rows) < 2:
+            raise ValueError(
+                f'{name!r} has one pair: an interval needs two, so leave it out or give more.'
+            )
+    return {ALL: np.arange(len(pairs)), **of}
 
 
 def _class_of(config: BertConfig, label: str | int | None) -> int | None:
@@ -408,8 +361,8 @@ def _class_of(config: BertConfig, label: str | int | None) -> int | None:
         return None
     if not config.labels_inputs or config.num_labels < 2 or config.multi_label:
         raise ValueError(
-            f'The model ({config.summary}) scores no texts: give a masked LM, or a classifier of '
-            'texts and the label that good texts should have.'
+            f'The model ({config.summary}) scores no texts: give a masked LM, a classifier of '
+            'texts and the label of good ones, or pairs with an anchor for an embedding.'
         )
     names = config.label_names
     if label is None:
@@ -436,63 +389,52 @@ def _counted(
     return np.stack([right & ~alike, unlike, unknown.any(axis=1).reshape(2, -1).any(axis=0), alike])
 
 
-def _told(counted: Shaped[np.ndarray, '4 P']) -> Told:
-    right, *others = counted.sum(axis=1).tolist()
-    return Told(right, counted.shape[1], *others)
-
-
 def assess_preference(
     preference: Float[np.ndarray, 'M P'],
     of: Mapping[str, Int[np.ndarray, ' p']],
     *,
     names: Sequence[str],
     seed: int,
+    unit: str = 'nats',
 ) -> dict[str, Any]:
     """Return the effects of masks on the preference, and what phenomena share, as in the result.
 
-    The first mask is the intact model, the others have the names; `of` has the pairs of phenomena.
+    The first mask is the intact model. `of` has the places of all pairs, then of each phenomenon.
     """
-    how = {'names': names, 'outcome': PREFERENCE, 'sample_of': 'pairs', 'seed': seed}
-
-    def assess(chosen: Any) -> Effects:
-        each = preference[:, chosen]
-        return assess_losses(each[1:], each[0], np.ones(each.shape[1], int), **how)
-
-    by_phenomenon = {name: assess(chosen) for name, chosen in of.items()}
-    changes = {
-        name: (preference[1:, chosen] - preference[0, chosen]).T for name, chosen in of.items()
-    }
+    outcome = Outcome('the preference', unit, scale=1.0, digits=3)
+    how = {'names': names, 'outcome': outcome, 'sample_of': 'pairs', 'seed': seed}
+    found, changes = {}, {}
+    for name, chosen in of.items():
+        intact, *without = preference[:, chosen]
+        found[name] = assess_losses(np.stack(without), intact, np.ones(len(chosen), int), **how)
+        changes[name] = (np.stack(without) - intact).T
+    del changes[ALL]
     return {
-        'together': assess(slice(None)),
-        'by_phenomenon': by_phenomenon,
+        'effects': found,
         'reliability': {name: reliability(each, seed=seed) for name, each in changes.items()},
         'shared': {
             (one, other): rank_agreement(changes[one], changes[other], paired=False)
-            for one, other in itertools.combinations(of, 2)
+            for one, other in itertools.combinations(changes, 2)
         },
-        'agreement': agreement(np.stack([each.difference for each in by_phenomenon.values()])),
+        'agreement': agreement(np.stack([found[name].difference for name in changes])),
     }
 
 
 def _draw_accuracy(result: MinimalPairs):
-    accuracy = np.array([(each.accuracy, *each.ends) for each in result.told.values()])
+    accuracy = 100 * np.array([result.told[name].accuracy for name in result.reliability])
     return plots.points_by_row(
-        list(result.told), {'told right': tuple(100 * accuracy.T)}, label='% of pairs'
+        list(result.reliability), {'told right': tuple(accuracy.T)}, label='% of pairs'
     ).captioned('The share of pairs that are told right, with 95 % intervals. Guessing: half.')
 
 
 def _draw_heads(result: MinimalPairs):
-    return effects.draw_effects(
-        'heads',
-        result.together,
-        result.shape,
-        'Change of the preference for good texts without each head, over all pairs.',
-        plots.Source('heads', 'difference', ''),
-    )
+    caption = 'Change of the preference for good texts without each head, over all pairs.'
+    source = plots.Source('heads', 'difference', ALL)
+    return effects.draw_effects('heads', result.effects[ALL], result.shape, caption, source)
 
 
 def _draw_shared(result: MinimalPairs):
-    names = list(result.told)
+    names = list(result.reliability)
     matrix = np.full((len(names),) * 2, np.nan)
     for (one, other), each in result.shared.items():
         places = names.index(one), names.index(other)

@@ -35,12 +35,12 @@ SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
 BOTH = 'both directions'
 _UNITS = {'logit': 'logits', 'margin': 'logits', 'closeness': 'cosine'}
-_COLUMNS = effects.TESTED
-_OF_ERRORS = ('low', 'high', 'p_value', 'p_max_t')
-_CAPTIONS = {
-    BOTH: 'Mean change of the metric towards that of the clean texts, in both directions.',
-    'denoising': 'Change of the metric of corrupted texts by each head of the clean ones.',
-    'noising': 'Change of the metric of clean texts by each head of the corrupted ones.',
+# The columns of errors of estimates, with their method in front.
+_OF_ERRORS = {
+    'error': 'difference',
+    'error_low': 'low',
+    'error_high': 'high',
+    'error_p_max_t': 'corrected',
 }
 
 
@@ -59,8 +59,8 @@ class Patching(Result):
       shares: [M, 3] By direction, the share of the total difference that a head restores or
         destroys, with the ends of its interval (Fieller 1954). NaN where the clean texts do not
         have a significantly greater metric.
-      errors: By direction and method, estimates (`estimate_patches`) less exact effects.
-      agreement: The rank correlation of estimates with exact effects, over the heads.
+      errors: By method, estimates (`estimate_patches`) less exact effects, in both directions.
+      agreement: By method, the rank correlation of these estimates with exact effects, over heads.
     """
 
     subject: Subject
@@ -70,56 +70,49 @@ class Patching(Result):
     total: Effects
     effects: Mapping[str, Effects]
     shares: Mapping[str, np.ndarray]
-    errors: Mapping[tuple[str, str], Effects]
-    agreement: Mapping[tuple[str, str], RankAgreement]
+    errors: Mapping[str, Effects]
+    agreement: Mapping[str, RankAgreement]
 
     title: ClassVar[str] = 'Heads that tell two texts apart'
-    FORMAT: ClassVar[int] = 1
+    FORMAT: ClassVar[int] = 2
 
     def frames(self):
         unit = effects.unit_of(self.total)
         caption = f'Changes by the {self.of} of each head of the other text ({unit}).'
-        heads = effects.frame_of(self.effects, _COLUMNS, caption, 'direction')
+        heads = effects.frame_of(self.effects, effects.TESTED, caption, 'direction')
         names = ['share', 'share_low', 'share_high']
         heads[names] = np.concatenate([self.shares[each] for each in self.effects])
-        columns = {'error': 'difference', **{name: _COLUMNS[name] for name in _OF_ERRORS}}
-        caption = f'Estimates from gradients less exact changes ({unit}).'
-        errors = effects.frame_of(self.errors, columns, caption, 'direction', 'method', by=2)
-        exact = [self.effects[direction].difference for direction, _ in self.errors]
-        errors['exact'] = np.concatenate(exact)
-        errors['estimate'] = errors['exact'] + errors['error']
+        caption = f'Estimates from gradients less exact changes, in both directions ({unit}).'
+        errors = effects.frame_of(self.errors, _OF_ERRORS, caption, 'method')
+        errors['estimate'] = np.concatenate([self.estimate(method) for method in self.errors])
+        errors['exact'] = errors['estimate'] - errors['error']
         return {
             'heads': heads.rename(columns={'disabled': 'name'}),
             'estimates': errors.rename(columns={'disabled': 'name'}),
         }
 
+    def estimate(self, method: str) -> Float[np.ndarray, ' M']:
+        """Return the effects of heads, in both directions, as a method estimates them."""
+        return self.effects[BOTH].difference + self.errors[method].difference
+
     def figures(self):
-        drawings = {
-            f'patching_{direction.split()[0]}': functools.partial(_draw, direction=direction)
-            for direction in self.effects
-        }
-        return drawn(self, **drawings, patching_estimates=_draw_estimates)
+        return drawn(self, patching=_draw, patching_estimates=_draw_estimates)
 
     def findings(self):
-        of: dict[str, Any] = effects.sample_of(self.total, SOURCE)
-        metric, found = self._metric, []
-        for direction, each in self.effects.items():
-            found.append(
-                how_many(
-                    f'{direction}: heads with a significant effect',
-                    each.corrected <= LEVEL,
-                    template='{direction}: {estimate} {unit} {estimate:|moves|move} the {metric} '
-                    'significantly when put into the other text.',
-                    numbers={'direction': direction.capitalize(), 'metric': metric},
-                    **of,
-                )
-            )
-        each, share = self.effects[BOTH], self.shares[BOTH][:, 0]
+        metric, each, share = self._metric, self.effects[BOTH], self.shares[BOTH][:, 0]
         most = int(np.abs(each.difference).argmax())
         said = '{where} moves the {metric} most, by {estimate:.2g} {unit}'
         if np.isfinite(share[most]):
             said += ': {share:.0%} of the difference between the texts'
-        found.append(
+        numbers: dict[str, Any] = {'source': SOURCE, 'numbers': {'metric': metric}}
+        found = [
+            how_many(
+                'heads with a significant effect',
+                each.corrected <= LEVEL,
+                template='{estimate} {unit} {estimate:|moves|move} the {metric} significantly when '
+                'put into the other text.',
+                **effects.sample_of(self.total, SOURCE) | numbers,
+            ),
             effects.effect_of(
                 each,
                 most,
@@ -127,51 +120,31 @@ class Patching(Result):
                 source=SOURCE,
                 template=f'{said}.',
                 numbers={'metric': metric, 'share': share[most]},
-            )
-        )
-        found.append(
+            ),
             effects.effect_of(
                 self.total,
                 0,
                 name='clean texts less corrupted ones',
-                source=SOURCE,
                 template='From corrupted to clean texts, the {metric} changes by {estimate:.2g} '
                 '{unit} ({low:.2g} to {high:.2g}).',
-                numbers={'metric': metric},
-            )
-        )
+                **numbers,
+            ),
+        ]
         for method, source in SOURCES.items():
-            agreed, errors = self.agreement[BOTH, method], self.errors[BOTH, method]
             of = effects.sample_of(self.total, source) | {'numbers': {'method': method}}
+            template = 'Estimates by {method} rank heads as exact effects do: {unit} {estimate:.2f}'
             found.append(
                 measured(
                     f'{method}: agreement with exact effects',
-                    (agreed.rank, agreed.low, agreed.high),
+                    dataclasses.astuple(self.agreement[method]),
                     unit='rank correlation',
-                    template='Estimates by {method} rank heads as exact effects do: {unit} '
-                    '{estimate:.2f} ({low:.2f} to {high:.2f}).',
+                    template=f'{template} ({{low:.2f}} to {{high:.2f}}).',
                     **of,
                 )
             )
-            wrong, name = errors.corrected <= LEVEL, f'{method}: heads estimated wrong'
+            wrong = self.errors[method].corrected <= LEVEL
             said = '{estimate} {unit} {estimate:|is|are} estimated significantly wrong by {method}.'
-            found.append(how_many(name, wrong, template=said, **of))
-            worst = int(np.abs(errors.difference).argmax())
-            found.append(
-                effects.effect_of(
-                    errors,
-                    worst,
-                    name=f'{method}: greatest error',
-                    source=source,
-                    template='By {method}, {where} is estimated worst: {estimated:.2g} {unit}, '
-                    'where it is {exact:.2g}.',
-                    numbers={
-                        'method': method,
-                        'estimated': each.difference[worst] + errors.difference[worst],
-                        'exact': each.difference[worst],
-                    },
-                )
-            )
+            found.append(how_many(f'{method}: heads estimated wrong', wrong, template=said, **of))
         return found
 
     def notes(self):
@@ -242,16 +215,11 @@ def patching(
         clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
     how = {'of': of, 'metric': metric, 'answers': answers, 'compute': compute}
     exact = patch(model, clean, corrupted, **how)
-    estimates = {
-        method: estimate_patches(model, clean, corrupted, steps=each, **how)
-        for method, each in zip(SOURCES, (0, steps), strict=True)
-    }
     assess = functools.partial(assess_changes, metric=exact.metric, seed=seed)
     changes, gap = directions_of(exact), exact.clean - exact.corrupted
-    guesses = {
-        (direction, method): guess
-        for method, each in estimates.items()
-        for direction, guess in directions_of(each).items()
+    estimates = {
+        method: directions_of(estimate_patches(model, clean, corrupted, steps=each, **how))[BOTH]
+        for method, each in zip(SOURCES, (0, steps), strict=True)
     }
     return Patching(
         subject=subject or Subject(),
@@ -261,10 +229,10 @@ def patching(
         total=assess(gap[:, None], names=['clean']),
         effects={name: assess(each) for name, each in changes.items()},
         shares={name: _shares(each, gap, name) for name, each in changes.items()},
-        errors={key: assess(guess - changes[key[0]]) for key, guess in guesses.items()},
+        errors={method: assess(each - changes[BOTH]) for method, each in estimates.items()},
         agreement={
-            key: rank_agreement(changes[key[0]], guess, paired=True)
-            for key, guess in guesses.items()
+            method: rank_agreement(changes[BOTH], each, paired=True)
+            for method, each in estimates.items()
         },
     )
 
@@ -329,26 +297,21 @@ def pairs_of(
     return [texts[each] for each in clean], [texts[each] for each in corrupted]
 
 
-def _draw(result: Patching, direction: str):
-    return effects.draw_effects(
-        'heads',
-        result.effects[direction],
-        result.shape,
-        _CAPTIONS[direction],
-        plots.Source('heads', 'difference', direction),
-    )
+def _draw(result: Patching):
+    caption = 'Mean change of the metric towards that of the clean texts, in both directions.'
+    source = plots.Source('heads', 'difference', BOTH)
+    return effects.draw_effects('heads', result.effects[BOTH], result.shape, caption, source)
 
 
 def _draw_estimates(result: Patching):
-    exact = result.effects[BOTH].difference
     return plots.head_scatter(
         {
-            f'{method}\n(rank correlation {result.agreement[BOTH, method].rank:.2f})': np.reshape(
-                exact + result.errors[BOTH, method].difference, result.shape
+            f'{method}\n(rank correlation {result.agreement[method].rank:.2f})': np.reshape(
+                result.estimate(method), result.shape
             )
             for method in SOURCES
         },
-        np.reshape(exact, result.shape),
+        np.reshape(result.effects[BOTH].difference, result.shape),
         label=f'exact {effects.label_of(result.total)}',
         across_label='estimate',
     ).captioned(

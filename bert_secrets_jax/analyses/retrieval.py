@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.retrieval import (
     SIDES,
@@ -18,13 +17,13 @@ from bert_secrets_jax.ablation.retrieval import (
     ranks_of_relevant,
     scores_of_queries,
 )
-from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.ablation import instead, named_masks
-from bert_secrets_jax.analyses.similarity import draw_leading, effect_notes, intact_findings
+from bert_secrets_jax.analyses.similarity import EmbeddingEffects
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
-from bert_secrets_jax.runs.result import Result, Subject
+from bert_secrets_jax.runs.result import Subject
 
 SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
 Texts = Sequence[str] | Mapping[Any, str]
@@ -32,33 +31,22 @@ Relevant = Iterable[tuple[Any, ...]] | Mapping[Any, Mapping[Any, float] | Iterab
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Retrieval(Result):
+class Retrieval(EmbeddingEffects):
     """The effect of disabling each head and each layer on how documents are ranked for queries.
 
+    Outcomes are MRR, nDCG@10 and recall@10.
+
     Attributes:
-      baseline, sides: As in `retrieval`.
-      shape: The numbers of layers and heads.
       documents: The number of documents.
-      outcomes: By the name of the set of masks, the effects by score: MRR, nDCG@10 and recall@10.
     """
 
-    subject: Subject
-    baseline: str
-    sides: str
-    shape: tuple[int, int]
     documents: int
-    outcomes: Mapping[str, Mapping[str, Effects]]
 
     title: ClassVar[str] = 'Heads that a search needs'
-
-    def frames(self):
-        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
-
-    def figures(self):
-        return effects.drawn_sets(self, self.outcomes, draw_leading)
+    FORMAT: ClassVar[int] = 2
 
     def findings(self):
-        found = intact_findings(next(iter(self.outcomes.values())).values(), SOURCE)
+        found = self.intact_findings(SOURCE)
         for name, each in self.outcomes.items():
             found += effects.findings_of_outcomes(each, name, source=SOURCE)
         return found
@@ -69,15 +57,6 @@ class Retrieval(Result):
             f'Heads are disabled for {where}. {instead(self.baseline)}',
             'Of equally similar documents, those that are not relevant come first.',
         ]
-
-    def head_notes(self):
-        return effect_notes(self.outcomes, self.shape)
-
-    def head_marks(self):
-        if 'heads' not in self.outcomes:
-            return []
-        leading = next(iter(self.outcomes['heads'].values()))
-        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
 
 
 def retrieval(
@@ -135,7 +114,7 @@ def retrieval(
             for score, values in scores_of_queries(ranks, judged[:, 0], grades).items()
         }
     shape = next(iter(chosen.values())).shape[1:]
-    return Retrieval(subject or Subject(), baseline, sides, shape, len(read), outcomes)
+    return Retrieval(subject or Subject(), baseline, sides, shape, outcomes, len(read))
 
 
 def judgements(
@@ -168,6 +147,8 @@ def judgements(
     graded = {
         pair: float(row[2]) for pair, row in zip(zip(*numbers, strict=True), rows, strict=True)
     }
+    if not np.isfinite(list(graded.values())).all():
+        raise ValueError('A grade is NaN or infinite: give numbers.')
     graded = {pair: grade for pair, grade in graded.items() if grade > 0}
     lacking = set(range(len(queries))) - {query for query, _ in graded}
     if lacking or not graded:

@@ -7,16 +7,17 @@ Shapes: M masks, L layers, N heads, E pairs.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
+from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.similarity import (
     CORRELATIONS,
+    COSINE,
     SIDES,
     assess_similarities,
     similarities,
@@ -37,25 +38,17 @@ _WHERE = {
     'first': 'for the first text alone',
     'second': 'for the second text alone',
 }
-_COLUMNS = {
-    'cosine': 'value',
-    **effects.INTERVAL,
-    'p_value': 'p_value',
-    'p_max_t': 'corrected',
-    'detectable': 'detectable',
-}
+_KIND = 'cosine, '
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Similarity(Result):
-    """The effect of disabling each head and each layer on the cosines of pairs of texts.
+class EmbeddingEffects(Result):
+    """The effects of disabling heads and layers on what embeddings are good for.
 
     Attributes:
       baseline, sides: As in `similarity`.
       shape: The numbers of layers and heads.
-      outcomes: By the name of the set of masks, the effects by outcome, as
-        `ablation.similarity.assess_similarities` returns them.
-      kinds: By the name of the set, the effects on the mean cosine of the pairs of each kind.
+      outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
     """
 
     subject: Subject
@@ -63,42 +56,61 @@ class Similarity(Result):
     sides: str
     shape: tuple[int, int]
     outcomes: Mapping[str, Mapping[str, Effects]]
-    kinds: Mapping[str, Mapping[str, Effects]]
-
-    title: ClassVar[str] = 'Heads that make texts alike'
 
     def frames(self):
-        frames = {}
-        for name, outcomes in self.outcomes.items():
-            frames[name] = effects.frame_of_outcomes(outcomes, name)
-            if kinds := self.kinds[name]:
-                without = effects.WITHOUT.get(name, 'each set')
-                caption = f'Mean cosine of pairs of each kind without {without}, and its change.'
-                frames[f'{name}_kinds'] = effects.frame_of(kinds, _COLUMNS, caption, 'kind')
-        return frames
+        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
 
     def figures(self):
-        drawings = {
-            name: functools.partial(draw_leading, name=name)
-            for name in self.outcomes
-            if name in effects.WITHOUT
+        return effects.drawn_sets(self, self.outcomes, _draw_leading)
+
+    def head_notes(self):
+        return {
+            f'{effects.title_of(each)} without it': effects.notes_of(each, self.shape)
+            for each in self.outcomes.get('heads', {}).values()
         }
-        kinds = {'heads_kinds': _draw_kinds} if self.kinds.get('heads') else {}
-        return drawn(self, **drawings, **kinds)
+
+    def head_marks(self):
+        if 'heads' not in self.outcomes:
+            return []
+        leading = next(iter(self.outcomes['heads'].values()))
+        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
+
+    def intact_findings(self, source: str) -> list[Finding]:
+        """Return the outcomes of the intact model, where they are not 0 by their definition."""
+        return [
+            effects.intact_of(each, name=f'{effects.title_of(each)} with all heads', source=source)
+            for each in next(iter(self.outcomes.values())).values()
+            if not each.outcome.counts_from
+        ]
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Similarity(EmbeddingEffects):
+    """The effect of disabling each head and each layer on the cosines of pairs of texts.
+
+    Outcomes are those of `ablation.similarity.assess_similarities`, and the mean cosine of the
+    pairs of each kind.
+    """
+
+    title: ClassVar[str] = 'Heads that make texts alike'
+    FORMAT: ClassVar[int] = 2
+
+    def figures(self):
+        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
+        drawings = {'heads_kinds': functools.partial(_draw_kinds, kinds=kinds)} if kinds else {}
+        return {**super().figures(), **drawn(self, **drawings)}
 
     def findings(self):
-        firsts = (next(iter(each.values())) for each in (self.outcomes, self.kinds))
-        found = intact_findings([each for first in firsts for each in first.values()], SOURCE)
+        found = self.intact_findings(SOURCE)
         for name, outcomes in self.outcomes.items():
             for outcome, each in outcomes.items():
-                scored = outcome in CORRELATIONS
-                label = f'{name}, {outcome}'
-                found += effects.findings_of(each, name, source=SOURCE, name=label, extremes=scored)
-                if not scored:
-                    found += _extremes(each, label)
-            for kind, each in self.kinds[name].items():
-                label = f'{name}, {kind}'
-                found.append(effects.count_of(each, name, source=SOURCE, name=label))
+                about, scored = {'source': SOURCE, 'name': f'{name}, {outcome}'}, CORRELATIONS
+                if outcome.startswith(_KIND):
+                    found.append(effects.count_of(each, name, **about))
+                    continue
+                found += effects.findings_of(each, name, extremes=outcome in scored, **about)
+                if outcome not in scored:
+                    found += _extremes(each, about['name'])
         return found
 
     def notes(self):
@@ -107,15 +119,9 @@ class Similarity(Result):
             'Pairs count as independent: texts that stand in several make intervals too narrow.',
         ]
 
-    def head_notes(self):
-        return effect_notes(self.outcomes, self.shape)
-
     def head_marks(self):
-        of_heads = self.outcomes.get('heads', {})
-        if CORRELATIONS[0] not in of_heads:
-            return []
-        leading = of_heads[CORRELATIONS[0]]
-        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
+        scored = CORRELATIONS[0] in self.outcomes.get('heads', ())
+        return super().head_marks() if scored else []
 
 
 def similarity(
@@ -159,101 +165,63 @@ def similarity(
     examples = as_examples(pairs)
     labels = [each.label for each in examples if each.label is not None]
     if len(labels) == len(examples):
-        if kinds is None and all(each.classes for each in examples):
-            both = zip(examples, labels, strict=True)
-            kinds = [each.classes[int(label)] for each, label in both]
-        elif gold is None and not any(each.classes for each in examples):
+        named = [dict(enumerate(each.classes)).get(each.label, '') for each in examples]
+        if kinds is None and all(named):
+            kinds = named
+        elif gold is None and not any(named):
             gold = labels
-    scores = None if gold is None else np.asarray(gold, np.float64)
     for name, given in (('gold', gold), ('kinds', kinds)):
         if given is not None and len(given) != len(examples):
             raise ValueError(f'There are {len(given)} {name} for {len(examples)} pairs.')
+    scores = None if gold is None else np.asarray(gold, np.float64)
     if scores is not None:
         check_varied('spearman', scores, 'the pairs')
     of_kinds = {kind: np.array(kinds) == kind for kind in dict.fromkeys(kinds or ())}
     for kind, members in of_kinds.items():
         if members.sum() < 2:
             raise ValueError(f'An interval needs two pairs of a kind; of {kind!r} there is one.')
-    chosen = named_masks(masks, pretrained.config)
-    outcomes, by_kind = {}, {}
+    chosen, outcomes = named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     for name, each in chosen.items():
         cosines = similarities(pretrained, examples, with_intact(each), **how)
-        names = [describe(mask) for mask in each]
-        outcomes[name] = assess_similarities(cosines, names=names, gold=scores, seed=seed)
-        by_kind[name] = {
-            kind: dataclasses.replace(effect, outcome=_of_kind(effect.outcome, kind))
-            for kind, members in of_kinds.items()
-            for effect in [
-                assess_similarities(cosines[:, members], names=names, seed=seed)['cosine']
-            ]
-        }
+        about = {'names': [describe(mask) for mask in each], 'seed': seed}
+        outcomes[name] = assess_similarities(cosines, gold=scores, **about)
+        for kind, members in of_kinds.items():
+            found = assess_similarities(cosines[:, members], **about)['cosine']
+            outcome = dataclasses.replace(COSINE, name=f'{COSINE.name} of pairs ({kind})')
+            outcomes[name][_KIND + kind] = dataclasses.replace(found, outcome=outcome)
     shape = next(iter(chosen.values())).shape[1:]
-    return Similarity(subject or Subject(), baseline, sides, shape, outcomes, by_kind)
-
-
-def _of_kind(outcome: Outcome, kind: str) -> Outcome:
-    return dataclasses.replace(outcome, name=f'{outcome.name} of pairs ({kind})')
+    return Similarity(subject or Subject(), baseline, sides, shape, outcomes)
 
 
 def _extremes(each: Effects, label: str) -> Iterator[Finding]:
     """Yield the greatest change in either direction; sizes have one."""
     up = 'moved most' if each.outcome.counts_from else 'raised most'
-    for which, index in (
-        ('lowered most', each.difference.argmin()),
-        (up, each.difference.argmax()),
-    ):
-        if each.difference[index] * (-1 if which == 'lowered most' else 1) > 0:
+    for which, sign in (('lowered most', -1), (up, 1)):
+        index = int((sign * each.difference).argmax())
+        if sign * each.difference[index] > 0:
             name = f'{label}: {which} without it'
-            yield effects.effect_of(each, int(index), name=name, source=SOURCE)
+            yield effects.effect_of(each, index, name=name, source=SOURCE)
 
 
-def intact_findings(each: Iterable[Effects], source: str) -> list[Finding]:
-    """Return the outcomes of the intact model, where they are not 0 by their definition."""
-    return [
-        effects.intact_of(one, name=f'{effects.title_of(one)} with all heads', source=source)
-        for one in each
-        if not one.outcome.counts_from
-    ]
-
-
-def effect_notes(
-    outcomes: Mapping[str, Mapping[str, Effects]], shape: tuple[int, int]
-) -> dict[str, np.ndarray]:
-    """Return the effect of each head on every outcome in words [L, N], if heads were disabled."""
-    return {
-        f'{effects.title_of(each)} without it': effects.notes_of(each, shape)
-        for each in outcomes.get('heads', {}).values()
-    }
-
-
-def draw_leading(result: Any, name: str) -> plots.Figure:
-    """Draw the effects on the first of a result's `outcomes`."""
+def _draw_leading(result: EmbeddingEffects, name: str):
     outcome, leading = next(iter(result.outcomes[name].items()))
-    return effects.draw_effects(
-        name,
-        leading,
-        result.shape,
-        f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.',
-        plots.Source(name, 'difference', outcome, times=leading.outcome.scale),
-    )
+    caption = f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.'
+    source = plots.Source(name, 'difference', outcome, times=leading.outcome.scale)
+    return effects.draw_effects(name, leading, result.shape, caption, source)
 
 
-def _draw_kinds(result: Similarity):
-    kinds = result.kinds['heads']
-
-    def grids(values: str) -> dict[str, np.ndarray]:
-        return {
-            kind: np.reshape(getattr(each, values), result.shape) for kind, each in kinds.items()
-        }
-
+def _draw_kinds(result: Similarity, kinds: Sequence[str]):
+    each = {name.removeprefix(_KIND): result.outcomes['heads'][name] for name in kinds}
     return plots.head_grids(
-        grids('difference'),
+        {kind: np.reshape(one.difference, result.shape) for kind, one in each.items()},
         label='change of the mean cosine',
         differences=True,
-        marked={kind: each <= LEVEL for kind, each in grids('corrected').items()},
+        marked={
+            kind: np.reshape(one.corrected <= LEVEL, result.shape) for kind, one in each.items()
+        },
     ).captioned(
         'Change of the mean cosine of pairs of each kind without each head. Circles: more than '
         'chance.',
-        {kind: plots.Source('heads_kinds', 'difference', kind) for kind in kinds},
+        {kind: plots.Source('heads', 'difference', _KIND + kind) for kind in each},
     )

@@ -85,7 +85,43 @@ class TokenPairs(Result):
         return drawn(self, token_pairs=_draw)
 
     def findings(self):
-        return [*self._warnings(), *self._agreement(), *self._alike(), self._reference()]
+        values, unit, found = self.measures, self.similarity, []
+        worst = np.abs(values['error']) / np.maximum(np.abs(values['similarity']), 1)
+        if (worst > MOST_ERROR).any():
+            warning = self._finding(
+                'contributions do not sum to the similarity',
+                np.abs(values['error'][[worst.argmax()]]),
+                unit,
+                'Contributions miss a similarity by {estimate:.2g}: take more steps, or a later '
+                'layer than {layer}.',
+                numbers={'layer': self.layer},
+                warning=True,
+            )
+            found.append(dataclasses.replace(warning, sample=len(worst)))
+        ranked = values['agreement'][~np.isnan(values['agreement'])]
+        if len(ranked):
+            said = 'Contributions rank pairs of tokens as deletion does by {estimate:.2f}.'
+            name, of = f'agreement with the {_BOTH}', "Spearman's rank correlation"
+            found.append(self._finding(name, ranked, of, said, null=0.0))
+        both = np.stack([values['same_token'], values['other_tokens']])
+        alike, others = both[:, ~np.isnan(both).any(axis=0)]
+        if len(alike):
+            said = 'Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.'
+            numbers = {'alike': float(alike.mean()), 'others': float(others.mean())}
+            name = 'contribution of two tokens alike, less that of others'
+            found.append(self._finding(name, alike - others, unit, said, numbers=numbers, null=0.0))
+        said = 'References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens the '
+        name = 'part of the similarity that is due to references'
+        numbers = {'whole': float(values['similarity'].mean())}
+        found.append(
+            self._finding(name, values['reference'], unit, f'{said}rest.', numbers=numbers)
+        )
+        return found
+
+    def _finding(self, name: str, values: np.ndarray, unit: str, template: str, **more) -> Finding:
+        """Return the finding of a mean over pairs of texts, with its interval."""
+        of = {'unit': unit, 'template': template, 'source': SOURCE, 'sample_of': 'pairs of texts'}
+        return measured(name, np.array(mean_interval(values)), sample=len(values), **of, **more)
 
     def notes(self):
         return [
@@ -94,66 +130,6 @@ class TokenPairs(Result):
             'texts have beyond it.',
             'Deep states hold the meaning of their neighbours, too.',
         ]
-
-    def _finding(self, name: str, number, count: int, **fields) -> Finding:
-        return measured(
-            name, number, sample=count, sample_of='pairs of texts', source=SOURCE, **fields
-        )
-
-    def _warnings(self) -> Iterator[Finding]:
-        errors = np.abs(self.measures['error'])
-        scale = np.maximum(np.abs(self.measures['similarity']), 1)
-        if (errors > MOST_ERROR * scale).any():
-            worst = int(np.argmax(errors / scale))
-            yield self._finding(
-                'contributions do not sum to the similarity',
-                float(errors[worst]),
-                len(errors),
-                unit=self.similarity,
-                warning=True,
-                template='Contributions miss a similarity by {estimate:.2g}: take more steps, or '
-                'a later layer than {layer}.',
-                numbers={'layer': self.layer},
-            )
-
-    def _agreement(self) -> Iterator[Finding]:
-        known = self.measures['agreement']
-        known = known[~np.isnan(known)]
-        if len(known):
-            yield self._finding(
-                f'agreement with the {_BOTH}',
-                np.array(mean_interval(known)),
-                len(known),
-                null=0.0,
-                unit="Spearman's rank correlation",
-                template='Contributions rank pairs of tokens as deletion does by {estimate:.2f}.',
-            )
-
-    def _alike(self) -> Iterator[Finding]:
-        alike, others = self.measures['same_token'], self.measures['other_tokens']
-        both = ~np.isnan(alike + others)
-        if both.any():
-            yield self._finding(
-                'contribution of two tokens alike, less that of others',
-                np.array(mean_interval((alike - others)[both])),
-                int(both.sum()),
-                null=0.0,
-                unit=self.similarity,
-                template='Two tokens alike add {alike:.2g} to the {unit}, others {others:.2g}.',
-                numbers={'alike': float(alike[both].mean()), 'others': float(others[both].mean())},
-            )
-
-    def _reference(self) -> Finding:
-        values = self.measures['reference']
-        return self._finding(
-            'part of the similarity that is due to references',
-            np.array(mean_interval(values)),
-            len(values),
-            unit=self.similarity,
-            template='References make {estimate:.2f} of the mean {unit} of {whole:.2f}, and tokens '
-            'the rest.',
-            numbers={'whole': float(self.measures['similarity'].mean())},
-        )
 
 
 def _measures(pair: PairedTokens) -> dict[str, float]:

@@ -38,6 +38,16 @@ def similarity_sample() -> list[Example]:
     return _read('pairs/pairs', 'kind', KINDS)
 
 
+def search_sample() -> tuple[dict[int, str], dict[int, str], None]:
+    """Return 60 queries and 180 documents of `similarity_sample`, with that at its place relevant.
+
+    A query is the first of two paraphrases, and documents begin with the second ones.
+    """
+    pairs = similarity_sample()
+    queries = [each.text_a for each in pairs if not each.label]
+    return dict(enumerate(queries)), dict(enumerate(each.text_b or '' for each in pairs)), None
+
+
 def _read(name: str, label: str, labels: tuple[str, ...]) -> list[Example]:
     path = pathlib.Path(__file__).parent / f'{name}.tsv'
     columns = {'text_a': 'sentence1', 'text_b': 'sentence2', 'label': label}

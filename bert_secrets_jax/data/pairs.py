@@ -1,10 +1,13 @@
-"""Minimal pairs: two texts that differ in little, one of which is good and the other one bad."""
+"""Minimal pairs of a good and a bad text, and searches: pairs of a query and what answers it."""
 
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
-from bert_secrets_jax.data.rows import Lines, good_rows, object_of
+from bert_secrets_jax.data.rows import Lines, good_rows
+from bert_secrets_jax.data.tables import table_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +17,7 @@ class MinimalPair:
     Attributes:
       good, bad: The texts, such as an acceptable sentence and an unacceptable one.
       phenomenon: The name of what they differ in, such as 'reflexive pronouns'.
+      anchor: A third text, such as a query, that an embedding of the good one should be closer to.
       id, where: As in `Example`.
     """
 
@@ -22,6 +26,7 @@ class MinimalPair:
     phenomenon: str
     id: str = ''
     where: str = dataclasses.field(default='', repr=False, compare=False)
+    anchor: str = ''
 
     def __post_init__(self):
         for name in ('good', 'bad', 'phenomenon'):
@@ -38,29 +43,31 @@ def read_pairs(
     good: str = 'good',
     bad: str = 'bad',
     phenomenon: str = 'phenomenon',
+    anchor: str | None = None,
     bad_rows: str = 'error',
 ) -> list[MinimalPair]:
-    """Read minimal pairs from JSON lines, which may be compressed (.gz, .xz).
+    """Read minimal pairs from a table, such as JSON lines (see `read_table`).
 
     The file of BLiMP (Warstadt et al. 2020) is read with `good='sentence_good'`,
     `bad='sentence_bad'` and `phenomenon='UID'`, or 'linguistics_term' for coarser ones.
 
     Args:
       path: The file.
-      good, bad, phenomenon: The names of these values in each line. Others are ignored.
+      good, bad, phenomenon, anchor: The names of these columns; None if there is no anchor.
       bad_rows: As in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: Some lines are bad, or the file is something else.
+      ValueError: Some rows are bad, or the file is something else.
     """
+
+    def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
+        return MinimalPair(*values[:3], identity, where, *values[3:])
+
     path = pathlib.Path(path)
-
-    def read(line: str, identity: str, where: str) -> MinimalPair:
-        row = object_of(line)
-        return MinimalPair(row[good], row[bad], row[phenomenon], identity, where)
-
-    return list(good_rows(path, Lines(path).rows, read, bad_rows))
+    columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]
+    rows = table_rows(Lines(path), columns)
+    return list(good_rows(path, rows, read, bad_rows))
 
 
 def pairs_sample() -> list[MinimalPair]:
@@ -70,3 +77,36 @@ def pairs_sample() -> list[MinimalPair]:
     words such as 'ever' that need a negation. Apache-2.0, like the rest of the project.
     """
     return read_pairs(pathlib.Path(__file__).parent / 'pairs' / 'pairs.jsonl')
+
+
+def read_search(
+    *files: str | os.PathLike[str],
+    columns: Sequence[str] = ('_id', 'text', 'query-id', 'corpus-id', 'score'),
+    bad_rows: str = 'error',
+) -> tuple[dict[str, str], dict[str, str], list[tuple[Any, ...]]]:
+    """Read queries and documents by their names, and which document answers which query.
+
+    Args:
+      files: Three tables (see `read_table`): queries, documents, and the pairs of both.
+      columns: The columns of names and texts in the first two, then those of both names and of the
+        grade in the third, as in BEIR (Thakur et al. 2021). The last one may be left out.
+      bad_rows: As in `read_table`, whose errors are those here.
+    """
+    if len(files) != 3 or len(columns) not in (4, 5):
+        raise ValueError(
+            'Give three files: queries, documents, relevant; and four columns or five.'
+        )
+
+    def rows(file: str | os.PathLike[str], wanted: Sequence[str]) -> list[tuple[Any, ...]]:
+        def read(values: Sequence[str], *_: str) -> tuple[Any, ...]:
+            return (*values[:2], *map(float, values[2:]))
+
+        path = pathlib.Path(file)
+        return list(good_rows(path, table_rows(Lines(path), wanted), read, bad_rows))
+
+    texts = [rows(file, columns[:2]) for file in files[:2]]
+    queries, documents = map(dict, texts)
+    for file, read, kept in zip(files, texts, (queries, documents), strict=False):
+        if len(kept) < len(read):
+            raise ValueError(f'{file} has a {columns[0]} twice: names of texts must differ.')
+    return queries, documents, rows(files[2], columns[2:])

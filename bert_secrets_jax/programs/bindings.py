@@ -1,5 +1,6 @@
 """The calls of the sections: which analysis, on which inputs, with which settings as values."""
 
+import dataclasses
 import inspect
 import operator
 from typing import Any
@@ -11,7 +12,6 @@ from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.analyses.ablation import SETS
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.configs.ranges import numbers_in
-from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
@@ -232,18 +232,16 @@ def similarity(a: Arguments) -> Call:
 
 
 def retrieval(a: Arguments) -> Call:
-    def queries(study: Study) -> list[str]:
-        return [each.text_a for each in similarity_sample() if not each.label]
-
-    def documents(study: Study) -> list[str]:
-        return [each.text_b for each in similarity_sample()]
-
-    # Each query is the first of two paraphrases, and the documents begin with the second ones.
-    sample = 'each in bs.similarity_sample()'
-    asked = Expression(f'[each.text_a for {sample} if not each.label]', queries, queries)
-    read = Expression(f'[each.text_b for {sample}]', documents, documents)
-    given = {'baseline': a['ablation.baseline'], **a.seed, 'subject': _EMBEDDED_PAIRS}
-    return a.analysis('retrieval', 'pretrained', asked, read, **given)
+    search = a.input('search')
+    parts = [
+        dataclasses.replace(
+            search, python=f'search[{at}]', load=lambda study, at=at: study.search[at]
+        )
+        for at in range(3)
+    ]
+    given = {'baseline': a['ablation.baseline'], **a.seed}
+    subject = operator.attrgetter('subject_of_search')
+    return a.analysis('retrieval', 'pretrained', *parts, **given, subject=subject)
 
 
 def replacements(a: Arguments) -> Call:
@@ -321,7 +319,8 @@ def head_gating(a: Arguments) -> Call:
 
 def minimal_pairs(a: Arguments) -> Call:
     file, label = a['minimal_pairs.file'], a['minimal_pairs.label']
-    columns = {name: a[f'minimal_pairs.{name}'] for name in ('good', 'bad', 'phenomenon')}
+    named = ('good', 'bad', 'phenomenon', 'anchor')
+    columns = {name: a[f'minimal_pairs.{name}'] or None for name in named}
     pairs = Expression(
         a.call('read_pairs', repr(file), **columns, bad_rows=a['data.bad_rows']) if file else '',
         operator.attrgetter('minimal_pairs'),
@@ -329,7 +328,8 @@ def minimal_pairs(a: Arguments) -> Call:
     )
     subject = operator.attrgetter('subject_of_minimal_pairs')
     given = {'pairs': pairs, 'label': label or None, 'baseline': a['ablation.baseline'], **a.seed}
-    model = a.model if label else a.with_own_head
+    own = a.input('pretrained') if columns['anchor'] else a.with_own_head
+    model = a.model if label else own
     return a.analysis('minimal_pairs', model, **given, subject=subject)
 
 

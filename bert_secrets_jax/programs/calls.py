@@ -467,6 +467,12 @@ def _treebank(a: Arguments, part: str) -> str:
     return _drawn(a, read, f'treebank.max_{part}')
 
 
+def _search(a: Arguments) -> str:
+    files, columns = a['retrieval.files'], a['retrieval.columns']
+    how = {'columns': columns, 'bad_rows': a['data.bad_rows']}
+    return a.call('read_search', *map(repr, files), **how) if files else 'bs.search_sample()'
+
+
 def _pairs(a: Arguments) -> str:
     return a.input('texts').python if a.study.has_pairs else 'bs.similarity_sample()'
 
@@ -521,6 +527,7 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
         lambda a: _left_out(a, 'known', 'ablation.choose_examples'), 'choosing_texts'
     ),
     'pairs': _input(_pairs, 'pairs'),
+    'search': _input(_search, 'search'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
     'tuned': _tuning('pretrained'),

@@ -215,12 +215,12 @@ def masked_lm(study: Study) -> Costs:
     return {'masked LM': _over(study, 'texts', masks * (1 + study.has_training), 12, 5)}
 
 
-def of_pairs(name: str) -> Callable[[Study], Costs]:
-    """Return the costs of embeddings of all pairs without each head and each layer."""
+def embedded(name: str, texts: str) -> Callable[[Study], Costs]:
+    """Return the costs of embeddings of all texts without each head and each layer."""
 
     def costs(study: Study) -> Costs:
         masks = _HEAD * _heads(study) + _MANY * study.pretrained.config.num_hidden_layers
-        return {name: _over(study, 'pairs', masks, 12, 5)}
+        return {name: _over(study, texts, masks, 12, 5)}
 
     return costs
 
@@ -258,9 +258,10 @@ def gated_twice(study: Study) -> Costs:
 
 
 def preferred(study: Study) -> Costs:
-    # A masked LM is asked for each wordpiece but [CLS] and [SEP], a classifier once.
+    # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
     count, own = len(study.good_texts), study.config.minimal_pairs.label
-    pieces = 1 if own else _tokens(study, 'good_texts') / count - 2
+    once = own or study.config.minimal_pairs.anchor
+    pieces = 1 if once else _tokens(study, 'good_texts') / count - 2
     work = _over(study, 'good_texts', 2 * pieces * (1 + _HEAD * _heads(study)), 10, 8)
     return (ablated(study) if own else {}) | {'minimal pairs': work}
 

@@ -34,6 +34,7 @@ _SETTINGS = {
     'treebank': ('treebank', 'seed'),
     'vectors': ('probe.vectors',),
     'minimal pairs': ('minimal_pairs', 'data.bad_rows'),
+    'search': ('retrieval', 'data.bad_rows'),
 }  # fmt: skip
 
 

@@ -130,6 +130,10 @@ def embedded_pairs(study: Study) -> str:
     return 'pairs of texts that the tokenizer knows, or model.allow_unknown'
 
 
+def retrieval(study: Study) -> str:
+    return embedding(study) if study.config.retrieval.files else embedded_pairs(study)
+
+
 def patching(study: Study) -> str:
     missing = classifier(study)
     if not missing or (study.config.ablation.checkpoint != 'model' and not embedding(study)):
@@ -138,8 +142,10 @@ def patching(study: Study) -> str:
 
 
 def minimal_pairs(study: Study) -> str:
-    """The embedded ones are English; an embedding does not say which of two texts is better."""
+    """The embedded ones are English; without an anchor, an embedding prefers no text."""
     own = study.config.minimal_pairs
+    if own.file and own.anchor:
+        return embedding(study)
     missing = classifier(study) if own.label else masked_lm(study)
     if missing and not own.label:
         missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'

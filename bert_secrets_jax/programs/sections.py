@@ -308,10 +308,16 @@ SECTIONS: Mapping[str, Section] = {
         bindings.token_pairs, needs=needs.pairs, costs=costs.paired, asked='name'
     ),
     'similarity': _called(
-        bindings.similarity, needs=needs.pairs, costs=costs.of_pairs('cosines'), asked='all'
+        bindings.similarity,
+        needs=needs.pairs,
+        costs=costs.embedded('cosines', 'pairs'),
+        asked='all',
     ),
     'retrieval': _called(
-        bindings.retrieval, needs=needs.embedded_pairs, costs=costs.of_pairs('ranks'), asked='all'
+        bindings.retrieval,
+        needs=needs.retrieval,
+        costs=costs.embedded('ranks', 'searched'),
+        asked='all',
     ),
     'roles': _called(bindings.roles, costs=costs.plus('rarest', 2, 3, 3), asked='all'),
     **{each.name: _declared(each) for each in declarations()},

@@ -27,10 +27,10 @@ from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in, parse_axes
 from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.corpus import similarity_sample
+from bert_secrets_jax.data.corpus import search_sample, similarity_sample
 from bert_secrets_jax.data.language import foreign_language
 from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs
+from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs, read_search
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import Example, draw, get_task
@@ -344,10 +344,28 @@ class Study:
         return dataclasses.replace(self.subject, texts='the example pairs')
 
     @_once
+    def search(self) -> tuple[Any, ...]:
+        """The queries, documents and judgements of the settings, or the embedded ones."""
+        own = self.config.retrieval
+        how = {'columns': own.columns, 'bad_rows': self.config.data.bad_rows}
+        return read_search(*own.files, **how) if own.files else search_sample()
+
+    @_once
+    def searched(self) -> list[Example]:
+        """The queries and the documents."""
+        return [Example(text) for each in self.search[:2] for text in each.values()]
+
+    @property
+    def subject_of_search(self) -> Subject:
+        """The names of the model and the search, for sentences and captions."""
+        return self._subject_of(next(iter(self.config.retrieval.files), ''), 'the example pairs')
+
+    @_once
     def minimal_pairs(self) -> list[MinimalPair]:
         """The minimal pairs of the settings, or the embedded ones."""
         names = self.config.minimal_pairs.to_dict()
         file, _ = names.pop('file'), names.pop('label')
+        names['anchor'] = names['anchor'] or None
         named = names | {'bad_rows': self.config.data.bad_rows}
         return read_pairs(file, **named) if file else pairs_sample()
 
@@ -359,16 +377,15 @@ class Study:
     @property
     def subject_of_minimal_pairs(self) -> Subject:
         """The names of the model and the minimal pairs, for sentences and captions."""
-        path = self.config.minimal_pairs.file
-        texts = pathlib.PurePath(path).stem if path else 'the example minimal pairs'
-        return Subject(self.model_name, texts)
+        return self._subject_of(self.config.minimal_pairs.file, 'the example minimal pairs')
 
     @property
     def treebank_subject(self) -> Subject:
         """The names of the model and the treebank, for sentences and captions."""
-        path = self.config.treebank.dev
-        texts = pathlib.PurePath(path).stem if path else 'the example treebank'
-        return Subject(self.model_name, texts)
+        return self._subject_of(self.config.treebank.dev, 'the example treebank')
+
+    def _subject_of(self, file: str, otherwise: str) -> Subject:
+        return Subject(self.model_name, pathlib.PurePath(file).stem if file else otherwise)
 
     @functools.cached_property
     def mesh(self) -> jax.sharding.Mesh | None:

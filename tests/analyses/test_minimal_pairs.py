@@ -10,7 +10,7 @@ import scipy.special
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.agreement import without_noise
-from bert_secrets_jax.analyses.minimal_pairs import MinimalPairs, Told, assess_preference
+from bert_secrets_jax.analyses.minimal_pairs import ALL, MinimalPairs, Told, assess_preference
 from bert_secrets_jax.paper import spearman
 from tests.conftest import REAL_DATA, forward
 
@@ -54,13 +54,13 @@ def test_scores_equal_a_loop_in_pytorch(masked_lm_of, tmp_path, rest_of_word):
         ]
     )
     expected = scores[:, 0] - scores[:, 1]
-    means = [each.intact for each in found.by_phenomenon.values()]
+    means = [found.effects[name].intact for name in ('one', 'two')]
     np.testing.assert_allclose(means, expected.reshape(2, 2).mean(axis=1), rtol=1e-4)
-    assert found.all_pairs == Told(
+    assert found.told[ALL] == Told(
         int((expected > 0).sum()), 4, lengths_differ=3, unknown=2, alike=0
     )
     other = bs.analyses.minimal_pairs(model, PAIRS, rest_of_word=not rest_of_word)
-    assert np.abs(other.together.intact - found.together.intact) > 1e-4
+    assert np.abs(other.effects[ALL].intact - found.effects[ALL].intact) > 1e-4
 
 
 def test_the_rest_of_a_word_is_hidden(masked_lm_of):
@@ -90,27 +90,48 @@ def test_a_classifier_scores_by_one_class(pretrained):
         )
         likely = scipy.special.log_softmax(logits[rows], axis=-1)[:, 1].reshape(4, 2)
         expected = (likely[:, 0] - likely[:, 1]).mean()
-        value = found.together.intact if index is None else found.together.value[index]
+        whole = found.effects[ALL]
+        value = whole.intact if index is None else whole.value[index]
         assert value == pytest.approx(expected, abs=1e-5)
     assert (
         found.scored_by == "the log-probability of 'yes'" and 'wordpieces' not in found.notes()[2]
     )
-    assert bs.analyses.minimal_pairs(pretrained, PAIRS, label=1).all_pairs == found.all_pairs
+    assert bs.analyses.minimal_pairs(pretrained, PAIRS, label=1).told == found.told
+
+
+def test_an_embedding_prefers_what_is_closer_to_a_third_text(model):
+    anchored = [dataclasses.replace(pair, anchor='the cat saw it') for pair in PAIRS]
+    embedder = bs.with_pooling(model, 'mean')
+    found = bs.analyses.minimal_pairs(embedder, anchored, baseline='zero')
+    without = bs.masks.disable(embedder.config, [[(1, 2)]])[0]
+    for mask, value in ((None, found.effects[ALL].intact), (without, found.effects[ALL].value[6])):
+        vectors = [
+            bs.embed(embedder, texts, head_mask=mask, baseline='zero', normalised=True)
+            for texts in (['the cat saw it'], [p.good for p in PAIRS], [p.bad for p in PAIRS])
+        ]
+        anchor, good, bad = vectors
+        assert value == pytest.approx(((good - bad) @ anchor[0]).mean(), abs=1e-5)
+    assert found.effects[ALL].outcome.unit == 'cosine' and 'third text' in found.notes()[0]
+    for pairs, label in ((anchored, 'yes'), ([*anchored, *PAIRS], None)):
+        with pytest.raises(ValueError, match='Give all pairs an anchor, and no label'):
+            bs.analyses.minimal_pairs(embedder, pairs, label=label)
 
 
 def test_shapley_values_add_up_to_the_accuracy(masked_lm_of):
     found = bs.analyses.minimal_pairs(masked_lm_of(), PAIRS, permutations=4, baseline='zero')
     for name, (values, _) in found.shapley.items():
-        rest = found.told[name].accuracy - values.sum()
-        # The accuracy without any head is one of two pairs.
-        assert min(abs(rest - each) for each in (0, 0.5, 1)) < 1e-9
-    assert set(found.frames()['shapley']['phenomenon']) == {'one', 'two'}
+        rest = found.told[name].accuracy[0] - values.sum()
+        # The accuracy without any head is that of two pairs, or of four.
+        assert min(abs(rest - each / 4) for each in range(5)) < 1e-9
+    frame = found.frames()['heads']
+    assert set(frame['phenomenon']) == {ALL, 'one', 'two'}
+    np.testing.assert_allclose(frame['shapley_points'][-12:], 100 * found.shapley['two'][0].ravel())
 
 
 def test_alike_texts_are_told_and_not_right(masked_lm_of):
     same = [bs.MinimalPair(f'The {word}', f'the {word}', 'case') for word in ('cat', 'xyz')]
     found = bs.analyses.minimal_pairs(masked_lm_of(), same)
-    assert found.all_pairs == Told(0, 2, lengths_differ=0, unknown=1, alike=2)
+    assert found.told[ALL] == Told(0, 2, lengths_differ=0, unknown=1, alike=2)
     assert 'same wordpieces in both texts' in ' '.join(found.notes())
     assert 'do not know' not in str(found) and found.findings()[0].warning
 
@@ -142,15 +163,15 @@ def test_models_and_labels_that_do_not_fit_are_named(pretrained, model):
 
 def simulated(rng, heads, effects, *, pairs=40):
     """Return the result of effects [F, M] on pairs that differ, with skewed noise."""
-    of = {f'{row}': np.arange(row * pairs, (row + 1) * pairs) for row in range(len(effects))}
+    of = {ALL: np.arange(len(effects) * pairs)}
+    of |= {f'{row}': np.arange(row * pairs, (row + 1) * pairs) for row in range(len(effects))}
     intact = rng.normal(size=len(effects) * pairs)
     noise = 1 - rng.exponential(size=(heads, len(intact)))
     changes = np.repeat(effects, pairs, axis=0).T + noise
     names = [f'L1-H{head + 1}' for head in range(heads)]
     fields = assess_preference(np.stack([intact, *(intact + changes)]), of, names=names, seed=0)
     told = {name: Told(pairs // 2, pairs, 0, 0, 0) for name in of}
-    about = bs.analyses.Subject(), 'scores', 'zero', (1, heads), Told(1, 2, 0, 0, 0), told
-    return MinimalPairs(*about, **fields)
+    return MinimalPairs(bs.analyses.Subject(), 'scores', 'zero', (1, heads), told, **fields)
 
 
 @pytest.mark.parametrize('worlds', [12, pytest.param(300, marks=pytest.mark.slow)])
@@ -193,7 +214,7 @@ def test_pairs_are_read(tmp_path):
     names = {'good': 'sentence_good', 'bad': 'sentence_bad', 'phenomenon': 'UID'}
     (read,) = bs.read_pairs(path, **names, bad_rows='skip')
     assert read == bs.MinimalPair('a', 'b', 'x', id='pairs/0') and read.where.endswith('line 1')
-    with pytest.raises(ValueError, match="line 2: there is no 'sentence_good'"):
+    with pytest.raises(ValueError, match="line 2: no 'sentence_good'"):
         bs.read_pairs(path, **names)
     for given in ({'good': ' '}, {'bad': 'a'}):
         with pytest.raises(ValueError, match='must be a text that is not empty|neither can be'):

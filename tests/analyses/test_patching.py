@@ -90,10 +90,11 @@ def test_shares_estimates_and_pairs_that_are_made(pretrained):
     np.testing.assert_allclose(noising['difference'], expected, atol=1e-6)
     np.testing.assert_allclose(noising['share'], -expected / gap, atol=1e-5)
     assert (noising['share_low'] <= noising['share']).all()
-    guess = bs.estimate_patches(pretrained, clean, corrupted).noising.mean(axis=0).ravel()
-    chosen = (estimates['direction'] == 'noising') & (estimates['method'] == 'gradient')
-    np.testing.assert_allclose(estimates[chosen]['estimate'], guess, atol=1e-6)
-    np.testing.assert_allclose(estimates[chosen]['error'], guess - expected, atol=1e-6)
+    guess = directions_of(bs.estimate_patches(pretrained, clean, corrupted))[BOTH].mean(axis=0)
+    expected = heads[heads['direction'] == BOTH]['difference'].to_numpy()
+    chosen = estimates[estimates['method'] == 'gradient']
+    np.testing.assert_allclose(chosen['estimate'], guess.ravel(), atol=1e-6)
+    np.testing.assert_allclose(chosen['error'], guess.ravel() - expected, atol=1e-6)
     with pytest.raises(TooFewTextsError, match='Of the 1 given, 0 make such pairs'):
         pairs_of(pretrained, texts[:1], **how)
     with pytest.raises(ValueError, match='most=1 must be a number of pairs'):

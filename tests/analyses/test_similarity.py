@@ -26,14 +26,13 @@ def test_labels_are_kinds_or_scores(run, texts):
     """Kinds if the classes have names, and otherwise scores; what is given comes first."""
     named = [dataclasses.replace(each, classes=('other', 'same')) for each in texts]
     found = run(named)
-    assert set(found.kinds['layers']) == {'other', 'same'} and list(found.outcomes['layers']) == [
-        'cosine', 'size'
-    ]  # fmt: skip
-    sizes = [each.sample for each in found.kinds['layers'].values()]
+    outcomes = found.outcomes['layers']
+    assert set(outcomes) == {'cosine', 'size', 'cosine, other', 'cosine, same'}
+    sizes = [outcomes[f'cosine, {kind}'].sample for kind in ('other', 'same')]
     assert sorted(sizes) == sorted(np.bincount([each.label for each in texts]).tolist())
     scored = run(texts)
     assert list(scored.outcomes['layers']) == ['spearman', 'pearson', 'cosine', 'size']
-    assert not scored.kinds['layers'] and not scored.head_marks()
+    assert not scored.head_marks()
     plain = run([each.texts for each in texts], gold=[each.label for each in texts])
     np.testing.assert_array_equal(
         plain.outcomes['layers']['spearman'].difference,
@@ -106,15 +105,14 @@ def test_both_are_in_a_report(model, texts, tmp_path):
     single = [dataclasses.replace(each, text_b=None, label=None) for each in texts]
     pairs = [dataclasses.replace(each, label=None) for each in texts]
     found = bs.report(embedder, single, out=tmp_path / 'one', sections=sections, settings=settings)
-    assert set(found.results['similarity'].kinds['heads']) == {
-        'paraphrase', 'negation', 'same topic'
-    }  # fmt: skip
+    kinds = {f'cosine, {kind}' for kind in ('paraphrase', 'negation', 'same topic')}
+    assert set(found.results['similarity'].outcomes['heads']) == {'cosine', 'size', *kinds}
     assert found.results['retrieval'].subject.texts == 'the example pairs'
     assert found.results['retrieval'].documents == 180
     page = found.path.read_text()
     assert 'bs.analyses.similarity(pretrained, pairs' in page
     assert 'pairs = bs.similarity_sample()' in page and 'bert-secrets retrieval' in page
-    assert (tmp_path / 'one' / 'similarity_heads_kinds.csv').exists()
+    assert (tmp_path / 'one' / 'similarity_heads.csv').exists()
     own = bs.report(embedder, pairs, out=tmp_path / 'two', sections=sections[:1], settings=settings)
     assert own.results['similarity'].outcomes['heads']['cosine'].sample == 24
     with pytest.raises(ValueError, match='needs a model that says how it pools'):

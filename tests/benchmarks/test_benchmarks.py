@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 PARTS = (
     'products', 'forward', 'statistics', 'sweep', 'training', 'patterns', 'clusters', 'norms',
-    'removal', 'growth',
+    'removal', 'paths', 'growth',
 )  # fmt: skip
 
 

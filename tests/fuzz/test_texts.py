@@ -328,7 +328,7 @@ _PAIRS = tuple(
 def _plain_pairs(folder: pathlib.Path) -> list[tuple]:
     read = []
     for row, record in enumerate(_lines(folder / FILE)):
-        texts = [filled(record[name]) for name in ('good', 'bad', 'phenomenon')]
+        texts = [filled(_spelled(record[name])) for name in ('good', 'bad', 'phenomenon')]
         require(texts[0] != texts[1])
         read.append((*texts, f'lines/{row}'))
     return read
@@ -346,6 +346,35 @@ PAIRS = Format(
 @broken(changes(PAIRS, FILE, other_lines, changed_line), share=2)
 def test_pairs(changed):
     PAIRS.check(changed)
+
+
+def _plain_search(folder: pathlib.Path) -> list:
+    rows = [(_spelled(each['_id']), _spelled(each['text'])) for each in _lines(folder / FILE)]
+    require(all(filled(text) for row in rows for text in row))
+    require(len(dict(rows)) == len(rows))
+    return rows
+
+
+def _read_search(folder: pathlib.Path) -> list:
+    queries, documents, judged = bs.read_search(
+        *[folder / FILE] * 3, columns=('_id', 'text', '_id', 'text')
+    )
+    assert queries == documents == dict(judged)
+    return judged
+
+
+SEARCH = Format(
+    functools.partial(
+        _make, records=[{'_id': f'd{at}', 'text': text} for at, text in enumerate(_SENTENCES)]
+    ),
+    _read_search,
+    _plain_search,
+)
+
+
+@broken(changes(SEARCH, FILE, other_lines, changed_line), share=2)
+def test_search(changed):
+    SEARCH.check(changed)
 
 
 def test_split_csv():

@@ -429,7 +429,7 @@ def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
 def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
     """A masked LM is asked as it is; a file of one's own, changed, is another question."""
     answer = sections.SECTIONS['minimal_pairs'].answer
-    assert answer(with_words, {}).all_pairs.pairs == 60
+    assert answer(with_words, {}).told[''].pairs == 60
     own = tmp_path / 'own.jsonl'
     row = '{"sentence_good": "the cat %s", "sentence_bad": "cat the %s", "phenomenon": "order"}\n'
     own.write_text(''.join(row % (word, word) for word in ('ran', 'saw it', 'liked a dog')))
@@ -437,11 +437,46 @@ def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
     settings.file, settings.good, settings.bad = str(own), 'sentence_good', 'sentence_bad'
     study = Study(with_words.config, with_words.folder)
     found = answer(study, {})
-    assert list(found.told) == ['order'] and found.subject.texts == 'own'
+    assert list(found.told) == ['', 'order'] and found.subject.texts == 'own'
     assert str(answer(study.reading(), {})) == str(found)
     own.write_text(own.read_text() + row % ('sleep', 'sleep'))
     with pytest.raises(NotKept):
         answer(Study(study.config, study.folder, read_only=True), {})
+
+
+def test_a_search_of_ones_own(study, model, tmp_path):
+    """Its files are named as in BEIR; without them, the embedded pairs are searched."""
+    bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
+    study.config.model.name = str(tmp_path / 'embedder')
+    assert len(study.search[0]) == 60 and len(study.searched) == 240
+    row = '{"_id": "%s", "text": "the %s ran"}\n'
+    for name, words in (('queries', ('cat', 'dog')), ('corpus', ('dog', 'bird', 'cat'))):
+        rows = ''.join(row % (f'{name[0]}{each}', each) for each in words)
+        (tmp_path / f'{name}.jsonl').write_text(rows)
+    judged = tmp_path / 'qrels.tsv'
+    judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\t2\nqdog\tcdog\t1\n')
+    files = [str(tmp_path / name) for name in ('queries.jsonl', 'corpus.jsonl', 'qrels.tsv')]
+    study.config.retrieval.files = tuple(files)
+    other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
+    assert not sections.SECTIONS['retrieval'].needs(other)
+    (answers,) = write_report([other], ['retrieval'])
+    found = answers.results['retrieval']
+    assert found.documents == 3 and found.subject.texts == 'queries'
+    # Each query is among the documents.
+    assert found.outcomes['heads']['MRR'].intact == 1
+    made = {'retrieval': answers.lines['retrieval'].python}
+    check_lines(answers.in_order()[-1].result.python, made, other.folder)
+    judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\tbest\n')
+    with pytest.raises(ValueError, match="line 2: could not convert string to float: 'best'"):
+        bs.read_search(*files)
+    assert bs.read_search(files[0], files[1], judged, columns=('_id', 'text', 'query-id', 'score'))[
+        2
+    ] == [('qcat', 'best')]
+    (tmp_path / 'corpus.jsonl').write_text(row % ('a', 'cat') * 2)
+    with pytest.raises(ValueError, match='has a _id twice'):
+        bs.read_search(*files)
+    with pytest.raises(ValueError, match='Give three files'):
+        bs.read_search(*files[:2])
 
 
 def test_who_scores_minimal_pairs(study, monkeypatch):
@@ -459,6 +494,8 @@ def test_who_scores_minimal_pairs(study, monkeypatch):
     )
     study.config.minimal_pairs.file = 'own.jsonl'
     assert not needed(study)
+    study.config.minimal_pairs.anchor = 'query'
+    assert needed(study).startswith('a model that says how it pools')
 
 
 def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monkeypatch):
