@@ -3,7 +3,6 @@
 Shapes: E texts, D width of an embedding, M masks, L layers, N heads.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
-from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.tasks import Text, prepared
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 
@@ -51,7 +50,7 @@ def embed(
     pretrained = with_pooling(pretrained, pooling, normalised=normalised)
     config = pretrained.config
     assert config.pooling is not None
-    compute = compute or Compute(max_length=longest(pretrained))
+    compute = compute or Compute(max_length=config.longest)
     masks = np.ones((config.num_hidden_layers, config.num_attention_heads), np.float32)
     masks = masks if head_mask is None else np.asarray(head_mask)
     every = masks.reshape(-1, *masks.shape[-2:])
@@ -67,21 +66,8 @@ def embed(
     return found.reshape(*masks.shape[:-2], *found.shape[1:])
 
 
-def longest(pretrained: Pretrained) -> int:
-    """Return the greatest number of tokens of a text that the model was made for."""
-    pooling, most = pretrained.config.pooling, pretrained.config.max_length
-    return most if pooling is None else min(pooling.max_length or most, most)
-
-
-def prepared(pooling: Pooling, texts: Sequence[Text], prompt: str | None = None) -> list[Example]:
-    """Return texts as the model wants to read them, with its prompt before each."""
-    before = pooling.before(prompt)
-    examples = as_examples(texts)
-    if any(each.text_b is not None for each in examples):
-        raise TypeError('An embedding is of one text: give strings, and no pairs.')
-    return [
-        dataclasses.replace(
-            each, text_a=before + (each.text_a.lower() if pooling.lower else each.text_a)
-        )
-        for each in examples
-    ]
+def as_embedder(pretrained: Pretrained) -> Pretrained:
+    """Return a model that says how it pools, and has no head of its own, with its embedding."""
+    config = pretrained.config
+    known = config.pooling is not None and not config.pooling.refused
+    return with_pooling(pretrained) if known and not config.has_head else pretrained

@@ -19,14 +19,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.embedding import prepared
+from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.layers import Static, embed
 from bert_secrets_jax.ablation.patched_metrics import Given, Metric, Reads, metric_of
 from bert_secrets_jax.ablation.sweep import default_chunk_tokens, one_behind
 from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, in_order, tokenize
-from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.data.tasks import Text, prepared
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model import attention, encoder
 from bert_secrets_jax.model.bert import Bert, BertOutput
@@ -83,7 +83,8 @@ def patch(
 
     Args:
       pretrained: The model.
-      clean, corrupted: The texts of each pair, which have the same number of tokens.
+      clean, corrupted: The texts of each pair, which have the same number of tokens. A model that
+        says how it pools, and has no head, is patched as an embedding.
       of: The part of a head that is replaced: its 'output' (map times values, before the output
         projection), its 'map', or its 'value'.
       positions: 'all' replaces it at all tokens at once, 'each' at one token at a time: the row of
@@ -142,6 +143,10 @@ class Pairs:
     def start(cls, pretrained, texts, of, positions, metric, answers, compute) -> 'Pairs':
         """Check the arguments, which are those of `patch`, and encode the texts."""
         check_whole(pretrained)
+        pretrained = as_embedder(pretrained)
+        if pretrained.config.head == EMBEDDING:
+            most = min(compute.max_length, pretrained.config.longest)
+            compute = dataclasses.replace(compute, max_length=most)
         check_name('of', of, OF)
         check_name('positions', positions, POSITIONS)
         count, length = len(texts[0]), compute.max_length
@@ -191,7 +196,13 @@ class Pairs:
         intact, changes = ([], []), ([], [])
         for both in progress(batches, what, size=lambda both: both[0].size, unit='pairs'):
             for direction, host in enumerate(self.hosts(both)):
-                intact[direction].append(fetch(self.intact(host)))
+                value = fetch(self.intact(host))
+                if value.shape != (rows := host.batch.input_ids.shape[:1]):
+                    raise ValueError(
+                        f'The metric {self.metric.name} must return one number for each text, '
+                        f'{list(rows)}, and it returned {list(value.shape)}.'
+                    )
+                intact[direction].append(value)
                 changes[direction].append(measure(host))
         examples = [np.asarray(clean.example) for clean, _ in batches]
         corrupted, clean = (in_order(examples, values) for values in intact)

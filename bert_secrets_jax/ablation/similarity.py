@@ -16,14 +16,14 @@ from jaxtyping import Float, Int, Real, Shaped
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.effects import Effects, Outcome
-from bert_secrets_jax.ablation.embedding import embed, longest, prepared
+from bert_secrets_jax.ablation.embedding import embed
 from bert_secrets_jax.ablation.masks import check_masks
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
-from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.data.tasks import Text, as_examples, prepared
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 
@@ -60,8 +60,8 @@ class Embedder:
         """Check the arguments; for the baseline 'mean', read these texts."""
         model = with_pooling(pretrained, normalised=True)
         assert model.config.pooling is not None
-        compute = compute or Compute(max_length=longest(model))
-        most = min(compute.max_length, longest(model))
+        compute = compute or Compute(max_length=model.config.longest)
+        most = min(compute.max_length, model.config.longest)
         compute, replacement = dataclasses.replace(compute, max_length=most), None
         if baseline == 'mean':
             examples = prepared(model.config.pooling, list(dict.fromkeys(texts)))
@@ -132,8 +132,14 @@ def similarities(
     check_name('sides', sides, SIDES)
     examples = as_examples(pairs)
     texts = [(each.text_a, each.text_b or '') for each in examples]
-    if not all(all(pair) for pair in texts) or not texts:
-        raise TypeError('Cosines are of pairs: give some, as (text, text) or `Example`s with both.')
+    lacking = next(
+        (each.place for each, pair in zip(examples, texts, strict=True) if not all(pair)), ''
+    )
+    if lacking or not texts:
+        named = f', and {lacking} lacks a text' if lacking else ''
+        raise TypeError(
+            f'Cosines are of pairs{named}: give some, as (text, text) or `Example`s with both.'
+        )
     # The intact model comes last, where one side alone is masked.
     every = np.concatenate([masks, np.ones_like(masks[:1])])
     both = [text for pair in texts for text in pair]
@@ -189,6 +195,8 @@ def assess_similarities(
       ValueError: There are fewer than two pairs, or scores are not [E] and finite.
     """
     changes = cosines[1:].astype(np.float64) - cosines[0]
+    if gold is not None and np.ptp(cosines[0]) == 0:
+        raise ValueError('The cosines of all pairs are the same, so nothing correlates with them.')
     found = {}
     if gold is not None:
         given = cosines[1:].astype(np.float64), cosines[0].astype(np.float64), gold

@@ -15,6 +15,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
+from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses import effects
@@ -206,7 +207,7 @@ def patching(
         numbers of tokens; or there are fewer than two pairs.
       FloatingPointError: The metric is NaN or infinite.
     """
-    model = one_model(tuned)
+    model = as_embedder(one_model(tuned))
     if steps < 1:
         raise ValueError(f'{steps=} of integrated gradients must be 1 or more.')
     if most < 0 or most == 1:

@@ -70,7 +70,7 @@ def retrieval(
     baseline: str = 'uniform',
     prompts: tuple[str | None, str | None] = (None, None),
     seed: int = 0,
-    compute: Compute = Compute(),
+    compute: Compute | None = None,
     subject: Subject | None = None,
 ) -> Retrieval:
     """Disable heads and layers one at a time, and measure how well documents are found.

@@ -134,7 +134,7 @@ def similarity(
     masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
     baseline: str = 'uniform',
     seed: int = 0,
-    compute: Compute = Compute(),
+    compute: Compute | None = None,
     subject: Subject | None = None,
 ) -> Similarity:
     """Disable heads and layers one at a time, and measure how the cosines of pairs change.
@@ -153,7 +153,7 @@ def similarity(
         of the last two.
       masks, baseline: As in `ablation`; the mean of 'mean' is that over the texts.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts.
-      compute, subject: As in `ablation`; texts are cut as the model asks for, or shorter.
+      compute, subject: As in `ablation`; None reads texts as long as the model does.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or texts do not come in pairs.
@@ -175,6 +175,9 @@ def similarity(
             raise ValueError(f'There are {len(given)} {name} for {len(examples)} pairs.')
     scores = None if gold is None else np.asarray(gold, np.float64)
     if scores is not None:
+        broken = np.flatnonzero(~np.isfinite(scores))
+        if len(broken):
+            raise ValueError(f'The score of {examples[broken[0]].place} is no finite number.')
         check_varied('spearman', scores, 'the pairs')
     of_kinds = {kind: np.array(kinds) == kind for kind in dict.fromkeys(kinds or ())}
     for kind, members in of_kinds.items():

@@ -64,6 +64,7 @@ def integrated_gradients(
 
     They sum to the weighted logits of the text less those of the reference, up to an error that
     falls with the number of steps. Positions, segments and what is padding stay those of the text.
+    In ESM, [PAD] is a zero vector before a LayerNorm, which jumps there: the error stays.
 
     Source: Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks", section 3.
     """

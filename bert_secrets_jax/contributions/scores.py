@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from jaxtyping import Array, Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
@@ -24,6 +25,7 @@ from bert_secrets_jax.contributions.integrated import (
     check_steps,
     embedded,
     integrated_gradients,
+    reference_ids,
     through_layers,
 )
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
@@ -55,6 +57,10 @@ METHODS = tuple(SOURCES)
 # Those whose scores say whether a token speaks for the prediction or against it.
 SIGNED = ('DecompX', TIMES_INPUT, INTEGRATED)
 _LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
+
+
+# The share of a change of logits that integrated gradients may miss.
+_COMPLETE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +144,7 @@ def scores_of(
     batches = bucket(encoded, **compute.encoding)
     count, lengths = len(encoded.lengths), encoded.lengths.tolist()
     logits = np.zeros((count, pretrained.config.num_labels), np.float32)
-    scores = {method: [np.zeros(0)] * count for method in methods}
+    scores, incomplete = {method: [np.zeros(0)] * count for method in methods}, 0
     for batch in progress(batches, 'Scores of tokens', size=lambda batch: batch.size):
         computed = fetch(_score(pretrained.bert, methods, steps, params, place(batch)))
         if FLOW in methods:
@@ -151,9 +157,17 @@ def scores_of(
             if example < 0:
                 continue
             logits[example] = computed['logits'][row]
+            change, error = computed['missed'][:, row].tolist()
+            incomplete += abs(error) > _COMPLETE * max(abs(change), 1.0)
             for method, values in computed['scores'].items():
                 scores[method][example] = values[row, : lengths[example]]
     check_finite(logits)
+    if incomplete:
+        logging.warning(
+            'Integrated gradients of %d of %d texts miss over %.0f %% of what they should sum to: '
+            'take more steps than %d. In ESM, more steps do not help.',
+            *(incomplete, count, 100 * _COMPLETE, steps),
+        )
     if RANDOM in methods:
         scores[RANDOM] = [
             np.random.default_rng([seed, example]).random(length)
@@ -185,6 +199,7 @@ def _score(
         return jnp.einsum('BT,BTS->BS', read, matrix, precision=jax.lax.Precision.HIGHEST)
 
     scores: dict[str, Any] = {}
+    missed = jnp.zeros((2, len(mask)))
     for method in methods:
         if method in _LAYERWISE:
             matrices = _LAYERWISE[method](bert, params, output, mask)
@@ -199,6 +214,12 @@ def _score(
             assert output.logits is not None
             weights = prediction_weights(output.logits)
             scores[method] = integrated_gradients(bert, params, batch, weights, steps=steps)
+            # Where positions are read from the wordpieces, they are those of the text.
+            start = params['embeddings']['word']['embedding'][reference_ids(bert, batch)]
+            reference = bert.apply({'params': params}, **batch.inputs, inputs_embeds=start).logits
+            assert reference is not None
+            change = ((output.logits - reference) * weights).sum(axis=-1)
+            missed = jnp.stack([change, change - (scores[method] * mask).sum(axis=-1)])
         elif method in (TIMES_INPUT, 'gradient norm'):
             entered, gradients = _gradients(bert, params, batch)
             if method == TIMES_INPUT:
@@ -206,7 +227,7 @@ def _score(
             else:
                 scores[method] = jnp.linalg.norm(gradients, axis=-1)
     scores = {method: each * mask for method, each in scores.items()}
-    outputs = {'logits': output.logits, 'scores': scores}
+    outputs = {'logits': output.logits, 'scores': scores, 'missed': missed}
     return outputs | ({'graph': graph, 'read': read} if FLOW in methods else {})
 
 

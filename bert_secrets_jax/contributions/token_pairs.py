@@ -21,7 +21,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.embedding import longest, prepared
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent, default_chunk_tokens
@@ -37,6 +36,7 @@ from bert_secrets_jax.contributions.integrated import (
     through_layers,
 )
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, tokenize
+from bert_secrets_jax.data.tasks import prepared
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert, check_finite
 from bert_secrets_jax.model.embedding import Pooling
@@ -131,7 +131,7 @@ def paired_tokens(
     check_whole(pretrained)
     pretrained = with_pooling(pretrained, pooling, normalised=False)
     assert pretrained.config.pooling is not None
-    compute = compute or Compute(max_length=longest(pretrained))
+    compute = compute or Compute(max_length=pretrained.config.longest)
     check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
     layer = paired_layer(pretrained, layer)

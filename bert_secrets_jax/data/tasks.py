@@ -11,6 +11,7 @@ from absl import logging
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.embedding import Pooling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,19 @@ MOST_CLASSES = 1000
 
 # The kinds of texts that all functions accept; all items of one list are of the same kind.
 Text = str | tuple[str, str] | Example
+
+
+def prepared(pooling: Pooling, texts: Sequence[Text], prompt: str | None = None) -> list[Example]:
+    """Return texts as the model wants to read them, with its prompt before each."""
+    before = pooling.before(prompt)
+    examples = as_examples(texts)
+    if any(each.text_b is not None for each in examples):
+        raise TypeError('An embedding is of one text: give strings, and no pairs.')
+    read = (before + each.text_a for each in examples)
+    return [
+        dataclasses.replace(each, text_a=text.lower() if pooling.lower else text)
+        for each, text in zip(examples, read, strict=True)
+    ]
 
 
 def as_examples(texts: Sequence[Text]) -> list[Example]:

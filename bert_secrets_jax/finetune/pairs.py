@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.encoding import Paired, bucket, tokenize
-from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.tasks import Example, Text, as_examples, prepared
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import cosines
 from bert_secrets_jax.finetune.metrics import METRICS
@@ -53,7 +53,8 @@ def finetune_embedding(
     """Fine-tune the embeddings of a model on pairs of texts, once per seed.
 
     As in `bs.finetune`, a folder lets the same call go on after an interruption. The models of the
-    outcome give embeddings: `bs.embed(tuned.models[0], texts)`.
+    outcome give embeddings: `bs.embed(tuned.models[0], texts)`. Texts are read as there, with the
+    model's prompt, and cut to `max_length` tokens if the model reads more.
 
     Args:
       pretrained: The model to start from.
@@ -80,6 +81,8 @@ def finetune_embedding(
     if loss == CONTRASTIVE:
         config = dataclasses.replace(config, micro_batch=config.batch_size)
     model = with_pooling(pretrained, pooling)
+    pooled = model.config.pooling
+    assert pooled is not None
     labelled = [_pairs(train, 'Training', loss), _pairs(dev, 'Dev', COSINE)]
     if folder is not None:
         folder = pathlib.Path(folder)
@@ -90,16 +93,20 @@ def finetune_embedding(
         if found is not None:
             return found
     sides = [
-        [[text for each in pairs if (text := each.texts[side]) is not None] for side in (0, 1)]
+        [
+            prepared(pooled, [text for each in pairs if (text := each.texts[side]) is not None])
+            for side in (0, 1)
+        ]
         for pairs in labelled
     ]
-    read = functools.partial(tokenize, model.tokenizer, max_length=config.max_length)
+    most = min(config.max_length, model.config.longest)
+    read = functools.partial(tokenize, model.tokenizer, max_length=most)
     labels = [np.array([each.label for each in pairs], np.float64) for pairs in labelled]
     data = Data(
         train=Paired(read(sides[0][0]), read(sides[0][1])),
         train_labels=labels[0],
         train_ids=[each.id for each in labelled[0]],
-        dev=bucket(read([*sides[1][0], *sides[1][1]]), max_length=config.max_length),
+        dev=bucket(read([*sides[1][0], *sides[1][1]]), max_length=most),
         dev_labels=labels[1],
         metrics=_METRICS,
         head=EMBEDDING,

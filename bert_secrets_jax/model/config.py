@@ -300,6 +300,12 @@ class BertConfig:
         return self.max_position_embeddings - (self.pad_token_id + 1 if counted else 0)
 
     @property
+    def longest(self) -> int:
+        """The same, or fewer tokens if the model is said to embed no longer texts."""
+        most = None if self.pooling is None else self.pooling.max_length
+        return min(most or self.max_length, self.max_length)
+
+    @property
     def has_positions(self) -> bool:
         """Whether there are embeddings of positions."""
         return self.position_embedding_type == 'absolute'

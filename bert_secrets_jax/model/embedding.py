@@ -7,6 +7,7 @@ of ways to pool are theirs, too (Reimers and Gurevych 2019, section 3).
 import dataclasses
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,13 @@ _SWITCHES = {
     'pooling_mode_weightedmean_tokens': WEIGHTED,
     'pooling_mode_lasttoken': LAST,
 }
-_MODULES, _LENGTH = 'modules.json', 'sentence_bert_config.json'
+_MODULES, _TOKENIZER = 'modules.json', 'tokenizer_config.json'
+# The length has stood in these files, from the newest to the oldest.
+_LENGTHS = tuple(
+    f'sentence_{kind}_config.json'
+    for kind in ('bert', 'roberta', 'distilbert', 'camembert', 'albert', 'xlm-roberta', 'xlnet')
+)
+_NO_LENGTH = 1_000_000
 _PROMPTS = 'config_sentence_transformers.json'
 _TYPE = 'sentence_transformers.models.'
 
@@ -64,9 +71,18 @@ class Pooling:
         return self.modes == (CLS,)
 
     def before(self, prompt: str | None) -> str:
-        """Return the words before each text, by the name of a prompt, or the words themselves."""
-        name = self.prompt if prompt is None else prompt
-        return dict(self.prompts).get(name or '', name or '')
+        """Return the words before each text, by the name of a prompt, or the words themselves.
+
+        ValueError for a single word that is no name: a prompt ends with a space or a colon.
+        """
+        name, known = self.prompt if prompt is None else prompt, dict(self.prompts)
+        if name and name not in known and re.fullmatch(r'[A-Za-z0-9_-]+', name):
+            named = f'its prompts are {", ".join(map(repr, known))}' if known else 'it has none'
+            raise ValueError(
+                f'The model has no prompt called {name!r} ({named}). Words of your own end with a '
+                f"space or a colon: '{name}: '."
+            )
+        return known.get(name or '', name or '')
 
 
 def read_pooling(directory: pathlib.Path) -> Pooling | None:
@@ -91,12 +107,18 @@ def read_pooling(directory: pathlib.Path) -> Pooling | None:
             about['refused'] = f'{path or place} ({kind})'
     if 'modes' not in about:
         about.setdefault('refused', 'no pooling')
-    if (directory / _LENGTH).exists():
-        values = _json(directory / _LENGTH, dict)
-        longest = values.get('max_seq_length')
-        if longest is not None and (not isinstance(longest, int) or longest < 2):
-            raise ValueError(f'{directory / _LENGTH}: max_seq_length={shortened(longest)}.')
-        about |= {'max_length': longest, 'lower': bool(values.get('do_lower_case'))}
+    file = next((each for each in _LENGTHS if (directory / each).exists()), None)
+    values = {} if file is None else _json(directory / file, dict)
+    about['lower'] = bool(values.get('do_lower_case'))
+    longest, named = values.get('max_seq_length'), f'{file}: max_seq_length'
+    if longest is None and (directory / _TOKENIZER).exists():
+        # Where version 6 writes it; a number beyond all lengths stands for none.
+        longest = _json(directory / _TOKENIZER, dict).get('model_max_length')
+        named = f'{_TOKENIZER}: model_max_length'
+        longest = None if isinstance(longest, float) or (longest or 0) > _NO_LENGTH else longest
+    if longest is not None and (not isinstance(longest, int) or longest < 2):
+        raise ValueError(f'{directory / named}={shortened(longest)}.')
+    about['max_length'] = longest
     if (directory / _PROMPTS).exists():
         values = _json(directory / _PROMPTS, dict)
         prompts, name = values.get('prompts') or {}, values.get('default_prompt_name')
@@ -118,12 +140,15 @@ def write_pooling(directory: pathlib.Path, pooling: Pooling | None, width: int) 
         {'idx': place, 'name': str(place), 'path': path, 'type': f'{_TYPE}{name}'}
         for place, (name, path) in enumerate(zip(names, paths, strict=False))
     ]
-    switches = {switch: mode in pooling.modes for switch, mode in _SWITCHES.items()}
+    switches: dict[str, Any] = {switch: mode in pooling.modes for switch, mode in _SWITCHES.items()}
+    # Switches say nothing of the order.
+    if len(pooling.modes) > 1:
+        switches['pooling_mode'] = list(pooling.modes)
     (directory / '1_Pooling').mkdir(exist_ok=True)
     for file, values in {
         _MODULES: modules,
         '1_Pooling/config.json': {'word_embedding_dimension': width} | switches,
-        _LENGTH: {'max_seq_length': pooling.max_length, 'do_lower_case': pooling.lower},
+        _LENGTHS[0]: {'max_seq_length': pooling.max_length, 'do_lower_case': pooling.lower},
         _PROMPTS: {'prompts': dict(pooling.prompts), 'default_prompt_name': pooling.prompt},
     }.items():
         write_atomically(directory / file, (json.dumps(values, indent=2) + '\n').encode())

@@ -187,7 +187,8 @@ class Head(nn.Module):
         if config.head == SEQUENCES:
             read = pooled
         else:
-            read = pool(encoded) if family.pools_tokens else encoded
+            of_tokens = family.pools_tokens and config.head != EMBEDDING
+            read = pool(encoded) if of_tokens else encoded
         if config.head == EMBEDDING:
             assert config.pooling is not None
             if attention_mask is None:

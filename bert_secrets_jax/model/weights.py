@@ -231,12 +231,16 @@ def with_pooling(
         pooling = dataclasses.replace(known or Pooling(), modes=(pooling,), refused='')
     pooling = known if pooling is None else pooling
     if pooling is None or pooling.refused:
-        lacks = 'does not say how it pools' if pooling is None else 'needs more than pooling'
-        what = '' if pooling is None else f', {pooling.refused}, which is not implemented'
-        raise ValueError(
-            f"The model ({pretrained.config.summary}) {lacks}{what}: give pooling='mean', 'cls' or "
-            "'max', as its authors say."
+        lacks = (
+            "does not say how it pools: give pooling='mean', 'cls' or 'max', as its authors say."
         )
+        if pooling is not None:
+            lacks = (
+                f'needs more than pooling, {pooling.refused}, which is not implemented. '
+                "pooling='mean', 'cls' or 'max' gives embeddings without it, which are not those "
+                'of its authors.'
+            )
+        raise ValueError(f'The model ({pretrained.config.summary}) {lacks}')
     if normalised is not None:
         pooling = dataclasses.replace(pooling, normalised=normalised)
     config = dataclasses.replace(pretrained.config, pooling=pooling)

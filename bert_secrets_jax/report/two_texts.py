@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.ablation.embedding import embed, longest
+from bert_secrets_jax.ablation.embedding import embed
 from bert_secrets_jax.ablation.patched_metrics import Metric, cosine, intact_answers
 from bert_secrets_jax.ablation.patching import DIRECTIONS, as_read, patch
 from bert_secrets_jax.compute import Compute
@@ -126,4 +126,4 @@ def _reader(pretrained: Pretrained, max_length: int) -> tuple[Pretrained, Comput
             f'The model ({config.summary}) neither pools texts nor classifies them. Choose one of '
             'sentence-transformers, or one that is fine-tuned as a classifier.'
         )
-    return with_pooling(pretrained), Compute(max_length=min(max_length, longest(pretrained)))
+    return with_pooling(pretrained), Compute(max_length=min(max_length, pretrained.config.longest))

@@ -80,3 +80,12 @@ def test_scores_have_the_steps_that_were_asked(config, tokenizer):
     assert np.abs(scores).max() > 1e-3
     with pytest.raises(ValueError, match='points on the path, 1 or more, not 0'):
         token_scores(model, PAIRS, methods=[INTEGRATED], steps=0)
+
+
+def test_what_integrated_gradients_miss_is_told(config, tokenizer, caplog):
+    model = random_model(config, tokenizer, scale=0.6)
+    token_scores(model, PAIRS, methods=[INTEGRATED], steps=1)
+    assert 'Integrated gradients of' in caplog.text and 'take more steps than 1' in caplog.text
+    caplog.clear()
+    token_scores(random_model(config, tokenizer, scale=0.1), PAIRS, methods=[INTEGRATED])
+    assert 'Integrated' not in caplog.text

@@ -133,9 +133,13 @@ def check_lines(names, lines, workdir):
             file = workdir / f'{file_name(FILES.get(section, section), name)}.csv'
             # As the file has it: values of several types are text.
             again = pandas.read_csv(io.StringIO(frame.to_csv(index=False)))
-            pandas.testing.assert_frame_equal(
-                again, pandas.read_csv(file), check_dtype=False, rtol=1e-3, atol=1e-4
-            )
+            written = pandas.read_csv(file)
+            # A p-value counts resamples, of which values that differ by rounding turn a few over.
+            counts = [column for column in again if column.startswith('p_')]
+            for columns, atol in ((counts, 2e-3), (again.columns.drop(counts), 1e-4)):
+                pandas.testing.assert_frame_equal(
+                    again[columns], written[columns], check_dtype=False, rtol=1e-3, atol=atol
+                )
 
 
 def kept(workdir) -> set[str]:

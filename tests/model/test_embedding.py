@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.embedding import MODES
-from tests.conftest import published_model
+from tests.conftest import published_model, random_params, relative
 
 TEXTS = ['the cat saw a dog .', 'a bird', 'she liked it ? he ran', 'the big red house and tree !']
 
@@ -23,7 +23,7 @@ def folder(tmp_path, model):
     return tmp_path
 
 
-@pytest.mark.parametrize('mode', [*MODES, ('cls', 'max', 'mean')], ids=str)
+@pytest.mark.parametrize('mode', [*MODES, ('mean', 'cls', 'max')], ids=str)
 def test_embeddings_are_those_of_sentence_transformers(folder, mode):
     transformers = pytest.importorskip('sentence_transformers')
     modes = (mode,) if isinstance(mode, str) else mode
@@ -90,6 +90,43 @@ def test_damaged_files_are_named(folder, file, values, message):
     (folder / file).write_text(json.dumps(values))
     with pytest.raises(ValueError, match=message):
         bs.from_pretrained(folder)
+
+
+def test_the_length_of_newer_and_older_folders(folder):
+    length, named = folder / 'sentence_bert_config.json', folder / 'tokenizer_config.json'
+    about = json.loads(named.read_text())
+    named.write_text(json.dumps(about | {'model_max_length': 7}))
+    assert bs.from_pretrained(folder).config.longest == 9
+    length.rename(folder / 'sentence_roberta_config.json')
+    assert bs.from_pretrained(folder).config.longest == 9
+    # Version 6 writes it into the tokenizer's file alone.
+    (folder / 'sentence_roberta_config.json').write_text('{}')
+    assert bs.from_pretrained(folder).config.longest == 7
+    named.write_text(json.dumps(about | {'model_max_length': int(1e30)}))
+    loaded = bs.from_pretrained(folder)
+    assert loaded.config.pooling.max_length is None
+    assert loaded.config.longest == loaded.config.max_length
+
+
+def test_words_of_a_prompt(folder):
+    model = bs.from_pretrained(folder)
+    with pytest.raises(ValueError, match="no prompt called 'qeury' .*'query', 'document'"):
+        bs.embed(model, TEXTS, prompt='qeury')
+    pooling = dataclasses.replace(model.config.pooling, lower=True)
+    found = bs.embed(bs.with_pooling(model, pooling), ['A Cat'], prompt='The Dog: ')
+    np.testing.assert_array_equal(found, bs.embed(model, ['a cat'], prompt='the dog: '))
+
+
+def test_an_embedding_needs_no_pooler(config, tokenizer):
+    """ModernBERT has one of each token, which stands under its masked LM alone."""
+    kind = relative(config, 'modernbert')
+    plain = bs.Bert(dataclasses.replace(kind, label_names=(), add_pooler=False))
+    model = bs.Pretrained(plain, random_params(plain), tokenizer)
+    (batch,) = bs.encode(tokenizer, TEXTS)
+    states = model.bert.apply({'params': model.params}, **batch.inputs).hidden_states[:, -1]
+    found = bs.embed(model, TEXTS, pooling='cls')
+    real = batch.example >= 0
+    np.testing.assert_allclose(found[batch.example[real]], np.asarray(states)[real, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize(
