@@ -61,7 +61,15 @@ class EmbeddingEffects(Result):
         return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
 
     def figures(self):
-        return effects.drawn_sets(self, self.outcomes, _draw_leading)
+        drawings = {
+            name: functools.partial(_draw_leading, name=name)
+            for name in self.outcomes
+            if name in effects.WITHOUT
+        }
+        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
+        if kinds:
+            drawings['heads_kinds'] = functools.partial(_draw_kinds, kinds=kinds)
+        return drawn(self, **drawings)
 
     def head_notes(self):
         return {
@@ -94,11 +102,6 @@ class Similarity(EmbeddingEffects):
 
     title: ClassVar[str] = 'Heads that make texts alike'
     FORMAT: ClassVar[int] = 2
-
-    def figures(self):
-        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
-        drawings = {'heads_kinds': functools.partial(_draw_kinds, kinds=kinds)} if kinds else {}
-        return {**super().figures(), **drawn(self, **drawings)}
 
     def findings(self):
         found = self.intact_findings(SOURCE)
@@ -214,7 +217,7 @@ def _draw_leading(result: EmbeddingEffects, name: str):
     return effects.draw_effects(name, leading, result.shape, caption, source)
 
 
-def _draw_kinds(result: Similarity, kinds: Sequence[str]):
+def _draw_kinds(result: EmbeddingEffects, kinds: Sequence[str]):
     each = {name.removeprefix(_KIND): result.outcomes['heads'][name] for name in kinds}
     return plots.head_grids(
         {kind: np.reshape(one.difference, result.shape) for kind, one in each.items()},
