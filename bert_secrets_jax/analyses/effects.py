@@ -475,8 +475,8 @@ def findings_of_outcomes(
 
 def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     """Return how many examples would show the effect that comes closest to being found."""
-    of_one_model = effects.detectable is not None and effects.critical is None
-    if not of_one_model or effects.shrunken is None:
+    # Over several models, the number of examples is not all that counts.
+    if effects.detectable is None or effects.critical is not None or effects.shrunken is None:
         return
     # The largest of many measured effects seems larger than it is. Shrunken ones do not.
     size = np.abs(effects.shrunken.mean)

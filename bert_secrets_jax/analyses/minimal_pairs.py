@@ -229,7 +229,7 @@ class MinimalPairs(Result):
         sample = {'sample': self.told[ALL].pairs, 'sample_of': 'pairs'}
         above, source = self.p_chance <= LEVEL, 'binomial test, Holm 1979'
         yield how_many('told above chance', above, 'phenomena', source=source, **sample)
-        some = self.needed.any(axis=0)
+        some = np.asarray(self.needed.any(axis=0))
         yield how_many('heads that some phenomenon needs', some, source=SOURCE, **sample)
         of = {'unit': 'rank correlation', 'source': SHARED}
         found = self.agreement
@@ -308,7 +308,9 @@ def minimal_pairs(
     preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
     counted = _counted(pretrained, texts, preference[0] > 0, compute.max_length)
     shapley = {}
-    for name, chosen in of.items() if orders is not None else ():
+    for name, chosen in of.items():
+        if orders is None:
+            break
         right = (preference[several:, chosen] > 0).astype(float)
         found = shapley_of(right, orders, shape)
         shapley[name] = np.stack([found.values, found.errors])

@@ -53,8 +53,11 @@ class Retrieval(EmbeddingEffects):
 
     def notes(self):
         where = 'queries and documents' if self.sides == 'both' else 'queries alone'
+        effects_of = next(iter(next(iter(self.outcomes.values())).values()))
         return [
             f'Heads are disabled for {where}. {instead(self.baseline)}',
+            f'Losses that befall fewer than {effects_of.unseen:.0%} of queries may be missing among '
+            f'{effects_of.sample}: the intervals do not cover them.',
             'Of equally similar documents, those that are not relevant come first.',
         ]
 
@@ -117,6 +120,15 @@ def retrieval(
     return Retrieval(subject or Subject(), baseline, sides, shape, outcomes, len(read))
 
 
+def _listed(query: Any, documents: Any) -> Iterable[Any]:
+    if isinstance(documents, str) or not isinstance(documents, Iterable):
+        raise TypeError(
+            f'The documents of query {query!r} are {documents!r}: give a list of them, or their '
+            'grades by document.'
+        )
+    return documents
+
+
 def judgements(
     queries: Texts, documents: Texts, relevant: Relevant | None
 ) -> tuple[Int[np.ndarray, 'P 2'], Float[np.ndarray, ' P']]:
@@ -124,6 +136,9 @@ def judgements(
 
     Arguments and errors are those of `retrieval`.
     """
+    for name, texts in (('queries', queries), ('documents', documents)):
+        if isinstance(texts, str):
+            raise TypeError(f'{name} are several texts, and this is one: give a list, [text].')
     if relevant is None:
         rows = [(query, document, 1) for query, document in zip(queries, documents, strict=False)]
         if not isinstance(queries, Mapping):
@@ -132,7 +147,7 @@ def judgements(
         rows = [
             (query, document, each[document] if isinstance(each, Mapping) else 1)
             for query, each in relevant.items()
-            for document in each
+            for document in _listed(query, each)
         ]
     else:
         rows = [(*each, 1)[:3] for each in relevant]

@@ -168,7 +168,10 @@ def similarity(
     examples = as_examples(pairs)
     labels = [each.label for each in examples if each.label is not None]
     if len(labels) == len(examples):
-        named = [dict(enumerate(each.classes)).get(each.label, '') for each in examples]
+        named = [
+            dict(enumerate(each.classes)).get(int(label), '')
+            for each, label in zip(examples, labels, strict=True)
+        ]
         if kinds is None and all(named):
             kinds = named
         elif gold is None and not any(named):

@@ -62,7 +62,8 @@ def read_pairs(
     """
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
-        return MinimalPair(*values[:3], identity, where, *values[3:])
+        one, other, kind, *third = values
+        return MinimalPair(one, other, kind, identity, where, *third[:1])
 
     path = pathlib.Path(path)
     columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]
