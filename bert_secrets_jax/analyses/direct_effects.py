@@ -127,8 +127,8 @@ class DirectEffects(Result):
                 **effects.sample_of(self.heads, LENS),
             )
         )
-        of_heads = {'source': SOURCE, 'name': 'direct paths of heads'}
-        return [*found, *effects.findings_of(self.heads, 'heads', **of_heads)]
+        name = 'direct paths of heads'
+        return [*found, *effects.findings_of(self.heads, 'heads', source=SOURCE, name=name)]
 
     def notes(self):
         said = [

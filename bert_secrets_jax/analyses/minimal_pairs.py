@@ -229,7 +229,7 @@ class MinimalPairs(Result):
         sample = {'sample': self.told[ALL].pairs, 'sample_of': 'pairs'}
         above, source = self.p_chance <= LEVEL, 'binomial test, Holm 1979'
         yield how_many('told above chance', above, 'phenomena', source=source, **sample)
-        some = self.needed.any(axis=0)
+        some = np.asarray(self.needed.any(axis=0))
         yield how_many('heads that some phenomenon needs', some, source=SOURCE, **sample)
         of = {'unit': 'rank correlation', 'source': SHARED}
         found = self.agreement
@@ -281,7 +281,7 @@ def minimal_pairs(
         raise ValueError('Give all pairs an anchor, and no label; or no pair an anchor.')
     label = None if all(anchored) else _class_of(config, label)
     shape = config.num_hidden_layers, config.num_attention_heads
-    masks, orders = with_intact(single_heads(config)), None
+    masks, orders = with_intact(single_heads(config)), np.empty((0, 0), int)
     names, several = [describe(mask) for mask in masks[1:]], len(masks)
     if permutations:
         orders = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
@@ -308,7 +308,7 @@ def minimal_pairs(
     preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
     counted = _counted(pretrained, texts, preference[0] > 0, compute.max_length)
     shapley = {}
-    for name, chosen in of.items() if orders is not None else ():
+    for name, chosen in of.items() if permutations else ():
         right = (preference[several:, chosen] > 0).astype(float)
         found = shapley_of(right, orders, shape)
         shapley[name] = np.stack([found.values, found.errors])

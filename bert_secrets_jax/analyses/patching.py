@@ -131,7 +131,8 @@ class Patching(Result):
             ),
         ]
         for method, source in SOURCES.items():
-            of = effects.sample_of(self.total, source) | {'numbers': {'method': method}}
+            of: dict[str, Any] = effects.sample_of(self.total, source)
+            of |= {'numbers': {'method': method}}
             template = 'Estimates by {method} rank heads as exact effects do: {unit} {estimate:.2f}'
             found.append(
                 measured(

@@ -62,7 +62,8 @@ def read_pairs(
     """
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
-        return MinimalPair(*values[:3], identity, where, *values[3:])
+        third = ''.join(values[3:])
+        return MinimalPair(*values[:3], id=identity, where=where, anchor=third)
 
     path = pathlib.Path(path)
     columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]

@@ -22,7 +22,7 @@ class Source(NamedTuple):
     frame: str
     column: str
     of: str = '{}'
-    times: int = 1
+    times: float = 1
     start: int = 0
 
 
