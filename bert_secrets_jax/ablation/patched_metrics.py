@@ -18,7 +18,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained
 
