@@ -18,7 +18,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.bert import BertOutput
-from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES, BertConfig
+from bert_secrets_jax.model.config import EMBEDDING, MASKED_LM, SEQUENCES
 from bert_secrets_jax.model.heads import unit_length
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -89,16 +89,12 @@ def cosine(output: BertOutput, given: Given) -> Array:
 _READS: Mapping[str, Reads] = {'logit': _logit, 'margin': _margin, 'probability': _probability}
 
 
-def _usual(config: BertConfig) -> str:
-    if config.head == EMBEDDING:
-        return 'closeness'
-    return 'logit' if config.head == SEQUENCES and config.num_labels == 1 else 'margin'
-
-
 def metric_of(pretrained: Pretrained, metric, answers, encoded, compute: Compute) -> Metric:
     """Return the metric that is meant, and refuse one that the model or the answers do not fit."""
     config, count = pretrained.config, len(encoded[0].lengths)
-    metric = _usual(config) if metric is None else metric
+    if metric is None:
+        of_value = config.head == SEQUENCES and config.num_labels == 1
+        metric = 'closeness' if config.head == EMBEDDING else 'logit' if of_value else 'margin'
     if not isinstance(metric, str):
         if answers is not None:
             raise ValueError(f'answers go with the metrics {METRICS}, not with a function.')

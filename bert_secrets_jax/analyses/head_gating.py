@@ -251,7 +251,7 @@ def head_gating(
     roles, gates = roles_of(priced, paid), (priced + paid) / 2
     given = [role for role in ROLES if (roles == role).any()]
     single = with_intact(single_heads(model.config))
-    masks = np.concatenate([single, *((roles != role).astype(np.float32)[None] for role in given)])
+    masks = np.concatenate([single, *((roles != role)[None].astype(np.float32) for role in given)])
     swept = sweep_examples(model, dev, masks, baseline='zero', compute=compute)
     losses, count = losses_of(swept.logits, labels), len(single)
     assess = functools.partial(effects.loss_effects, classes=classes, seed=seed)

@@ -281,7 +281,7 @@ def minimal_pairs(
         raise ValueError('Give all pairs an anchor, and no label; or no pair an anchor.')
     label = None if all(anchored) else _class_of(config, label)
     shape = config.num_hidden_layers, config.num_attention_heads
-    masks, orders = with_intact(single_heads(config)), None
+    masks, orders = with_intact(single_heads(config)), np.empty((0, 0), int)
     names, several = [describe(mask) for mask in masks[1:]], len(masks)
     if permutations:
         orders = draw_permutations(shape[0] * shape[1], permutations, seed=seed)
@@ -308,9 +308,7 @@ def minimal_pairs(
     preference = scores[:, : len(pairs)] - scores[:, len(pairs) :]  # [M, P]
     counted = _counted(pretrained, texts, preference[0] > 0, compute.max_length)
     shapley = {}
-    for name, chosen in of.items():
-        if orders is None:
-            break
+    for name, chosen in of.items() if permutations else ():
         right = (preference[several:, chosen] > 0).astype(float)
         found = shapley_of(right, orders, shape)
         shapley[name] = np.stack([found.values, found.errors])

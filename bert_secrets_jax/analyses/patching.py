@@ -132,9 +132,8 @@ class Patching(Result):
             ),
         ]
         for method, source in SOURCES.items():
-            of: dict[str, Any] = effects.sample_of(self.total, source) | {
-                'numbers': {'method': method}
-            }
+            of: dict[str, Any] = effects.sample_of(self.total, source)
+            of |= {'numbers': {'method': method}}
             template = 'Estimates by {method} rank heads as exact effects do: {unit} {estimate:.2f}'
             found.append(
                 measured(

@@ -168,10 +168,8 @@ def similarity(
     examples = as_examples(pairs)
     labels = [each.label for each in examples if each.label is not None]
     if len(labels) == len(examples):
-        named = [
-            dict(enumerate(each.classes)).get(int(label), '')
-            for each, label in zip(examples, labels, strict=True)
-        ]
+        both = zip(examples, labels, strict=True)
+        named = [each.classes[int(label)] if each.classes else '' for each, label in both]
         if kinds is None and all(named):
             kinds = named
         elif gold is None and not any(named):

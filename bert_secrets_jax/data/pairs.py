@@ -62,8 +62,8 @@ def read_pairs(
     """
 
     def read(values: Sequence[str], identity: str, where: str) -> MinimalPair:
-        one, other, kind, *third = values
-        return MinimalPair(one, other, kind, identity, where, *third[:1])
+        third = ''.join(values[3:])
+        return MinimalPair(*values[:3], id=identity, where=where, anchor=third)
 
     path = pathlib.Path(path)
     columns = [good, bad, phenomenon, *([] if anchor is None else [anchor])]
