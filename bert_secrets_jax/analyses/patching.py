@@ -14,8 +14,8 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
 from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
-from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.embedding import as_embedder
+from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses import effects

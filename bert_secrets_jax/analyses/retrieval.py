@@ -56,8 +56,8 @@ class Retrieval(EmbeddingEffects):
         effects_of = next(iter(next(iter(self.outcomes.values())).values()))
         return [
             f'Heads are disabled for {where}. {instead(self.baseline)}',
-            f'Losses that befall fewer than {effects_of.unseen:.0%} of queries may be missing among '
-            f'{effects_of.sample}: the intervals do not cover them.',
+            f'Losses of fewer than {effects_of.unseen:.0%} of queries may be missing among these '
+            f'{effects_of.sample}: intervals do not cover them.',
             'Of equally similar documents, those that are not relevant come first.',
         ]
 

@@ -75,12 +75,19 @@ def test_judgements_come_in_many_forms():
         assert (judged.tolist(), grades.tolist()) == expected
     judged, _ = judgements(queries, documents, {'q1': ['d2'], 'q2': ['d1', 'd3']})
     assert judged.tolist() == expected[0]
-    for of_their_place in (judgements(queries, documents, None), judgements('ab', 'cde', None)):
+    for of_their_place in (
+        judgements(queries, documents, None),
+        judgements(*map(list, ('ab', 'cde')), None),
+    ):
         assert of_their_place[0].tolist() == [[0, 0], [1, 1]]
     with pytest.raises(ValueError, match="There is no document 'd4'"):
         judgements(queries, documents, [('q1', 'd4')])
     with pytest.raises(ValueError, match='1 of 2 queries have no relevant document .* number 1'):
         judgements(queries, documents, {'q1': {'d2': 1}, 'q2': {'d2': 0}})
+    with pytest.raises(TypeError, match='queries are several texts, and this is one'):
+        judgements('ab', documents, None)
+    with pytest.raises(TypeError, match="The documents of query 'q1' are 'd1'"):
+        judgements(queries, documents, {'q1': 'd1'})
 
 
 def test_a_head_that_search_needs_is_found(embedder, results):
