@@ -15,6 +15,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
+from bert_secrets_jax.ablation.influence import limits
 from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
 from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
 from bert_secrets_jax.ablation.significance import benjamini_hochberg
@@ -39,7 +40,7 @@ def assess_means(
 ) -> Effects:
     """Return effects with their intervals, and p-values of max-T by a bootstrap of examples.
 
-    On either side, an interval is that of Student's t or of the bootstrap-t, whichever is wider.
+    Intervals allow for few texts that carry a change (`influence.limits`).
 
     A mask of which `outcome.counts_from` is above 0 is tested in one direction: whether its
     difference is greater than that.
@@ -79,10 +80,6 @@ def assess_means(
     one_sided = outcome.counts_from > 0
     p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
     resampled = _resampled_t(linear, share, seed=seed)
-    reach = scipy.stats.t.ppf(1 - LEVEL / 2, count - 1)
-    # Where few examples carry a change, Student's interval is too short on the side of more such.
-    ends = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2], axis=0, method='inverted_cdf')
-    above, below = error * np.fmax(np.where(np.isfinite(ends), ends * [[-1], [1]], 0), reach)
     largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     extreme = t if one_sided else np.abs(t)
     corrected = (1 + (largest[:, None] >= extreme).sum(axis=0)) / (1 + len(largest))
@@ -102,11 +99,12 @@ def assess_means(
         )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     bar = scipy.stats.t.ppf(1 - LEVEL / (2 - one_sided) / masks, count - 1)
+    low, high = limits(difference, linear)
     return Effects(
         names=names,
         difference=difference,
-        low=difference - below,
-        high=difference + above,
+        low=low,
+        high=high,
         p_value=p_values,
         corrected=corrected,
         sample=count,
