@@ -1,4 +1,4 @@
-"""Names of heads wherever a person reads of them, and how any text is made readable."""
+"""Names of heads and of a model's parts for readers, and how any text is made readable."""
 
 import re
 import string
@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_secrets_jax.brief import shortened
+
+# The parts of a model besides its layers. The head is whatever stands on these.
+EMBEDDINGS, HEAD = 'embeddings', 'head'
+_LAYER = re.compile('[1-9][0-9]{0,3}')
 # Formatting characters that spell a word (of Persian, or an emoji of several), and Arabic and other
 # signs that Unicode calls formatting though they are drawn.
 _SEEN = re.compile('[\u200c\u200d\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]')
@@ -106,3 +111,24 @@ def _is_hidden(character: str) -> bool:
         return True
     hidden = unicodedata.category(character) in ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')
     return hidden and not _SEEN.match(character)
+
+
+def named_parts(count: int) -> tuple[str, ...]:
+    """Return the names of so many parts: 'embeddings', layers from '1', and 'head'."""
+    return (EMBEDDINGS, *map(str, range(1, count - 1)), HEAD)
+
+
+def frozen_parts(freeze: str) -> frozenset[str]:
+    """Return the names of frozen parts.
+
+    >>> sorted(frozen_parts('embeddings, 1,2'))
+    ['1', '2', 'embeddings']
+    """
+    words = [word.strip() for word in str(freeze).split(',')]
+    right = all(word in (EMBEDDINGS, HEAD) or _LAYER.fullmatch(word) for word in words)
+    if freeze != '' and not (right and len({*words}) == len(words)):
+        raise ValueError(
+            f'freeze={shortened(freeze)} must be different parts with commas between them: '
+            f"'{EMBEDDINGS}', '{HEAD}', or layers counted from 1, such as '{EMBEDDINGS},1,2'."
+        )
+    return frozenset(words if freeze else ())

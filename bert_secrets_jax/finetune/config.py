@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.names import EMBEDDINGS, HEAD, frozen_parts, named_parts
 from bert_secrets_jax.ranges import Range, check_ranges
 
 _COUNT = Range(1, 2**31)
@@ -19,6 +21,8 @@ RANGES = {
     'warmup': Range(0, 1, whole=False, without=1),
     'weight_decay': Range(0, 1e30, whole=False),
     'clip': _POSITIVE,
+    'layer_decay': Range(0, 10, whole=False, without=0),
+    'reinit': Range(0, 1000),
     'max_length': _COUNT,
     'log_every': _COUNT,
     'checkpoint_every': _COUNT,
@@ -42,6 +46,14 @@ class FinetuneConfig:
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
+      schedule: 'linear' rises in the warmup and then falls to 0; 'constant' is always at its peak.
+      layer_decay: The learning rate of a layer divided by that of the layer above. The last layer
+        and the head have the full rate; embeddings are below layer 1 (discriminative fine-tuning,
+        Howard and Ruder 2018, section 3.2). Above 1, low layers learn faster.
+      freeze: Parts that stay as they are, with commas between them: 'embeddings', 'head', and
+        layers counted from 1, such as 'embeddings,1,2'.
+      reinit: So many of the top layers, and the pooler, start from random weights (Zhang et al.
+        2021, section 4).
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -58,6 +70,10 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     optimizer: str = 'adamw'
+    schedule: str = optimizers.LINEAR
+    layer_decay: float = 1.0
+    freeze: str = ''
+    reinit: int = 0
     max_length: int = 128
     buckets: tuple[int, ...] | None = None
     log_every: int = 20
@@ -67,9 +83,27 @@ class FinetuneConfig:
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
         check_ranges(self, RANGES)
         check_name('optimizer', self.optimizer, optimizers.NAMES)
+        check_name('schedule', self.schedule, optimizers.SCHEDULES)
+        frozen_parts(self.freeze)
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
+            )
+
+    def check_layers(self, model: BertConfig) -> None:
+        """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
+        layers, frozen = model.num_hidden_layers, frozen_parts(self.freeze)
+        if model.num_hidden_groups not in (None, layers) and (
+            self.layer_decay != 1 or self.reinit or frozen - {EMBEDDINGS, HEAD}
+        ):
+            raise ValueError(
+                'layer_decay, freeze and reinit tell layers apart, and this model '
+                f'({model.summary}) uses the same layer several times: leave them.'
+            )
+        if self.reinit > layers or not frozen < {*named_parts(layers + 2)}:
+            raise ValueError(
+                f'freeze={self.freeze!r}, reinit={self.reinit}: the model has {layers} layers, '
+                'and something must be left to learn.'
             )
 
 

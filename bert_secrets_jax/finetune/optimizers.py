@@ -1,17 +1,29 @@
 """BERT's optimisers for one model, and its learning-rate schedule."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from bert_secrets_jax.finetune.movement import part_names, scaled
+
 NAMES = ('adamw', 'bert_adam')
+SCHEDULES = LINEAR, CONSTANT = 'linear', 'constant'
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
-def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
-    """Return a learning rate that rises linearly from 0 in the warmup, and then falls to 0."""
+def make_schedule(
+    learning_rate: float, steps: int, warmup: float, kind: str = LINEAR
+) -> optax.Schedule:
+    """Return a learning rate that rises linearly from 0 in the warmup, and then falls to 0.
+
+    If it is 'constant', it does neither.
+    """
+    if kind == CONSTANT:
+        return optax.constant_schedule(learning_rate)
     rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
         [
@@ -23,9 +35,18 @@ def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Sche
 
 
 def make_optimizer(
-    name: str, schedule: optax.Schedule, *, weight_decay: float, clip: float
+    name: str,
+    schedule: optax.Schedule,
+    *,
+    weight_decay: float,
+    clip: float,
+    layer_decay: float = 1.0,
+    freeze: Collection[str] = (),
 ) -> optax.GradientTransformation:
     """Return an optimiser of one model, 'adamw' or 'bert_adam', which the authors used.
+
+    `layer_decay` and the names of frozen parts are as in `FinetuneConfig`. What is frozen does not
+    count when gradients are clipped.
 
     The latter clips each tensor separately, and does not correct Adam's moments for having started
     at 0. So early steps are too large, up to 6.5 times. This is one reason why some runs on small
@@ -41,11 +62,31 @@ def make_optimizer(
             moments = [clip_each(clip), scale_by_bert_adam()]
         case _:
             raise ValueError(f'Optimiser {name!r} is unknown; choose one of {NAMES}.')
+    before = [_scale_parts(1.0, freeze)] if freeze else []
+    after = [_scale_parts(layer_decay, freeze)] if freeze or layer_decay != 1 else []
     return optax.chain(
+        *before,
         *moments,
         optax.add_decayed_weights(weight_decay, mask=decays),
+        *after,
         optax.scale_by_learning_rate(schedule),
     )
+
+
+def _scale_parts(decay: float, freeze: Collection[str]) -> optax.GradientTransformation:
+    """Multiply what is below the head by `decay` once for each layer above it, frozen parts by 0.
+
+    So do discriminative learning rates (Howard and Ruder 2018, section 3.2).
+    """
+
+    def scale(updates, params):
+        names = part_names(params)
+        # The last layer has the full rate, like the head.
+        below = np.maximum(np.arange(len(names))[::-1] - 1, 0)
+        learns = [name not in freeze for name in names]
+        return scaled(updates, np.where(learns, decay**below, 0).astype(np.float32))
+
+    return optax.stateless(scale)
 
 
 def decays(params: Any) -> Any:

@@ -77,6 +77,7 @@ def finetune_embedding(
     if not 0 < scale < math.inf:
         raise ValueError(f'{scale=} must be a number above 0.')
     config = FinetuneConfig(**settings)
+    config.check_layers(pretrained.config)
     if loss == CONTRASTIVE:
         config = dataclasses.replace(config, micro_batch=config.batch_size)
     model = with_pooling(pretrained, pooling)

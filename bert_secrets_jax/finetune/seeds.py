@@ -14,14 +14,17 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import in_order
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
+from bert_secrets_jax.finetune.movement import recorded_steps, recording
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
 from bert_secrets_jax.model.config import QUESTIONS
+from bert_secrets_jax.names import frozen_parts
 
 # Smaller evaluations take a moment and show no progress of their own.
 _LARGE_EVALUATION = 2000
@@ -39,17 +42,26 @@ def train_runs(
     save: Save,
     mesh: Mesh | None = None,
     loss: Callable[..., Float[Array, ' B']] | None = None,
-) -> Rows:
+) -> tuple[Rows, Float[np.ndarray, 'S R P M']]:
     """Train one model per seed. A call after an interruption goes on and has the same result.
 
     `save` takes a seed, 'best' or 'last', and its parameters: whenever its dev score is the best so
     far, and after the last step. `loss` is as `Steps` takes it; None is that of the head. Returned
-    is `Finetuned.history`. Errors are those of `finetune`.
+    are `Finetuned.history` and `Finetuned.movement`. Errors are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
     schedule = _schedule(config, total)
-    steps = Steps(bert, loss or _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
+    # Layers that are one layer are trained as one.
+    own = [own_layers(bert.config, each) for each in params]
+
+    def stacked() -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
+
+    steps = Steps(
+        bert, loss or _loss, _recording(config, total), data, config, seeds,
+        of_runs={'start': stacked()}, given_after=recorded_steps(total), mesh=mesh,
+    )  # fmt: skip
 
     def rate(step: int) -> float:
         return float(np.asarray(schedule(step)))
@@ -66,10 +78,9 @@ def train_runs(
             f'{names}.'
         )
 
-    # Layers that are one layer are trained as one.
-    own = [own_layers(bert.config, each) for each in params]
+    # Apart from those of the start, since each step gives its memory to the next one.
     state, record = steps.train(
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *own),
+        stacked(),
         folder,
         what='Fine-tuning',
         stage=steps.per_epoch,
@@ -79,7 +90,7 @@ def train_runs(
     )
     for index, seed in enumerate(seeds):
         save(seed, 'last', _select(bert, state.params, index))
-    return record.history
+    return record.history, np.asarray(fetch(state.optimizer.records))
 
 
 def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
@@ -97,7 +108,7 @@ def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' 
 
 
 def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
-    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+    return optimizers.make_schedule(config.learning_rate, steps, config.warmup, config.schedule)
 
 
 @functools.lru_cache(maxsize=8)
@@ -108,7 +119,14 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
         _schedule(config, steps),
         weight_decay=config.weight_decay,
         clip=config.clip,
+        layer_decay=config.layer_decay,
+        freeze=frozen_parts(config.freeze),
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _recording(config: FinetuneConfig, steps: int) -> Any:
+    return recording(optimizer_for(config, steps), steps)
 
 
 def _select(bert: Bert, params: Any, index: int) -> Any:

@@ -35,7 +35,7 @@ from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
-from bert_secrets_jax.model.bert import init_params
+from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_classifier
 
@@ -98,6 +98,7 @@ def finetune(
     """
     check_pretrained(pretrained)
     config = FinetuneConfig(**settings)
+    config.check_layers(pretrained.config)
     seeds = listed_seeds(config.seeds)
     check_name('start', start, ('pretrained', 'random'))
     head = _head_for(train, dev)
@@ -142,6 +143,9 @@ def train_models(
     weights = [model.params for model in initial]
     if start == 'random':
         weights = [init_params(bert, seed) for seed in seeds]
+    if config.reinit:
+        pairs = zip(weights, seeds, strict=True)
+        weights = [_reinitialised(bert, each, seed, config.reinit) for each, seed in pairs]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
@@ -154,7 +158,9 @@ def train_models(
             params = jax.tree.map(jnp.asarray, model.params)
             in_memory[seed] = dataclasses.replace(model, params=params)
 
-    history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh, **others)
+    history, movement = train_runs(
+        bert, weights, data, config, folder, save=save, mesh=mesh, **others
+    )
     finetuned = Finetuned(
         start=start,
         seeds=seeds,
@@ -167,11 +173,27 @@ def train_models(
         folder=folder,
         dtype=bert.config.dtype,
         head=data.head,
+        movement=movement,
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
         processes.on_first(lambda: outcome.write_outcome(finetuned))
     return finetuned
+
+
+def _reinitialised(bert: Bert, params: Any, seed: int, top: int) -> Any:
+    """Return parameters whose top layers and pooler are fresh."""
+    first = bert.config.num_hidden_layers - top
+
+    def choose(path, old, new):
+        if path[0].key != 'layers':
+            return new if path[0].key == 'pooler' else old
+        # The layers of a model that has lost heads are apart, under their numbers.
+        if path[1].key.isdecimal():
+            return new if int(path[1].key) >= first else old
+        return jnp.concatenate([old[:first], new[first:]])
+
+    return jax.tree_util.tree_map_with_path(choose, params, init_params(bert, seed))
 
 
 def finished(
@@ -449,10 +471,12 @@ def claim(
             raise ValueError(f'{file} does not hold settings and digests.')
     except ValueError as error:
         raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
+    # A folder of a former version has none of the settings that are newer.
+    former = {each.name: each.default for each in dataclasses.fields(config)} | found['settings']
     wrong = [
-        f'{name}={found["settings"].get(name)!r}, not {value!r}'
+        f'{name}={former.get(name)!r}, not {value!r}'
         for name, value in wanted['settings'].items()
-        if found['settings'].get(name) != value
+        if former.get(name) != value
     ] + [
         f'another {name}' for name, value in digests.items() if found['digests'].get(name) != value
     ]
