@@ -16,7 +16,15 @@ from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs, needs, passes
-from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
+from bert_secrets_jax.programs.calls import (
+    OF_NO_MATTER,
+    Arguments,
+    Binding,
+    Call,
+    Expression,
+    kept,
+    tuned_by,
+)
 from bert_secrets_jax.programs.study import Study
 
 # Probes learn little from fewer updates: a small treebank is read several times.
@@ -91,6 +99,21 @@ def patterns(a: Arguments) -> Call:
 def attention_change(a: Arguments) -> Call:
     given = {'readings': a['change.readings'], 'statistics': a.statistics}
     return a.analysis('attention_change', 'pretrained', 'tuned', 'texts', **given)
+
+
+def where_it_changes(a: Arguments) -> Call:
+    a.group('where_it_changes')
+    schedules = a.study.schedules
+    calls = (f'{name!r}: {tuned_by(a, "pretrained", **own)}' for name, own in schedules.items())
+
+    def load(study: Study) -> dict[str, bs.Finetuned]:
+        return {name: study.finetuned('pretrained', **own) for name, own in schedules.items()}
+
+    def digest(study: Study) -> list[str]:
+        return [study.finetuning_digest('pretrained', **own) for own in schedules.values()]
+
+    tuned = Expression(f'{{{", ".join(calls)}}}', load, digest)
+    return a.analysis('where_it_changes', 'pretrained', tuned, 'texts', **a.seed)
 
 
 def features(a: Arguments) -> Call:

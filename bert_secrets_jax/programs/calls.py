@@ -433,8 +433,9 @@ def _texts(a: Arguments) -> str:
     return f'[each.example for each in {drawn}]' if parts else drawn
 
 
-def _tuned(a: Arguments, start: str) -> str:
-    settings = a.study.finetune_settings(start)
+def tuned_by(a: Arguments, start: str, **others: Any) -> str:
+    """Return the call of a fine-tuning, with other settings in place of some of the study's."""
+    settings = a.study.finetune_settings(start) | others
     # They are noted as read.
     _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']
     names = settings['label_names']
@@ -499,7 +500,7 @@ def _input(
 
 def _tuning(start: str) -> Callable[[Arguments], Expression]:
     return lambda a: Expression(
-        _tuned(a, start),
+        tuned_by(a, start),
         lambda study: study.finetuned(start),
         lambda study: study.finetuning_digest(start),
     )

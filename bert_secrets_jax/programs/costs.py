@@ -168,6 +168,15 @@ def finetuned(study: Study) -> Costs:
     return {'fine-tuning': Cost(runs * tokens, 10, 8)}
 
 
+def rescheduled(study: Study) -> Costs:
+    """Return fine-tuning under each schedule, and the passes that compare maps."""
+    schedules, layers = len(study.schedules), study.pretrained.config.num_hidden_layers
+    train, runs = study.config.train, schedules * len(study.seeds)
+    tokens = _TRAINED * train.epochs * _tokens(study, 'train') * runs
+    passes = _over(study, 'texts', 4 * runs + 6 * layers, 20, 8)
+    return {'fine-tuning under schedules': Cost(tokens), 'where it changes': passes}
+
+
 def swept(study: Study, seeds: int) -> Costs:
     """Return the sweeps over the models of some seeds."""
     heads = _HEAD * _heads(study)
