@@ -114,21 +114,17 @@ def _is_hidden(character: str) -> bool:
 
 
 def named_parts(count: int) -> tuple[str, ...]:
-    """Return the names of so many parts: 'embeddings', layers from '1', and 'head'."""
+    """Return the names of so many parts of a model: 'embeddings', layers from '1', and 'head'."""
     return (EMBEDDINGS, *map(str, range(1, count - 1)), HEAD)
 
 
 def frozen_parts(freeze: str) -> frozenset[str]:
-    """Return the names of frozen parts.
-
-    >>> sorted(frozen_parts('embeddings, 1,2'))
-    ['1', '2', 'embeddings']
-    """
+    """Return the parts of which `freeze` is a list, such as 'embeddings,1,2'."""
     words = [word.strip() for word in str(freeze).split(',')]
     right = all(word in (EMBEDDINGS, HEAD) or _LAYER.fullmatch(word) for word in words)
     if freeze != '' and not (right and len({*words}) == len(words)):
         raise ValueError(
-            f'freeze={shortened(freeze)} must be different parts with commas between them: '
-            f"'{EMBEDDINGS}', '{HEAD}', or layers counted from 1, such as '{EMBEDDINGS},1,2'."
+            f"freeze={shortened(freeze)} must be '{EMBEDDINGS}', '{HEAD}' or layers from 1, each "
+            f"once, with commas between them, such as '{EMBEDDINGS},1,2'."
         )
     return frozenset(words if freeze else ())

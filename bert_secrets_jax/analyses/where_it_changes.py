@@ -4,6 +4,7 @@ Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -29,14 +30,11 @@ from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 EVERY_SCHEDULE = dataclasses.replace(
     verdicts.LAST_LAYERS,
-    text='Under every schedule: '
-    + verdicts.LAST_LAYERS.text[0].lower()
-    + verdicts.LAST_LAYERS.text[1:],
+    text=f'Under every schedule: {verdicts.LAST_LAYERS.text}',
     limits='Schedules that were not tried.',
     short='Under every schedule, the last two layers change most',
     section='where_it_changes',
 )
-# What may explain the change of maps, in this order, after it and what it is per weight distance.
 _EXPLAINS = *MEASURES, 'random_step', 'random_steps_below'
 _COLUMNS = 'change', 'change_per_distance', *_EXPLAINS
 
@@ -84,62 +82,50 @@ class WhereItChanges(Result):
 
     def frames(self):
         profiles = [self.profiles(schedule) for schedule in self.changes]
-        grids = {
-            name: np.stack([each[name].mean(axis=0) for each in profiles]) for name in _COLUMNS
-        }
-        ends = [mean_interval(each['change'].T)[1:] for each in profiles]
-        grids |= dict(zip(('change_low', 'change_high'), np.stack(ends, axis=1), strict=True))
-        caption = 'Means over seeds; a random step has the same length in every layer.'
+        grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
+        lows, highs = zip(*(mean_interval(each['change'].T)[1:] for each in profiles), strict=True)
+        grids |= {'change_low': lows, 'change_high': highs}
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
+        caption = 'Means over seeds; a random step has the same length in every layer.'
         return {'layers': grids_frame(grids, caption, by=by, sure=sure)}
 
     def figures(self):
         return drawn(self, where_it_changes=_draw)
 
     def findings(self):
-        alone = [each.verdicts()[0].verdict for each in self.changes.values()]
-        held, refuted = map(alone.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
-        why = 'what decides it is open'
-        if held and refuted:
-            why = 'the schedule decides it'
-        elif len(alone) in (held, refuted):
-            why = 'the schedule does not decide it'
-        template = (
-            'The last two layers change most under {estimate} of {schedules:schedule|schedules}'
-        )
-        return [
-            measured(
-                'schedules under which the last two layers change most', held, unit='schedules',
-                source=SOURCE, template=template + ', and not under {refuted}: {why}.',
-                numbers={'schedules': len(alone), 'refuted': refuted, 'why': why},
-            ),
-            *self._by_schedule(),
-        ]  # fmt: skip
+        alone = [each.verdicts()[0] for each in self.changes.values()]
+        known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
+        held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
+        why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
+        numbers = {'of': len(alone), 'refuted': refuted}
+        numbers['why'] = 'the schedule decides it' if held and refuted else why
+        template = 'Under {estimate} of {of:schedule|schedules}, the last two layers change most; '
+        template += 'under {refuted} they do not: {why}.'
+        about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
+        first = measured('schedules under which the last two layers change most', held, **about)
+        return [first, *itertools.chain.from_iterable(map(self._under, self.changes))]
 
-    def _by_schedule(self) -> Iterator[Finding]:
-        """Yield which layer changes most under each schedule, and what explains the profile."""
-        for schedule, each in self.changes.items():
-            most = each.findings()[0]
-            numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
-            yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
-            profiles = self.profiles(schedule)
-            for name in _EXPLAINS:
-                for unit, values in agreement(profiles[name], profiles['change']).items():
-                    label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
-                    about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
-                    yield measured(label, mean_interval(values), source=SOURCE, **about)
+    def _under(self, schedule: str) -> Iterator[Finding]:
+        """Yield which layer changes most under a schedule, and what explains the profile."""
+        most, profiles = self.changes[schedule].findings()[0], self.profiles(schedule)
+        numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
+        yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
+        for name in _EXPLAINS:
+            for unit, values in agreement(profiles[name], profiles['change']).items():
+                label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
+                about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
+                yield measured(label, mean_interval(values), source=SOURCE, **about)
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
     """Return how profiles [S, L] agree in each seed [S]; NaN where all layers are equal."""
-    ranks = (scipy.stats.rankdata(each, axis=1) for each in (one, other))
-    found = {'rank correlation': ranks, 'R squared': (one, other)}
-    pairs = {name: [*zip(*each, strict=True)] for name, each in found.items()}
-    r = {
-        name: [np.corrcoef(*pair)[0, 1] if all(map(np.ptp, pair)) else np.nan for pair in each]
-        for name, each in pairs.items()
-    }
-    return {name: np.array(each) ** (1 + (name == 'R squared')) for name, each in r.items()}
+    ranks = [scipy.stats.rankdata(each, axis=1) for each in (one, other)]
+    with np.errstate(invalid='ignore', divide='ignore'):
+        rank, straight = (
+            np.array([np.corrcoef(*rows)[0, 1] for rows in zip(*pair, strict=True)])
+            for pair in (ranks, (one, other))
+        )
+    return {'rank correlation': rank, 'R squared': straight**2}
 
 
 def where_it_changes(
@@ -176,11 +162,9 @@ def where_it_changes(
                 'version and in a new folder, a model whose layers are all different.'
             )
         means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
-        if each.seeds != next(iter(tuned.values())).seeds:
-            raise ValueError(f'tuned[{name!r}] has other seeds: give the same to every schedule.')
         moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
-    if not moved or draws < 1:
-        raise ValueError(f'{draws=}, {len(moved)} schedules: at least one of each is needed.')
+    if draws < 1 or len({each.seeds for each in tuned.values()}) != 1:
+        raise ValueError(f'{draws=}: at least one, and all schedules with the same seeds.')
     size = np.mean([each[..., MEASURES.index('distance')].mean() for each in moved.values()])
     settings = TextSettings(**vars(compute))
 

@@ -47,13 +47,11 @@ class FinetuneConfig:
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
       schedule: 'linear' rises in the warmup and then falls to 0; 'constant' is always at its peak.
-      layer_decay: The learning rate of a layer divided by that of the layer above. The last layer
-        and the head have the full rate; embeddings are below layer 1 (discriminative fine-tuning,
-        Howard and Ruder 2018, section 3.2). Above 1, low layers learn faster.
-      freeze: Parts that stay as they are, with commas between them: 'embeddings', 'head', and
-        layers counted from 1, such as 'embeddings,1,2'.
-      reinit: So many of the top layers, and the pooler, start from random weights (Zhang et al.
-        2021, section 4).
+      layer_decay: The learning rate of a layer divided by that of the layer above (Howard and Ruder
+        2018, section 3.2). The last layer and the head have the full rate; embeddings are below
+        layer 1. Above 1, low layers learn faster.
+      freeze: Parts that stay as they are: 'embeddings', 'head', or layers, as in 'embeddings,1,2'.
+      reinit: So many top layers, and the pooler, start at random (Zhang et al. 2021, section 4).
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -93,17 +91,16 @@ class FinetuneConfig:
     def check_layers(self, model: BertConfig) -> None:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
         layers, frozen = model.num_hidden_layers, frozen_parts(self.freeze)
-        if model.num_hidden_groups not in (None, layers) and (
-            self.layer_decay != 1 or self.reinit or frozen - {EMBEDDINGS, HEAD}
-        ):
+        apart = self.layer_decay != 1 or self.reinit or frozen - {EMBEDDINGS, HEAD}
+        if apart and model.num_hidden_groups not in (None, layers):
             raise ValueError(
-                'layer_decay, freeze and reinit tell layers apart, and this model '
-                f'({model.summary}) uses the same layer several times: leave them.'
+                f'This model ({model.summary}) uses the same layer several times: leave out '
+                'layer_decay, reinit and layers to freeze.'
             )
         if self.reinit > layers or not frozen < {*named_parts(layers + 2)}:
             raise ValueError(
-                f'freeze={self.freeze!r}, reinit={self.reinit}: the model has {layers} layers, '
-                'and something must be left to learn.'
+                f'freeze={self.freeze!r}, reinit={self.reinit}: the model has {layers} layers, and '
+                'something must be left to learn.'
             )
 
 

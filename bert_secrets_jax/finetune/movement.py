@@ -5,7 +5,7 @@ The parts are the embeddings, each layer, and the head: whatever stands on the l
 Shapes: S seeds, R recorded steps, P parts, L layers, M the four measures.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,11 +23,6 @@ MEASURES = 'gradient_norm', 'update_norm', 'distance', 'relative_distance'
 _EVERY, _MOST = 4, 1000
 
 
-def part_names(params: Any) -> tuple[str, ...]:
-    """Return the names of the parts of a model."""
-    return named_parts(_places(params)[1])
-
-
 def _places(params: Any) -> tuple[Any, int]:
     """Return the part of each array, or the parts of its first axis, and the number of parts."""
     layers = params['layers']
@@ -43,14 +38,15 @@ def _places(params: Any) -> tuple[Any, int]:
     return jax.tree_util.tree_map_with_path(place, params), count + 2
 
 
-def scaled(tree: Any, factors: Float[Array | np.ndarray, ' P']) -> Any:
-    """Return the arrays of each part times its factor."""
+def scaled(tree: Any, factors: Callable[[int], Float[np.ndarray, ' P']]) -> Any:
+    """Return the arrays of each part times its factor, of those for so many parts."""
+    places, count = _places(tree)
 
     def scale(leaf, place):
-        own = factors[place]
+        own = factors(count)[place]
         return leaf * own.reshape(own.shape + (1,) * (leaf.ndim - own.ndim))
 
-    return jax.tree.map(scale, tree, _places(tree)[0])
+    return jax.tree.map(scale, tree, places)
 
 
 def norms(tree: Any) -> Float[Array, ' P']:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_secrets_jax.finetune.movement import part_names, scaled
+from bert_secrets_jax.finetune.movement import scaled
+from bert_secrets_jax.names import named_parts
 
 NAMES = ('adamw', 'bert_adam')
 SCHEDULES = LINEAR, CONSTANT = 'linear', 'constant'
@@ -18,10 +19,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 def make_schedule(
     learning_rate: float, steps: int, warmup: float, kind: str = LINEAR
 ) -> optax.Schedule:
-    """Return a learning rate that rises linearly from 0 in the warmup, and then falls to 0.
-
-    If it is 'constant', it does neither.
-    """
+    """Return a rate that rises linearly from 0 in the warmup, then falls to 0; or is constant."""
     if kind == CONSTANT:
         return optax.constant_schedule(learning_rate)
     rising = max(round(warmup * steps), 1)
@@ -45,8 +43,7 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Return an optimiser of one model, 'adamw' or 'bert_adam', which the authors used.
 
-    `layer_decay` and the names of frozen parts are as in `FinetuneConfig`. What is frozen does not
-    count when gradients are clipped.
+    Settings are as in `FinetuneConfig`. What is frozen does not count when gradients are clipped.
 
     The latter clips each tensor separately, and does not correct Adam's moments for having started
     at 0. So early steps are too large, up to 6.5 times. This is one reason why some runs on small
@@ -74,19 +71,15 @@ def make_optimizer(
 
 
 def _scale_parts(decay: float, freeze: Collection[str]) -> optax.GradientTransformation:
-    """Multiply what is below the head by `decay` once for each layer above it, frozen parts by 0.
+    """Multiply layers by `decay` once for each layer above (Howard and Ruder 2018), or by 0."""
 
-    So do discriminative learning rates (Howard and Ruder 2018, section 3.2).
-    """
-
-    def scale(updates, params):
-        names = part_names(params)
+    def factors(count: int) -> np.ndarray:
         # The last layer has the full rate, like the head.
-        below = np.maximum(np.arange(len(names))[::-1] - 1, 0)
-        learns = [name not in freeze for name in names]
-        return scaled(updates, np.where(learns, decay**below, 0).astype(np.float32))
+        above = np.maximum(np.arange(count)[::-1] - 1, 0)
+        learns = [name not in freeze for name in named_parts(count)]
+        return np.where(learns, decay**above, 0).astype(np.float32)
 
-    return optax.stateless(scale)
+    return optax.stateless(lambda updates, params: scaled(updates, factors))
 
 
 def decays(params: Any) -> Any:

@@ -144,8 +144,8 @@ def train_models(
     if start == 'random':
         weights = [init_params(bert, seed) for seed in seeds]
     if config.reinit:
-        pairs = zip(weights, seeds, strict=True)
-        weights = [_reinitialised(bert, each, seed, config.reinit) for each, seed in pairs]
+        of_seeds = zip(weights, seeds, strict=True)
+        weights = [_reinitialised(bert, config.reinit, *each) for each in of_seeds]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
@@ -181,7 +181,7 @@ def train_models(
     return finetuned
 
 
-def _reinitialised(bert: Bert, params: Any, seed: int, top: int) -> Any:
+def _reinitialised(bert: Bert, top: int, params: Any, seed: int) -> Any:
     """Return parameters whose top layers and pooler are fresh."""
     first = bert.config.num_hidden_layers - top
 

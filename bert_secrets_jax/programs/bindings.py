@@ -103,16 +103,12 @@ def attention_change(a: Arguments) -> Call:
 
 def where_it_changes(a: Arguments) -> Call:
     a.group('where_it_changes')
-    schedules = a.study.schedules
-    calls = (f'{name!r}: {tuned_by(a, "pretrained", **own)}' for name, own in schedules.items())
-
-    def load(study: Study) -> dict[str, bs.Finetuned]:
-        return {name: study.finetuned('pretrained', **own) for name, own in schedules.items()}
-
-    def digest(study: Study) -> list[str]:
-        return [study.finetuning_digest('pretrained', **own) for own in schedules.values()]
-
-    tuned = Expression(f'{{{", ".join(calls)}}}', load, digest)
+    named = a.study.schedules.items()
+    tuned = Expression(
+        '{' + ', '.join(f'{k!r}: {tuned_by(a, "pretrained", **own)}' for k, own in named) + '}',
+        lambda study: {k: study.finetuned('pretrained', **own) for k, own in named},
+        lambda study: [study.finetuning_digest('pretrained', **own) for _, own in named],
+    )
     return a.analysis('where_it_changes', 'pretrained', tuned, 'texts', **a.seed)
 
 

@@ -6,6 +6,7 @@ made from all that they depend on: after a change of settings, only those are co
 
 import dataclasses
 import functools
+import itertools
 import operator
 import pathlib
 import shutil
@@ -493,11 +494,9 @@ class Study:
     def schedules(self) -> dict[str, dict[str, Any]]:
         """The settings of fine-tuning that each schedule changes, by its name."""
         settings = self.config.where_it_changes
-        return {
-            f'{kind}, decay {decay:g}': {'layer_decay': float(decay), 'schedule': kind}
-            for kind in settings.schedules
-            for decay in numbers_in(settings.layer_decays)
-        }
+        kinds = map(str.strip, settings.schedules.split(','))
+        each = itertools.product(kinds, map(float, numbers_in(settings.layer_decays)))
+        return {f'{k}, decay {d:g}': {'layer_decay': d, 'schedule': k} for k, d in each}
 
     def finetuning_digest(self, start: str, **others: Any) -> str:
         """Return the digest of everything that a fine-tuning from some weights depends on.

@@ -94,7 +94,7 @@ def test_a_random_step_is_of_one_layer_and_its_length(results, model, tuned, tex
 def test_what_has_no_movement_is_refused(model, tuned, texts):
     former, one = dataclasses.replace(tuned, movement=None), {'a': tuned.first(1), 'b': tuned}
     for given, message in (
-        ({}, 'at least one of each'), ({'old': former}, "tuned.'old'. has no"), (one, 'other seeds')
+        ({}, 'with the same seeds'), ({'old': former}, "tuned.'old'. has no"), (one, 'the same seeds')
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             bs.analyses.where_it_changes(model, given, texts)
