@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_secrets_jax.brief import shortened
-
 # The parts of a model besides its layers. The head is whatever stands on these.
 EMBEDDINGS, HEAD = 'embeddings', 'head'
-_LAYER = re.compile('[1-9][0-9]{0,3}')
 # Formatting characters that spell a word (of Persian, or an emoji of several), and Arabic and other
 # signs that Unicode calls formatting though they are drawn.
 _SEEN = re.compile('[\u200c\u200d\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]')
@@ -116,15 +113,3 @@ def _is_hidden(character: str) -> bool:
 def named_parts(count: int) -> tuple[str, ...]:
     """Return the names of so many parts of a model: 'embeddings', layers from '1', and 'head'."""
     return (EMBEDDINGS, *map(str, range(1, count - 1)), HEAD)
-
-
-def frozen_parts(freeze: str) -> frozenset[str]:
-    """Return the parts of which `freeze` is a list, such as 'embeddings,1,2'."""
-    words = [word.strip() for word in str(freeze).split(',')]
-    right = all(word in (EMBEDDINGS, HEAD) or _LAYER.fullmatch(word) for word in words)
-    if freeze != '' and not (right and len({*words}) == len(words)):
-        raise ValueError(
-            f"freeze={shortened(freeze)} must be '{EMBEDDINGS}', '{HEAD}' or layers from 1, each "
-            f"once, with commas between them, such as '{EMBEDDINGS},1,2'."
-        )
-    return frozenset(words if freeze else ())

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import either, meant, shortened
 from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers, Setting, Words
-from bert_secrets_jax.names import frozen_parts
 from bert_secrets_jax.ranges import Range
 
 NUMBERS: Mapping[str, Range] = {
@@ -31,10 +30,6 @@ def check(config: ConfigDict) -> None:
         parse_axes(config.mesh)
     except (ValueError, TypeError) as error:
         faults.append(f'mesh={str(error).rstrip(".")}')
-    try:
-        frozen_parts(config.train.freeze)
-    except ValueError as error:
-        faults.append(f'train.{str(error).rstrip(".")}')
     labels = config.data.labels
     if isinstance(labels, tuple | list) and len(set(map(repr, labels))) < len(labels):
         faults.append(f'data.labels={shortened(labels)} has a name twice')

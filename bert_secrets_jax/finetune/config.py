@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.names import EMBEDDINGS, HEAD, frozen_parts, named_parts
+from bert_secrets_jax.names import EMBEDDINGS, HEAD, named_parts
 from bert_secrets_jax.ranges import Range, check_ranges
 
 _COUNT = Range(1, 2**31)
@@ -82,25 +82,29 @@ class FinetuneConfig:
         check_ranges(self, RANGES)
         check_name('optimizer', self.optimizer, optimizers.NAMES)
         check_name('schedule', self.schedule, optimizers.SCHEDULES)
-        frozen_parts(self.freeze)
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
             )
 
+    @property
+    def frozen(self) -> frozenset[str]:
+        """The names of the frozen parts."""
+        return frozenset(word.strip() for word in self.freeze.split(',') if word.strip())
+
     def check_layers(self, model: BertConfig) -> None:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
-        layers, frozen = model.num_hidden_layers, frozen_parts(self.freeze)
-        apart = self.layer_decay != 1 or self.reinit or frozen - {EMBEDDINGS, HEAD}
+        layers = model.num_hidden_layers
+        apart = self.layer_decay != 1 or self.reinit or self.frozen - {EMBEDDINGS, HEAD}
         if apart and model.num_hidden_groups not in (None, layers):
             raise ValueError(
                 f'This model ({model.summary}) uses the same layer several times: leave out '
                 'layer_decay, reinit and layers to freeze.'
             )
-        if self.reinit > layers or not frozen < {*named_parts(layers + 2)}:
+        if self.reinit > layers or not self.frozen < {*named_parts(layers + 2)}:
             raise ValueError(
-                f'freeze={self.freeze!r}, reinit={self.reinit}: the model has {layers} layers, and '
-                'something must be left to learn.'
+                f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
+                f"'{EMBEDDINGS}', layers 1 to {layers} and '{HEAD}', and one has to learn."
             )
 
 

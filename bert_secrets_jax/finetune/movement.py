@@ -5,6 +5,7 @@ The parts are the embeddings, each layer, and the head: whatever stands on the l
 Shapes: S seeds, R recorded steps, P parts, L layers, M the four measures.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -75,6 +76,7 @@ def recorded_steps(total: int) -> range:
     return range(total - (total - 1) // every * every, total + 1, every)
 
 
+@functools.lru_cache(maxsize=8)
 def recording(optimizer: optax.GradientTransformation, total: int) -> Any:
     """Return the same optimiser, which records steps for which it gets the weights at `start`."""
     steps = recorded_steps(total)

@@ -24,7 +24,6 @@ from bert_secrets_jax.finetune.movement import recorded_steps, recording
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
 from bert_secrets_jax.model.config import QUESTIONS
-from bert_secrets_jax.names import frozen_parts
 
 # Smaller evaluations take a moment and show no progress of their own.
 _LARGE_EVALUATION = 2000
@@ -58,10 +57,9 @@ def train_runs(
     def stacked() -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
 
-    steps = Steps(
-        bert, loss or _loss, _recording(config, total), data, config, seeds,
-        of_runs={'start': stacked()}, given_after=recorded_steps(total), mesh=mesh,
-    )  # fmt: skip
+    optimizer = recording(optimizer_for(config, total), total)
+    given = {'of_runs': {'start': stacked()}, 'given_after': recorded_steps(total)}
+    steps = Steps(bert, loss or _loss, optimizer, data, config, seeds, mesh=mesh, **given)
 
     def rate(step: int) -> float:
         return float(np.asarray(schedule(step)))
@@ -120,13 +118,8 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
         weight_decay=config.weight_decay,
         clip=config.clip,
         layer_decay=config.layer_decay,
-        freeze=frozen_parts(config.freeze),
+        freeze=config.frozen,
     )
-
-
-@functools.lru_cache(maxsize=8)
-def _recording(config: FinetuneConfig, steps: int) -> Any:
-    return recording(optimizer_for(config, steps), steps)
 
 
 def _select(bert: Bert, params: Any, index: int) -> Any:

@@ -158,9 +158,7 @@ def train_models(
             params = jax.tree.map(jnp.asarray, model.params)
             in_memory[seed] = dataclasses.replace(model, params=params)
 
-    history, movement = train_runs(
-        bert, weights, data, config, folder, save=save, mesh=mesh, **others
-    )
+    history, moved = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh, **others)
     finetuned = Finetuned(
         start=start,
         seeds=seeds,
@@ -173,7 +171,7 @@ def train_models(
         folder=folder,
         dtype=bert.config.dtype,
         head=data.head,
-        movement=movement,
+        movement=moved,
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:

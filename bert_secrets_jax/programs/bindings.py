@@ -16,15 +16,7 @@ from bert_secrets_jax.data.framenet import read_framenet, read_framenet_sample
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.probes.vectors import Vectors, read_vectors
 from bert_secrets_jax.programs import inputs, needs, passes
-from bert_secrets_jax.programs.calls import (
-    OF_NO_MATTER,
-    Arguments,
-    Binding,
-    Call,
-    Expression,
-    kept,
-    tuned_by,
-)
+from bert_secrets_jax.programs.calls import OF_NO_MATTER, Arguments, Binding, Call, Expression, kept
 from bert_secrets_jax.programs.study import Study
 
 # Probes learn little from fewer updates: a small treebank is read several times.
@@ -103,11 +95,11 @@ def attention_change(a: Arguments) -> Call:
 
 def where_it_changes(a: Arguments) -> Call:
     a.group('where_it_changes')
-    named = a.study.schedules.items()
+    named, start = a.study.schedules.items(), 'pretrained'
     tuned = Expression(
-        '{' + ', '.join(f'{k!r}: {tuned_by(a, "pretrained", **own)}' for k, own in named) + '}',
-        lambda study: {k: study.finetuned('pretrained', **own) for k, own in named},
-        lambda study: [study.finetuning_digest('pretrained', **own) for _, own in named],
+        f'{{{", ".join(f"{k!r}: {a.tuned_by(start, **own)}" for k, own in named)}}}',
+        lambda study: {k: study.finetuned(start, **own) for k, own in named},
+        lambda study: [study.finetuning_digest(start, **own) for _, own in named],
     )
     return a.analysis('where_it_changes', 'pretrained', tuned, 'texts', **a.seed)
 

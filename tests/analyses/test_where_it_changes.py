@@ -74,9 +74,10 @@ def test_profiles_agree_as_by_scipy_and_frozen_layers_have_no_distance():
     assert frame.change_per_distance.isna().equals(frame.layer == 1)
 
 
-def test_a_random_step_is_of_one_layer_and_its_length(results, model, tuned, texts):
+def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
     """The maps below a layer that moves stay as they are; the length is that of fine-tuning."""
-    found = results['where_it_changes']
+    given, compute = {'usual': tuned, 'again': tuned}, bs.Compute(max_length=32)
+    found = bs.analyses.where_it_changes(model, given, texts, draws=1, compute=compute)
     assert (found.random[0][np.tri(3, k=-1, dtype=bool)] == 0).all()
     assert (np.diagonal(found.random[0]) > 0).all()
     start, after = ({'layers': each.params['layers']} for each in (model, tuned.models[1]))
@@ -86,7 +87,9 @@ def test_a_random_step_is_of_one_layer_and_its_length(results, model, tuned, tex
             for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True)
         ]
         np.testing.assert_allclose(found.moved['usual'][1, layer, 2], np.sqrt(sum(own)), rtol=1e-4)
-    change = results['attention_change'].grids['paper'].mean(axis=1)
+    settings = bs.analyses.TextSettings(max_length=32)
+    again = bs.analyses.attention_change(model, tuned, texts, statistics=(), settings=settings)
+    change = again.grids['paper'].mean(axis=1)
     frame = found.frames()['layers'].set_index(['schedule', 'layer'])
     np.testing.assert_allclose(frame.loc['usual'].change, 1 - change, rtol=1e-4)
 
@@ -94,7 +97,9 @@ def test_a_random_step_is_of_one_layer_and_its_length(results, model, tuned, tex
 def test_what_has_no_movement_is_refused(model, tuned, texts):
     former, one = dataclasses.replace(tuned, movement=None), {'a': tuned.first(1), 'b': tuned}
     for given, message in (
-        ({}, 'with the same seeds'), ({'old': former}, "tuned.'old'. has no"), (one, 'the same seeds')
-    ):  # fmt: skip
+        ({}, 'with the same seeds'),
+        ({'old': former}, "tuned.'old'. has no"),
+        (one, 'with the same seeds'),
+    ):
         with pytest.raises(ValueError, match=message):
             bs.analyses.where_it_changes(model, given, texts)
