@@ -99,7 +99,9 @@ class WhereItChanges(Result):
         why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
         numbers = {'of': len(alone), 'refuted': refuted}
         numbers['why'] = 'the schedule decides it' if held and refuted else why
-        template = 'Under {estimate} of {of:schedule|schedules}, the last two layers change most; '
+        template = (
+            'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change most; '
+        )
         template += 'under {refuted} they do not: {why}.'
         about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
         first = measured('schedules under which the last two layers change most', held, **about)
@@ -114,7 +116,8 @@ class WhereItChanges(Result):
             for unit, values in agreement(profiles[name], profiles['change']).items():
                 label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
                 about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
-                yield measured(label, mean_interval(values), source=SOURCE, **about)
+                ends = np.clip(mean_interval(values), -1, 1)
+                yield measured(label, ends, source=SOURCE, **about)
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
@@ -195,5 +198,9 @@ def _draw(result: WhereItChanges):
     panels = {name.replace('_', ' '): {} for name in _COLUMNS}
     for schedule in result.changes:
         for title, values in zip(panels, result.profiles(schedule).values(), strict=True):
-            panels[title][schedule] = values.mean(axis=0)
-    return plots.depth_profiles(panels).captioned('A line for each schedule: means over seeds.')
+            mean = values.mean(axis=0)
+            # Schedules differ more in size than in shape.
+            panels[title][schedule] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
+    return plots.depth_profiles(panels).captioned(
+        'By schedule, mean over seeds: each line as a share of its greatest layer.'
+    )

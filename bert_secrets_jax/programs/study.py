@@ -496,7 +496,7 @@ class Study:
         settings = self.config.where_it_changes
         kinds = map(str.strip, settings.schedules.split(','))
         each = itertools.product(kinds, map(float, numbers_in(settings.layer_decays)))
-        return {f'{k}, decay {d:g}': {'layer_decay': d, 'schedule': k} for k, d in each}
+        return {f'decay {d:g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
 
     def finetuning_digest(self, start: str, **others: Any) -> str:
         """Return the digest of everything that a fine-tuning from some weights depends on.
