@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-# The parts of a model besides its layers. The head is whatever stands on these.
-EMBEDDINGS, HEAD = 'embeddings', 'head'
 # Formatting characters that spell a word (of Persian, or an emoji of several), and Arabic and other
 # signs that Unicode calls formatting though they are drawn.
 _SEEN = re.compile('[\u200c\u200d\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]')
@@ -112,4 +110,4 @@ def _is_hidden(character: str) -> bool:
 
 def named_parts(count: int) -> tuple[str, ...]:
     """Return the names of so many parts of a model: 'embeddings', layers from '1', and 'head'."""
-    return (EMBEDDINGS, *map(str, range(1, count - 1)), HEAD)
+    return ('embeddings', *map(str, range(1, count - 1)), 'head')

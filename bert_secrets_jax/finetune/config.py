@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.names import EMBEDDINGS, HEAD, named_parts
+from bert_secrets_jax.names import named_parts
 from bert_secrets_jax.ranges import Range, check_ranges
 
 _COUNT = Range(1, 2**31)
@@ -51,7 +51,7 @@ class FinetuneConfig:
         2018, section 3.2). The last layer and the head have the full rate; embeddings are below
         layer 1. Above 1, low layers learn faster.
       freeze: Parts that stay as they are: 'embeddings', 'head', or layers, as in 'embeddings,1,2'.
-      reinit: So many top layers, and the pooler, start at random (Zhang et al. 2021, section 4).
+      reinit: So many top layers, and the head, start at random (Zhang et al. 2021, section 4).
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -94,17 +94,12 @@ class FinetuneConfig:
 
     def check_layers(self, model: BertConfig) -> None:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
-        layers = model.num_hidden_layers
-        apart = self.layer_decay != 1 or self.reinit or self.frozen - {EMBEDDINGS, HEAD}
-        if apart and model.num_hidden_groups not in (None, layers):
-            raise ValueError(
-                f'This model ({model.summary}) uses the same layer several times: leave out '
-                'layer_decay, reinit and layers to freeze.'
-            )
+        # Layers that are one layer learn as one.
+        layers = len({*model.groups})
         if self.reinit > layers or not self.frozen < {*named_parts(layers + 2)}:
             raise ValueError(
                 f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
-                f"'{EMBEDDINGS}', layers 1 to {layers} and '{HEAD}', and one has to learn."
+                f"'embeddings', layers 1 to {layers} and 'head', and one has to learn."
             )
 
 

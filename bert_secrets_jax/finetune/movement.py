@@ -6,16 +6,14 @@ Shapes: S seeds, R recorded steps, P parts, L layers, M the four measures.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
-
-from bert_secrets_jax.names import EMBEDDINGS, named_parts
 
 # The norm of the gradient, before it is clipped, and of the update; the distance of the weights
 # from where they started, as it is and relative to the norm of these weights.
@@ -34,7 +32,7 @@ def _places(params: Any) -> tuple[Any, int]:
     def place(path, _):
         if path[0].key == 'layers':
             return 1 + apart[path[1].key] if apart else slice(1, 1 + count)
-        return 0 if path[0].key == EMBEDDINGS else 1 + count
+        return 0 if path[0].key == 'embeddings' else 1 + count
 
     return jax.tree_util.tree_map_with_path(place, params), count + 2
 
@@ -50,6 +48,19 @@ def scaled(tree: Any, factors: Callable[[int], Float[np.ndarray, ' P']]) -> Any:
     return jax.tree.map(scale, tree, places)
 
 
+def with_fresh_top(top: int, params: Any, fresh: Any) -> Any:
+    """Return parameters of which the head and so many top layers are fresh."""
+    places, count = _places(params)
+    first = count - 2 - top
+
+    def choose(old, new, place):
+        if isinstance(place, slice):
+            return jnp.concatenate([old[:first], new[first:]])
+        return new if place > first else old
+
+    return jax.tree.map(choose, params, fresh, places)
+
+
 def norms(tree: Any) -> Float[Array, ' P']:
     """Return the Euclidean norm of all numbers of each part."""
     places, count = _places(tree)
@@ -59,15 +70,6 @@ def norms(tree: Any) -> Float[Array, ' P']:
         own = jnp.einsum('LX,LX->L', rows, rows)
         squares = squares.at[place].add(own if isinstance(place, slice) else own[0])
     return jnp.sqrt(squares)
-
-
-class Recorded(NamedTuple):
-    """The state of an optimiser, the steps done, the norms at the start [P] and the records."""
-
-    own: Any
-    done: Any
-    start: Any
-    records: Any
 
 
 def recorded_steps(total: int) -> range:
@@ -83,23 +85,17 @@ def recording(optimizer: optax.GradientTransformation, total: int) -> Any:
 
     def init(params):
         records = jnp.zeros((len(steps), _places(params)[1], len(MEASURES)))
-        return Recorded(optimizer.init(params), jnp.int32(0), norms(params), records)
+        state = {'own': optimizer.init(params), 'done': jnp.int32(0), 'records': records}
+        return state | {'start': norms(params)}
 
     def update(gradients, state, params, *, start=None):
-        updates, own = optimizer.update(gradients, state.own, params)
-        records = state.records
+        updates, own = optimizer.update(gradients, state['own'], params)
+        done, records = state['done'] + 1, state['records']
         if start is not None:
             moved = norms(jax.tree.map(lambda p, u, s: p + u - s, params, updates, start))
-            measured = norms(gradients), norms(updates), moved, moved / state.start
-            at = (state.done + 1 - steps.start) // steps.step
+            measured = norms(gradients), norms(updates), moved, moved / state['start']
+            at = (done - steps.start) // steps.step
             records = records.at[at].set(jnp.stack(measured, axis=-1))
-        return updates, Recorded(own, state.done + 1, state.start, records)
+        return updates, state | {'own': own, 'done': done, 'records': records}
 
     return optax.GradientTransformationExtraArgs(init, update)  # pyright: ignore[reportArgumentType]
-
-
-def rows_of(movement: Float[np.ndarray, 'S R P M'], seeds: Sequence[int], total: int) -> Iterator:
-    """Yield a row for each seed, recorded step and part: these three, and the measures."""
-    steps, names = recorded_steps(total), named_parts(movement.shape[2])
-    for seed, step, part in np.ndindex(movement.shape[:3]):
-        yield seeds[seed], steps[step], names[part], *movement[seed, step, part].tolist()

@@ -13,7 +13,7 @@ import scipy.stats
 from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.files import checksums, differing, read_record, write_csv, write_record
 from bert_secrets_jax.finetune.metrics import described, interval, tested
-from bert_secrets_jax.finetune.movement import MEASURES, rows_of
+from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import best_rows
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import (
@@ -30,6 +30,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     with_pooling,
 )
+from bert_secrets_jax.names import named_parts
 
 OUTCOME = 'outcome.json'
 
@@ -302,10 +303,7 @@ def check_model(folder: pathlib.Path) -> None:
 
 
 def write_outcome(finetuned: Finetuned) -> None:
-    """Write everything but the models into the folder; OUTCOME marks that all is finished.
-
-    `movement.csv` has the movement as a table.
-    """
+    """Write everything but the models into the folder; OUTCOME marks that all is finished."""
     values = {
         field.name: getattr(finetuned, field.name)
         for field in dataclasses.fields(finetuned)
@@ -313,8 +311,12 @@ def write_outcome(finetuned: Finetuned) -> None:
     }
     assert finetuned.folder is not None
     if (moved := finetuned.movement) is not None:
-        columns = 'seed', 'step', 'layer', *MEASURES
-        rows = rows_of(moved, finetuned.seeds, finetuned.scores[0]['step'])
-        write_csv(finetuned.folder / 'movement.csv', columns, rows)
         values['movement'] = moved.tolist()
+        steps, names = recorded_steps(finetuned.scores[0]['step']), named_parts(moved.shape[2])
+        rows = (
+            (finetuned.seeds[seed], steps[row], names[part], *moved[seed, row, part].tolist())
+            for seed, row, part in np.ndindex(moved.shape[:3])
+        )
+        columns = 'seed', 'step', 'layer', *MEASURES
+        write_csv(finetuned.folder / 'movement.csv', columns, rows)
     write_record(finetuned.folder / OUTCOME, values)

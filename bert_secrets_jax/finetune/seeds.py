@@ -20,9 +20,9 @@ from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
-from bert_secrets_jax.finetune.movement import recorded_steps, recording
+from bert_secrets_jax.finetune.movement import recorded_steps, recording, with_fresh_top
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
-from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
+from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, init_params, own_layers
 from bert_secrets_jax.model.config import QUESTIONS
 
 # Smaller evaluations take a moment and show no progress of their own.
@@ -53,6 +53,9 @@ def train_runs(
     schedule = _schedule(config, total)
     # Layers that are one layer are trained as one.
     own = [own_layers(bert.config, each) for each in params]
+    if config.reinit:
+        fresh = [own_layers(bert.config, init_params(bert, seed)) for seed in seeds]
+        own = [*map(functools.partial(with_fresh_top, config.reinit), own, fresh)]
 
     def stacked() -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
@@ -88,21 +91,26 @@ def train_runs(
     )
     for index, seed in enumerate(seeds):
         save(seed, 'last', _select(bert, state.params, index))
-    return record.history, np.asarray(fetch(state.optimizer.records))
+    return record.history, np.asarray(fetch(state.optimizer['records']))
 
 
-def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
-    """Return the loss of each example with dropout, as `Steps` takes it."""
-    del fixed
-    output = bert.apply(
+def logits_of(bert, params, batch, key, embeds, example_ids) -> Float[Array, 'b ...']:
+    """Return the logits with dropout, which examples have of their own."""
+    return bert.apply(
         {'params': all_layers(bert.config, params)},
         **batch.inputs,
         inputs_embeds=embeds,
         deterministic=False,
         rngs={'dropout': key},
-        example_ids=batch.example,
-    )
-    return loss_per_example(output.logits, labels, head=bert.config.head, real=batch.marks['token'])
+        example_ids=example_ids,
+    ).logits
+
+
+def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
+    """Return the loss of each example with dropout, as `Steps` takes it."""
+    del fixed
+    logits = logits_of(bert, params, batch, key, embeds, batch.example)
+    return loss_per_example(logits, labels, head=bert.config.head, real=batch.marks['token'])
 
 
 def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:

@@ -35,7 +35,7 @@ from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
-from bert_secrets_jax.model.bert import Bert, init_params
+from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_classifier
 
@@ -143,9 +143,6 @@ def train_models(
     weights = [model.params for model in initial]
     if start == 'random':
         weights = [init_params(bert, seed) for seed in seeds]
-    if config.reinit:
-        of_seeds = zip(weights, seeds, strict=True)
-        weights = [_reinitialised(bert, config.reinit, *each) for each in of_seeds]
     in_memory = {}
 
     def save(seed: int, which: str, params: Any) -> None:
@@ -177,21 +174,6 @@ def train_models(
     if folder is not None:
         processes.on_first(lambda: outcome.write_outcome(finetuned))
     return finetuned
-
-
-def _reinitialised(bert: Bert, top: int, params: Any, seed: int) -> Any:
-    """Return parameters whose top layers and pooler are fresh."""
-    first = bert.config.num_hidden_layers - top
-
-    def choose(path, old, new):
-        if path[0].key != 'layers':
-            return new if path[0].key == 'pooler' else old
-        # The layers of a model that has lost heads are apart, under their numbers.
-        if path[1].key.isdecimal():
-            return new if int(path[1].key) >= first else old
-        return jnp.concatenate([old[:first], new[first:]])
-
-    return jax.tree_util.tree_map_with_path(choose, params, init_params(bert, seed))
 
 
 def finished(
