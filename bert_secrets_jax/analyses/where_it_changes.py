@@ -97,12 +97,10 @@ class WhereItChanges(Result):
         known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
-        numbers = {'of': len(alone), 'refuted': refuted}
-        numbers['why'] = 'the schedule decides it' if held and refuted else why
-        template = (
-            'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change most; '
-        )
-        template += 'under {refuted} they do not: {why}.'
+        why = 'the schedule decides it' if held and refuted else why
+        template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
+        template += 'most; under {refuted} they do not: {why}.'
+        numbers = {'of': len(alone), 'refuted': refuted, 'why': why}
         about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
         first = measured('schedules under which the last two layers change most', held, **about)
         return [first, *itertools.chain.from_iterable(map(self._under, self.changes))]
