@@ -1,4 +1,4 @@
-"""Names of heads wherever a person reads of them, and how any text is made readable."""
+"""Names of heads and of a model's parts for readers, and how any text is made readable."""
 
 import re
 import string
@@ -106,3 +106,8 @@ def _is_hidden(character: str) -> bool:
         return True
     hidden = unicodedata.category(character) in ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')
     return hidden and not _SEEN.match(character)
+
+
+def named_parts(count: int) -> tuple[str, ...]:
+    """Return the names of so many parts of a model: 'embeddings', layers from '1', and 'head'."""
+    return ('embeddings', *map(str, range(1, count - 1)), 'head')

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.finetune import optimizers
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.names import named_parts
 from bert_secrets_jax.ranges import Range, check_ranges
 
 _COUNT = Range(1, 2**31)
@@ -19,6 +21,8 @@ RANGES = {
     'warmup': Range(0, 1, whole=False, without=1),
     'weight_decay': Range(0, 1e30, whole=False),
     'clip': _POSITIVE,
+    'layer_decay': Range(0, 10, whole=False, without=0),
+    'reinit': Range(0, 1000),
     'max_length': _COUNT,
     'log_every': _COUNT,
     'checkpoint_every': _COUNT,
@@ -42,6 +46,12 @@ class FinetuneConfig:
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
+      schedule: 'linear' rises in the warmup and then falls to 0; 'constant' is always at its peak.
+      layer_decay: The learning rate of a layer divided by that of the layer above (Howard and Ruder
+        2018, section 3.2). The last layer and the head have the full rate; embeddings are below
+        layer 1. Above 1, low layers learn faster.
+      freeze: Parts that stay as they are: 'embeddings', 'head', or layers, as in 'embeddings,1,2'.
+      reinit: So many top layers, and the head, start at random (Zhang et al. 2021, section 4).
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -58,6 +68,10 @@ class FinetuneConfig:
     weight_decay: float = 0.01
     clip: float = 1.0
     optimizer: str = 'adamw'
+    schedule: str = optimizers.LINEAR
+    layer_decay: float = 1.0
+    freeze: str = ''
+    reinit: int = 0
     max_length: int = 128
     buckets: tuple[int, ...] | None = None
     log_every: int = 20
@@ -67,9 +81,25 @@ class FinetuneConfig:
         object.__setattr__(self, 'seeds', listed_seeds(self.seeds))
         check_ranges(self, RANGES)
         check_name('optimizer', self.optimizer, optimizers.NAMES)
+        check_name('schedule', self.schedule, optimizers.SCHEDULES)
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
+            )
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        """The names of the frozen parts."""
+        return frozenset(word.strip() for word in self.freeze.split(',') if word.strip())
+
+    def check_layers(self, model: BertConfig) -> None:
+        """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
+        # Layers that are one layer learn as one.
+        layers = len({*model.groups})
+        if self.reinit > layers or not self.frozen < {*named_parts(layers + 2)}:
+            raise ValueError(
+                f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
+                f"'embeddings', layers 1 to {layers} and 'head', and one has to learn."
             )
 
 

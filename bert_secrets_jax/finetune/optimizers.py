@@ -1,17 +1,27 @@
 """BERT's optimisers for one model, and its learning-rate schedule."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from bert_secrets_jax.finetune.movement import scaled
+from bert_secrets_jax.names import named_parts
+
 NAMES = ('adamw', 'bert_adam')
+SCHEDULES = LINEAR, CONSTANT = 'linear', 'constant'
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 
 
-def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Schedule:
-    """Return a learning rate that rises linearly from 0 in the warmup, and then falls to 0."""
+def make_schedule(
+    learning_rate: float, steps: int, warmup: float, kind: str = LINEAR
+) -> optax.Schedule:
+    """Return a rate that rises linearly from 0 in the warmup, then falls to 0; or is constant."""
+    if kind == CONSTANT:
+        return optax.constant_schedule(learning_rate)
     rising = max(round(warmup * steps), 1)
     return optax.join_schedules(
         [
@@ -23,9 +33,17 @@ def make_schedule(learning_rate: float, steps: int, warmup: float) -> optax.Sche
 
 
 def make_optimizer(
-    name: str, schedule: optax.Schedule, *, weight_decay: float, clip: float
+    name: str,
+    schedule: optax.Schedule,
+    *,
+    weight_decay: float,
+    clip: float,
+    layer_decay: float = 1.0,
+    freeze: Collection[str] = (),
 ) -> optax.GradientTransformation:
     """Return an optimiser of one model, 'adamw' or 'bert_adam', which the authors used.
+
+    Settings are as in `FinetuneConfig`. What is frozen does not count when gradients are clipped.
 
     The latter clips each tensor separately, and does not correct Adam's moments for having started
     at 0. So early steps are too large, up to 6.5 times. This is one reason why some runs on small
@@ -41,11 +59,27 @@ def make_optimizer(
             moments = [clip_each(clip), scale_by_bert_adam()]
         case _:
             raise ValueError(f'Optimiser {name!r} is unknown; choose one of {NAMES}.')
+    before = [_scale_parts(1.0, freeze)] if freeze else []
+    after = [_scale_parts(layer_decay, freeze)] if freeze or layer_decay != 1 else []
     return optax.chain(
+        *before,
         *moments,
         optax.add_decayed_weights(weight_decay, mask=decays),
+        *after,
         optax.scale_by_learning_rate(schedule),
     )
+
+
+def _scale_parts(decay: float, freeze: Collection[str]) -> optax.GradientTransformation:
+    """Multiply layers by `decay` once for each layer above (Howard and Ruder 2018), or by 0."""
+
+    def factors(count: int) -> np.ndarray:
+        # The last layer has the full rate, like the head.
+        above = np.maximum(np.arange(count)[::-1] - 1, 0)
+        learns = [name not in freeze for name in named_parts(count)]
+        return np.where(learns, decay**above, 0).astype(np.float32)
+
+    return optax.stateless(lambda updates, params: scaled(updates, factors))
 
 
 def decays(params: Any) -> Any:

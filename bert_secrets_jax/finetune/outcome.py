@@ -7,11 +7,13 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.brief import brief, tree
-from bert_secrets_jax.files import checksums, differing, read_record, write_record
+from bert_secrets_jax.files import checksums, differing, read_record, write_csv, write_record
 from bert_secrets_jax.finetune.metrics import described, interval, tested
+from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import best_rows
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import (
@@ -28,6 +30,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     with_pooling,
 )
+from bert_secrets_jax.names import named_parts
 
 OUTCOME = 'outcome.json'
 
@@ -51,6 +54,8 @@ class Finetuned:
       dtype: The type of number in which the models compute matrix products.
       head: 'sequence_classification' (or a regression), 'token_classification',
         'question_answering', or 'embedding'.
+      movement: [S, R, P, M] how each part of a model moved, by seed and recorded step: the
+        `movement.MEASURES` of the embeddings, each layer and the head. None from a former version.
       in_memory: The models of a fine-tuning without a folder; otherwise empty.
     """
 
@@ -65,6 +70,7 @@ class Finetuned:
     folder: pathlib.Path | None = None
     dtype: ComputeDtype = 'float32'
     head: str = SEQUENCES
+    movement: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     in_memory: tuple[Pretrained, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     _repr_html_ = tree
@@ -84,11 +90,12 @@ class Finetuned:
 
     def first(self, count: int) -> 'Finetuned':
         """Return the outcome of the first seeds alone."""
-        seeds = self.seeds[:count]
+        seeds, moved = self.seeds[:count], self.movement
         return dataclasses.replace(
             self,
             seeds=seeds,
             history=[row for row in self.history if row['seed'] in seeds],
+            movement=None if moved is None else moved[:count],
             in_memory=self.in_memory[:count],
         )
 
@@ -180,12 +187,17 @@ class Finetuned:
                 f'{folder} holds no finished fine-tuning: call bs.finetune(..., folder=...).'
             )
         try:
-            values: dict[str, Any] = {'head': SEQUENCES, **read_record(folder / OUTCOME)}
+            values: dict[str, Any] = {'head': SEQUENCES, 'movement': None}
+            values |= read_record(folder / OUTCOME)
             wrong = [name for name, is_right in _KINDS.items() if not is_right(values[name])]
             if wrong:
                 raise ValueError(f'{wrong[0]} is of another kind')
             if {row['seed'] for row in values['history']} != set(values['seeds']):
                 raise ValueError('history has other seeds')
+            if values['movement'] is not None:
+                values['movement'] = np.array(values['movement'], np.float32)
+                if values['movement'].shape[::3] != (len(values['seeds']), len(MEASURES)):
+                    raise ValueError('movement has another shape')
             sequences = ('seeds', 'metrics', 'label_names')
             values |= {name: tuple(values[name]) for name in sequences}
             read = cls(**values, folder=folder)
@@ -245,6 +257,7 @@ _KINDS = {
     'larger_class': lambda value: _is_number(value) and not (value < 0 or value > 1),
     'history': _list_of(_is_row),
     'dtype': lambda value: value in COMPUTE_DTYPES,
+    'movement': lambda value: value is None or isinstance(value, list),
     'head': lambda value: value in (SEQUENCES, TOKENS, QUESTIONS, EMBEDDING),
 }
 
@@ -297,4 +310,13 @@ def write_outcome(finetuned: Finetuned) -> None:
         if field.name not in ('folder', 'in_memory')
     }
     assert finetuned.folder is not None
+    if (moved := finetuned.movement) is not None:
+        values['movement'] = moved.tolist()
+        steps, names = recorded_steps(finetuned.scores[0]['step']), named_parts(moved.shape[2])
+        rows = (
+            (finetuned.seeds[seed], steps[row], names[part], *moved[seed, row, part].tolist())
+            for seed, row, part in np.ndindex(moved.shape[:3])
+        )
+        columns = 'seed', 'step', 'layer', *MEASURES
+        write_csv(finetuned.folder / 'movement.csv', columns, rows)
     write_record(finetuned.folder / OUTCOME, values)

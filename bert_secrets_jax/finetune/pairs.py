@@ -24,9 +24,10 @@ from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.losses import cosines
 from bert_secrets_jax.finetune.metrics import METRICS
 from bert_secrets_jax.finetune.outcome import Finetuned
+from bert_secrets_jax.finetune.seeds import logits_of
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import digests, finished, train_models
-from bert_secrets_jax.model.bert import all_layers, check_finite
+from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.config import EMBEDDING
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.heads import unit_length
@@ -78,6 +79,7 @@ def finetune_embedding(
     if not 0 < scale < math.inf:
         raise ValueError(f'{scale=} must be a number above 0.')
     config = FinetuneConfig(**settings)
+    config.check_layers(pretrained.config)
     if loss == CONTRASTIVE:
         config = dataclasses.replace(config, micro_batch=config.batch_size)
     model = with_pooling(pretrained, pooling)
@@ -157,15 +159,8 @@ def _loss_of(loss: str, scale: float):
         pairs = len(labels)
         # Dropout differs between the two texts of a pair.
         side = jnp.arange(2 * pairs) // pairs
-        output = bert.apply(
-            {'params': all_layers(bert.config, params)},
-            **batch.inputs,
-            inputs_embeds=embeds,
-            deterministic=False,
-            rngs={'dropout': key},
-            example_ids=2 * batch.example + side,
-        )
-        one, other = jnp.split(output.logits, 2)
+        logits = logits_of(bert, params, batch, key, embeds, 2 * batch.example + side)
+        one, other = jnp.split(logits, 2)
         if loss == COSINE:
             each = (cosines(one, other) - labels) ** 2
         else:

@@ -14,13 +14,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.data.encoding import in_order
+from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.finetune import optimizers
 from bert_secrets_jax.finetune.config import FinetuneConfig, listed_seeds
 from bert_secrets_jax.finetune.loop import Rows, TrainState
 from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
+from bert_secrets_jax.finetune.movement import recorded_steps, recording, with_fresh_top
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
-from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, own_layers
+from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, init_params, own_layers
 from bert_secrets_jax.model.config import QUESTIONS
 
 # Smaller evaluations take a moment and show no progress of their own.
@@ -39,17 +41,28 @@ def train_runs(
     save: Save,
     mesh: Mesh | None = None,
     loss: Callable[..., Float[Array, ' B']] | None = None,
-) -> Rows:
+) -> tuple[Rows, Float[np.ndarray, 'S R P M']]:
     """Train one model per seed. A call after an interruption goes on and has the same result.
 
     `save` takes a seed, 'best' or 'last', and its parameters: whenever its dev score is the best so
     far, and after the last step. `loss` is as `Steps` takes it; None is that of the head. Returned
-    is `Finetuned.history`. Errors are those of `finetune`.
+    are `Finetuned.history` and `Finetuned.movement`. Errors are those of `finetune`.
     """
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
     schedule = _schedule(config, total)
-    steps = Steps(bert, loss or _loss, optimizer_for(config, total), data, config, seeds, mesh=mesh)
+    # Layers that are one layer are trained as one.
+    own = [own_layers(bert.config, each) for each in params]
+    if config.reinit:
+        fresh = [own_layers(bert.config, init_params(bert, seed)) for seed in seeds]
+        own = [*map(functools.partial(with_fresh_top, config.reinit), own, fresh)]
+
+    def stacked() -> Any:
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
+
+    optimizer = recording(optimizer_for(config, total), total)
+    given = {'of_runs': {'start': stacked()}, 'given_after': recorded_steps(total)}
+    steps = Steps(bert, loss or _loss, optimizer, data, config, seeds, mesh=mesh, **given)
 
     def rate(step: int) -> float:
         return float(np.asarray(schedule(step)))
@@ -66,10 +79,9 @@ def train_runs(
             f'{names}.'
         )
 
-    # Layers that are one layer are trained as one.
-    own = [own_layers(bert.config, each) for each in params]
+    # Apart from those of the start, since each step gives its memory to the next one.
     state, record = steps.train(
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *own),
+        stacked(),
         folder,
         what='Fine-tuning',
         stage=steps.per_epoch,
@@ -79,25 +91,30 @@ def train_runs(
     )
     for index, seed in enumerate(seeds):
         save(seed, 'last', _select(bert, state.params, index))
-    return record.history
+    return record.history, np.asarray(fetch(state.optimizer['records']))
 
 
-def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
-    """Return the loss of each example with dropout, as `Steps` takes it."""
-    del fixed
-    output = bert.apply(
+def logits_of(bert, params, batch, key, embeds, example_ids) -> Float[Array, 'b ...']:
+    """Return the logits with dropout, which examples have of their own."""
+    return bert.apply(
         {'params': all_layers(bert.config, params)},
         **batch.inputs,
         inputs_embeds=embeds,
         deterministic=False,
         rngs={'dropout': key},
-        example_ids=batch.example,
-    )
-    return loss_per_example(output.logits, labels, head=bert.config.head, real=batch.marks['token'])
+        example_ids=example_ids,
+    ).logits
+
+
+def _loss(bert, params, batch, labels, key, *, embeds, fixed) -> Float[Array, ' B']:
+    """Return the loss of each example with dropout, as `Steps` takes it."""
+    del fixed
+    logits = logits_of(bert, params, batch, key, embeds, batch.example)
+    return loss_per_example(logits, labels, head=bert.config.head, real=batch.marks['token'])
 
 
 def _schedule(config: FinetuneConfig, steps: int) -> optax.Schedule:
-    return optimizers.make_schedule(config.learning_rate, steps, config.warmup)
+    return optimizers.make_schedule(config.learning_rate, steps, config.warmup, config.schedule)
 
 
 @functools.lru_cache(maxsize=8)
@@ -108,6 +125,8 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
         _schedule(config, steps),
         weight_decay=config.weight_decay,
         clip=config.clip,
+        layer_decay=config.layer_decay,
+        freeze=config.frozen,
     )
 
 

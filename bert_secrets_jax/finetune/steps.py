@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import operator
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -77,8 +77,9 @@ class Steps:
       loss: A function of the model, the parameters of a run, a micro-batch, its labels and a key
         that returns the loss of each example. It is also given `fixed`, and as `embeds` the
         embeddings of the wordpieces where parameters have a table of them.
-      optimizer: The optimiser of one run, which gets its part of each of the arrays `of_runs`.
+      optimizer: The optimiser of one run, which gets its part of all arrays [G, ...] of `of_runs`.
       fixed: The values that all runs share and none changes.
+      given_after: The steps, counted from 1, in which it gets them; None is all.
       mesh: The devices, along an axis `data` and perhaps a second one, `seeds`. Along `data` alone
         lie the runs or, where their number does not allow that, the micro-batches. Beside `seeds`
         it is always these.
@@ -92,7 +93,8 @@ class Steps:
     config: FinetuneConfig
     seeds: tuple[int, ...]
     fixed: Any = None
-    of_runs: Mapping[str, Float[np.ndarray, 'G ...']] = dataclasses.field(default_factory=dict)
+    of_runs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    given_after: Container[int] | None = None
     mesh: Mesh | None = None
     what: str = 'seeds'
 
@@ -149,6 +151,10 @@ class Steps:
             f'{devices}.'
         )
 
+    @functools.cached_property
+    def _of_runs(self) -> Mapping[str, Any]:
+        return place(self.of_runs, self._shardings[0])
+
     def begin(self, params: Any) -> TrainState:
         """Return the state before training from parameters with a leading axis G of runs."""
         of_runs, _ = self._shardings
@@ -170,6 +176,8 @@ class Steps:
         of_runs, of_batches = self._shardings
         rows, keys = self.rows(step), keys_of_step(np.array(self.seeds), step)
         counts, losses = self.data.terms(rows), []
+        given_now = self.given_after is None or step + 1 in self.given_after
+        of_each = self._of_runs if given_now else {}
         # One by one, the micro-batches of each run are padded to lengths of its own.
         for run in [None] if self.at_once else range(len(rows)):
             own = slice(None) if run is None else slice(run, run + 1)
@@ -180,7 +188,7 @@ class Steps:
                 gradients, loss = _add_gradients(
                     self.bert, self.loss, state.params, self.fixed, gradients, loss, run, given
                 )
-            state = _update(self.optimizer, state, gradients, run, self.of_runs)
+            state = _update(self.optimizer, state, gradients, run, of_each)
             losses.append(loss)
         return dataclasses.replace(state, step=state.step + 1), jnp.concatenate(losses)
 

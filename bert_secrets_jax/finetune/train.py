@@ -98,6 +98,7 @@ def finetune(
     """
     check_pretrained(pretrained)
     config = FinetuneConfig(**settings)
+    config.check_layers(pretrained.config)
     seeds = listed_seeds(config.seeds)
     check_name('start', start, ('pretrained', 'random'))
     head = _head_for(train, dev)
@@ -154,7 +155,7 @@ def train_models(
             params = jax.tree.map(jnp.asarray, model.params)
             in_memory[seed] = dataclasses.replace(model, params=params)
 
-    history = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh, **others)
+    history, moved = train_runs(bert, weights, data, config, folder, save=save, mesh=mesh, **others)
     finetuned = Finetuned(
         start=start,
         seeds=seeds,
@@ -167,6 +168,7 @@ def train_models(
         folder=folder,
         dtype=bert.config.dtype,
         head=data.head,
+        movement=moved,
         in_memory=tuple(in_memory.values()),
     )
     if folder is not None:
@@ -449,10 +451,12 @@ def claim(
             raise ValueError(f'{file} does not hold settings and digests.')
     except ValueError as error:
         raise ValueError(f'{error} Nobody can tell what {folder} is for: {mend}') from error
+    # A folder of a former version has none of the settings that are newer.
+    former = {each.name: each.default for each in dataclasses.fields(config)} | found['settings']
     wrong = [
-        f'{name}={found["settings"].get(name)!r}, not {value!r}'
+        f'{name}={former.get(name)!r}, not {value!r}'
         for name, value in wanted['settings'].items()
-        if found['settings'].get(name) != value
+        if former.get(name) != value
     ] + [
         f'another {name}' for name, value in digests.items() if found['digests'].get(name) != value
     ]

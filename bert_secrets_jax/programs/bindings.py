@@ -93,6 +93,17 @@ def attention_change(a: Arguments) -> Call:
     return a.analysis('attention_change', 'pretrained', 'tuned', 'texts', **given)
 
 
+def where_it_changes(a: Arguments) -> Call:
+    a.group('where_it_changes')
+    named, start = a.study.schedules.items(), 'pretrained'
+    tuned = Expression(
+        f'{{{", ".join(f"{k!r}: {a.tuned_by(start, **own)}" for k, own in named)}}}',
+        lambda study: {k: study.finetuned(start, **own) for k, own in named},
+        lambda study: [study.finetuning_digest(start, **own) for _, own in named],
+    )
+    return a.analysis('where_it_changes', 'pretrained', tuned, 'texts', **a.seed)
+
+
 def features(a: Arguments) -> Call:
     return _on_texts(a, 'features', annotated=True, **a.tuned)
 

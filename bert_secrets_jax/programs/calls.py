@@ -330,6 +330,17 @@ class Arguments:
         """The argument of analyses that compare a model with its fine-tunings, if there are any."""
         return {'tuned': self.input('tuned')} if self.study.has_training else {}
 
+    def tuned_by(self, start: str, **others: Any) -> str:
+        """Return the call of a fine-tuning, with other settings in place of some of the study's."""
+        settings = self.study.finetune_settings(start) | others
+        # They are noted as read.
+        _ = self.group('train', without=['starts']), self.length, self.seed, self['data.metrics']
+        names = settings['label_names']
+        if names and settings['metrics'] == metrics_for(len(names)):
+            settings['metrics'] = None
+        given = [self.input(name) for name in ('pretrained', 'train', 'dev')]
+        return self.call('finetune', *given, like=bs.FinetuneConfig, **settings)
+
     @property
     def tuned_already(self) -> dict[str, Any]:
         """The same of sections for which nothing is fine-tuned, if another one has done that."""
@@ -433,17 +444,6 @@ def _texts(a: Arguments) -> str:
     return f'[each.example for each in {drawn}]' if parts else drawn
 
 
-def _tuned(a: Arguments, start: str) -> str:
-    settings = a.study.finetune_settings(start)
-    # They are noted as read.
-    _ = a.group('train', without=['starts']), a.length, a.seed, a['data.metrics']
-    names = settings['label_names']
-    if names and settings['metrics'] == metrics_for(len(names)):
-        settings['metrics'] = None
-    given = [a.input(name) for name in ('pretrained', 'train', 'dev')]
-    return a.call('finetune', *given, like=bs.FinetuneConfig, **settings)
-
-
 def _known(a: Arguments, others: str) -> str:
     return f'{{each.texts for each in (*{a.input("train").python}, *{a.input(others).python})}}'
 
@@ -505,7 +505,7 @@ def _input(
 
 def _tuning(start: str) -> Callable[[Arguments], Expression]:
     return lambda a: Expression(
-        _tuned(a, start),
+        a.tuned_by(start),
         lambda study: study.finetuned(start),
         lambda study: study.finetuning_digest(start),
     )

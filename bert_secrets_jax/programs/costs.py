@@ -168,6 +168,13 @@ def finetuned(study: Study) -> Costs:
     return {'fine-tuning': Cost(runs * tokens, 10, 8)}
 
 
+def rescheduled(study: Study) -> Costs:
+    runs = len(study.schedules) * len(study.seeds) * study.config.train.epochs
+    steps = 6 * study.pretrained.config.num_hidden_layers
+    learnt, maps = _over(study, 'train', _TRAINED * runs, 10), _over(study, 'texts', steps, 10, 8)
+    return {'fine-tuning under schedules': learnt, 'random steps': maps}
+
+
 def swept(study: Study, seeds: int) -> Costs:
     """Return the sweeps over the models of some seeds."""
     heads = _HEAD * _heads(study)

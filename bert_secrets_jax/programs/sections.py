@@ -257,6 +257,9 @@ SECTIONS: Mapping[str, Section] = {
     'masked_lm': _swept(
         bindings.masked_lm, checks.donors, needs=needs.masked_lm, costs=costs.masked_lm, asked='all'
     ),
+    'where_it_changes': _called(
+        bindings.where_it_changes, needs=needs.own_layers, costs=costs.rescheduled, asked='name'
+    ),
     'outliers': _called(
         bindings.outliers, needs=needs.output_norm, costs=costs.outliers, asked='all'
     ),

@@ -6,6 +6,7 @@ made from all that they depend on: after a change of settings, only those are co
 
 import dataclasses
 import functools
+import itertools
 import operator
 import pathlib
 import shutil
@@ -52,6 +53,8 @@ from bert_secrets_jax.runs.run import NotKept, Run, digest
 
 # The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
+# Newer settings, which a fine-tuning of a former version is found again without.
+_NEWER = {'schedule': 'linear', 'layer_decay': 1.0, 'freeze': '', 'reinit': 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -504,10 +507,24 @@ class Study:
         every = self.config.train.to_dict()
         return {name: every[name] for name in every if name not in _NOT_OF_TRAINING}
 
-    def finetuning_digest(self, start: str) -> str:
-        """Return the digest of everything that a fine-tuning from some weights depends on."""
+    @property
+    def schedules(self) -> dict[str, dict[str, Any]]:
+        """The settings of fine-tuning that each schedule changes, by its name."""
+        settings = self.config.where_it_changes
+        kinds = map(str.strip, settings.schedules.split(','))
+        each = itertools.product(kinds, map(float, numbers_in(settings.layer_decays)))
+        return {f'decay {d:g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
+
+    def finetuning_digest(self, start: str, **others: Any) -> str:
+        """Return the digest of everything that a fine-tuning from some weights depends on.
+
+        In all these functions, `others` are settings in place of those of the study.
+        """
         # How often checkpoints are written changes no result.
-        settings = {k: value for k, value in self.training.items() if k != 'checkpoint_every'}
+        usual = {**_NEWER, 'checkpoint_every': self.config.train.checkpoint_every}
+        settings = {
+            k: v for k, v in (self.training | others).items() if (k, v) not in usual.items()
+        }
         metrics = self.config.data.metrics
         return digest(
             {
@@ -525,18 +542,19 @@ class Study:
             | ({'metrics': metrics} if metrics else {})
         )
 
-    def finetuned(self, start: str) -> Finetuned:
+    def finetuned(self, start: str, **others: Any) -> Finetuned:
         """Return the fine-tuning from 'pretrained' or 'random' weights, computed or read."""
-        tuned = self.once(('finetuned', start), lambda: self._finetuned(start))
-        self.run.used.add(self.finetuning_folder(start).name)
+        key = 'finetuned', start, *sorted(others.items())
+        tuned = self.once(key, lambda: self._finetuned(start, **others))
+        self.run.used.add(self.finetuning_folder(start, **others).name)
         return tuned
 
-    def finetuning_folder(self, start: str) -> pathlib.Path:
+    def finetuning_folder(self, start: str, **others: Any) -> pathlib.Path:
         """Return the folder with the checkpoints of a fine-tuning."""
-        return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start)}'
+        return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start, **others)}'
 
-    def _finetuned(self, start: str) -> Finetuned:
-        folder = self.finetuning_folder(start)
+    def _finetuned(self, start: str, **others: Any) -> Finetuned:
+        folder = self.finetuning_folder(start, **others)
         if processes.exists(folder / OUTCOME):
             try:
                 return Finetuned.load(folder)
@@ -546,7 +564,7 @@ class Study:
         with self.run.alone(folder):
             processes.on_first(lambda: remove_unknown(folder))
             # If another process has finished it in the meantime, this only reads it.
-            mesh, settings = self._mesh_with(SEEDS), self.finetune_settings(start)
+            mesh, settings = self._mesh_with(SEEDS), self.finetune_settings(start) | others
             return finetune(
                 self.pretrained, self.train, self.dev, folder=folder, mesh=mesh, **settings
             )

@@ -128,6 +128,9 @@ def results(model, masked_lm, tuned, texts, settings):
         'frames': of.frames(model, annotated, draws=99, shown=2, **common),
         'patterns': of.patterns(model, texts, tuned=tuned, **common),
         'attention_change': of.attention_change(model, tuned, texts, **common),
+        'where_it_changes': of.where_it_changes(
+            model, {'usual': tuned, 'again': tuned}, texts, draws=1, **swept
+        ),
         'finetuning': of.finetuning(tuned, **subject),
         'ablation': of.ablation(tuned, texts, masks=masks, **swept),
         'ablation_over_seeds': of.ablation_over_seeds(tuned, texts, masks=masks, **swept),

@@ -65,7 +65,7 @@ def run(model, data, directory, config, **kwargs):
             last[seed] = jax.tree.map(np.asarray, params)
 
     params = [fresh_params(model, seed) for seed in config.seeds]
-    history = train_runs(model, params, data, config, directory, save=save, **kwargs)
+    history, _ = train_runs(model, params, data, config, directory, save=save, **kwargs)
     return history, last
 
 
@@ -166,7 +166,7 @@ def test_best_and_last_are_kept(model, data):
     kept = []
     params = [fresh_params(model, 0)]
     config = dataclasses.replace(CONFIG, epochs=6)
-    history = train_runs(
+    history, _ = train_runs(
         model, params, data, config,
         save=lambda seed, which, weights: kept.append((which, logits(model, weights, data))),
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_score_of_nan_is_never_the_best(model, data, monkeypatch):
     scores = iter([0.9, np.nan, 0.5, np.nan, 0.6, 0.4])  # before training, then five epochs
     monkeypatch.setattr(seeds, 'evaluate', lambda *_: {'score': next(scores)})
     kept = []
-    history = train_runs(
+    history, _ = train_runs(
         model, [fresh_params(model, 0)], data, dataclasses.replace(CONFIG, epochs=5),
         save=lambda seed, which, weights: kept.append(which),
     )  # fmt: skip

@@ -129,7 +129,7 @@ def test_it_is_the_loop_with_everything_assembled(pretrained, tmp_path, start):
         saved[seed, which] = params
 
     config = FinetuneConfig(**SETTINGS | {'seeds': seeds})
-    history = train_runs(bert, params, data, config, save=save)
+    history, _ = train_runs(bert, params, data, config, save=save)
     found = finetune(pretrained, TRAIN, DEV, start=start, **SETTINGS | {'seeds': seeds})
     assert (found.start, found.seeds, found.history) == (start, seeds, history)
     for rows in (found.first_scores, found.scores, found.best_scores):

@@ -7,7 +7,7 @@ Where a claim has several parts, such as a difference for every pair of layers, 
 verdict is the part that is least in favour of the claim, in standard errors.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -45,24 +45,30 @@ CLS_THEN_SEP = Claim(
 )
 
 
-def last_layers_change_most(similarity: Runs) -> Verdict:
+def last_layers_change_most(
+    *similarity: Runs, claim: Claim = LAST_LAYERS, under: Sequence[str] = ('',)
+) -> Verdict:
     """Test LAST_LAYERS: both last layers are less similar than every other one.
 
     The estimate is the similarity (`statistics.cosine`) of another layer minus that of one of the
-    last two, above the threshold for every such pair if the claim holds.
+    last two, above the threshold for every such pair if the claim holds. Of several schedules, each
+    with the same seeds and a name that ends a sentence (`under`), it is so for every one.
     """
-    runs = verdict.as_runs(similarity)
-    count, layers = runs[0].count, len(runs[0].mean)
+    runs = [*zip(*map(verdict.as_runs, similarity), strict=True)]
+    count, layers = runs[0][0].count, len(runs[0][0].mean)
     if layers < 3:
         why = 'The model has {layers:layer|layers} and no others to compare the last two with.'
-        return verdict.nothing_to_test(LAST_LAYERS, why, count, layers=layers)
+        return verdict.nothing_to_test(claim, why, count, layers=layers)
     last, other = np.eye(layers)[-2:], np.eye(layers)[:-2]
     weights = (other[None] - last[:, None]).reshape(-1, layers)
-    pairs = [verdict.combined(weights, *verdict.by_layer(run)) for run in runs]
+    tables = [np.concatenate([verdict.by_layer(each) for each in run], axis=1) for run in runs]
+    weights = np.kron(np.eye(len(similarity)), weights)
+    pairs = [verdict.combined(weights, *table) for table in tables]
     found = verdict.contrasts(pairs, count, above=PRACTICAL_SIMILARITY)
-    which, against = layers - 1 + found.least // (layers - 2), 1 + found.least % (layers - 2)
-    what = f'similarity of layer {against} minus that of layer {which}'
-    return verdict.verdict_on(LAST_LAYERS, found, what)
+    schedule, pair = divmod(found.least, 2 * (layers - 2))
+    which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
+    what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
+    return verdict.verdict_on(claim, found, what)
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:

@@ -1,0 +1,204 @@
+"""Do the last layers change most because of the task, or because of how layers learn?
+
+Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import jax
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange, attention_change
+from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.verdicts import verdict
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.finetune.movement import MEASURES
+from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+
+EVERY_SCHEDULE = dataclasses.replace(
+    verdicts.LAST_LAYERS,
+    text=f'Under every schedule: {verdicts.LAST_LAYERS.text}',
+    limits='Schedules that were not tried.',
+    short='Under every schedule, the last two layers change most',
+    section='where_it_changes',
+)
+_EXPLAINS = *MEASURES, 'random_step', 'random_steps_below'
+_COLUMNS = 'change', 'change_per_distance', *_EXPLAINS
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class WhereItChanges(Result):
+    """The change of attention by layer, and how gradients and weights moved, under each schedule.
+
+    Attributes:
+      changes: The similarity of maps before and after, by the name of the schedule.
+      moved: By schedule, [S, L, M] the mean norms of gradients and updates over recorded steps, and
+        the distances of the weights at the end.
+      random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
+        layer alone, which is as long as the layers moved on average.
+    """
+
+    title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
+
+    subject: Subject
+    changes: Mapping[str, AttentionChange]
+    moved: Mapping[str, Float[np.ndarray, 'S L M']]
+    random: Float[np.ndarray, 'D L L']
+
+    def profiles(self, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
+        """Return each column of the frame under a schedule, by seed."""
+        (runs,), steps = self.changes[schedule].readings.values(), self.random.mean(axis=0)
+        change = np.stack([1 - each['cosine'].mean.mean(axis=1) for each in runs.values()])
+        moved = dict(zip(MEASURES, np.moveaxis(self.moved[schedule], -1, 0), strict=True))
+        # A frozen layer has no distance.
+        reach = np.where(moved['distance'] > 0, moved['distance'], np.nan)
+        values = change, change / reach, *moved.values(), steps.diagonal(), steps.sum(axis=0)
+        return {k: np.broadcast_to(v, change.shape) for k, v in zip(_COLUMNS, values, strict=True)}
+
+    def verdicts(self):
+        runs = [[*each.readings['paper'].values()] for each in self.changes.values()]
+        tables = [verdicts.each_of(each, 'cosine') for each in runs]
+        under = [f' under {schedule}' for schedule in self.changes]
+        found = verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)
+        if found.population == verdicts.ANY_FINETUNING or not found.what:
+            return [found]
+        template = found.template + ' A test needs {needed} seeds of each schedule.'
+        numbers = {**found.numbers, 'needed': verdict.FEWEST_FOR_ANY}
+        about = {'template': template, 'numbers': numbers, 'verdict': verdicts.UNDECIDED}
+        return [dataclasses.replace(found, **about, p_if_false=np.nan, p_if_true=np.nan)]
+
+    def frames(self):
+        profiles = [self.profiles(schedule) for schedule in self.changes]
+        grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
+        lows, highs = zip(*(mean_interval(each['change'].T)[1:] for each in profiles), strict=True)
+        grids |= {'change_low': lows, 'change_high': highs}
+        by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
+        caption = 'Means over seeds; a random step has the same length in every layer.'
+        return {'layers': grids_frame(grids, caption, by=by, sure=sure)}
+
+    def figures(self):
+        return drawn(self, where_it_changes=_draw)
+
+    def findings(self):
+        alone = [each.verdicts()[0] for each in self.changes.values()]
+        known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
+        held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
+        why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
+        why = 'the schedule decides it' if held and refuted else why
+        template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
+        template += 'most; under {refuted} they do not: {why}.'
+        numbers = {'of': len(alone), 'refuted': refuted, 'why': why}
+        about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
+        first = measured('schedules under which the last two layers change most', held, **about)
+        return [first, *itertools.chain.from_iterable(map(self._under, self.changes))]
+
+    def _under(self, schedule: str) -> Iterator[Finding]:
+        """Yield which layer changes most under a schedule, and what explains the profile."""
+        most, profiles = self.changes[schedule].findings()[0], self.profiles(schedule)
+        numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
+        yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
+        for name in _EXPLAINS:
+            for unit, values in agreement(profiles[name], profiles['change']).items():
+                label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
+                about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
+                ends = np.clip(mean_interval(values), -1, 1)
+                yield measured(label, ends, source=SOURCE, **about)
+
+
+def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
+    """Return how profiles [S, L] agree in each seed [S]; NaN where all layers are equal."""
+    ranks = [scipy.stats.rankdata(each, axis=1) for each in (one, other)]
+    with np.errstate(invalid='ignore', divide='ignore'):
+        rank, straight = (
+            np.array([np.corrcoef(*rows)[0, 1] for rows in zip(*pair, strict=True)])
+            for pair in (ranks, (one, other))
+        )
+    return {'rank correlation': rank, 'R squared': straight**2}
+
+
+def where_it_changes(
+    pretrained: Pretrained,
+    tuned: Mapping[str, Finetuned],
+    texts: Sequence[Text],
+    *,
+    draws: int = 3,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    subject: Subject | None = None,
+) -> WhereItChanges:
+    """Compare where attention changes with where gradients and weights move, under each schedule.
+
+    Random steps of one layer alone show how sensitive maps are where nothing is learnt.
+
+    Args:
+      pretrained: The model that was fine-tuned.
+      tuned: Its fine-tunings by `bs.finetune`, by the name of the schedule, such as 'decay 0.65'.
+      texts: As in `attention_change`.
+      draws: The number of random steps of each layer, which follow from `seed`.
+      compute, subject: As in `ablation`.
+
+    Raises:
+      TypeError: A model or the texts are something else.
+      ValueError: There is no schedule, heads were removed, or layers have no movement of their own.
+    """
+    check_whole(pretrained)
+    depth, moved = pretrained.config.num_hidden_layers, {}
+    for name, each in tuned.items():
+        if each.movement is None or each.movement.shape[2] != depth + 2:
+            raise ValueError(
+                f'tuned[{name!r}] has no movement of {depth} layers: fine-tune again, with this '
+                'version and in a new folder, a model whose layers are all different.'
+            )
+        means, ends = each.movement[..., :2].mean(axis=1), each.movement[:, -1, :, 2:]
+        moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
+    if draws < 1 or len({each.seeds for each in tuned.values()}) != 1:
+        raise ValueError(f'{draws=}: at least one, and all schedules with the same seeds.')
+    size = np.mean([each[..., MEASURES.index('distance')].mean() for each in moved.values()])
+    settings = TextSettings(**vars(compute))
+
+    def changes(models) -> AttentionChange:
+        return attention_change(pretrained, models, texts, statistics=(), settings=settings)
+
+    steps = np.zeros((draws, depth, depth))
+    for draw, layer in np.ndindex(draws, depth):
+        rng = np.random.default_rng([seed, draw, layer])
+        grid = changes(_random_step(pretrained, layer, float(size), rng)).grids['paper']
+        steps[draw, layer] = 1 - grid.mean(axis=1)
+    found = {name: changes(each) for name, each in tuned.items()}
+    return WhereItChanges(subject or Subject(), found, moved, steps)
+
+
+def _random_step(
+    model: Pretrained, layer: int, size: float, rng: np.random.Generator
+) -> Pretrained:
+    """Return a model of which one layer has moved by a random step of this length."""
+    layers = model.params['layers']
+    noise = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape[1:]), layers)
+    length = np.sqrt(sum((each**2).sum() for each in jax.tree.leaves(noise)))
+    moved = jax.tree.map(lambda leaf, own: leaf.at[layer].add(size / length * own), layers, noise)
+    return dataclasses.replace(model, params=model.params | {'layers': moved})
+
+
+def _draw(result: WhereItChanges):
+    panels = {name.replace('_', ' '): {} for name in _COLUMNS}
+    for schedule in result.changes:
+        for title, values in zip(panels, result.profiles(schedule).values(), strict=True):
+            mean = values.mean(axis=0)
+            # Schedules differ more in size than in shape.
+            panels[title][schedule] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
+    return plots.depth_profiles(panels).captioned(
+        'By schedule, mean over seeds: each line as a share of its greatest layer.'
+    )

@@ -1,0 +1,99 @@
+"""Where attention changes, in worlds of which the cause is known, and in a tiny model."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.analyses.attention_change import AttentionChange
+from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
+from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement
+
+DECAYS = (0.65, 1.0, 1.5)
+
+
+def world(cause, *, seeds=5, layers=6, seed=0):
+    """Weights move as far as the rates say, and maps as far as the cause says, with some noise."""
+    rng, subject = np.random.default_rng(seed), bs.analyses.Subject()
+    changes, moved = {}, {}
+    for decay in DECAYS:
+        rates = decay ** np.arange(layers)[::-1]
+        rates /= rates.max()
+        profile = rates if cause == 'rates' else np.where(np.arange(layers) < 4, 0.3, 1.0)
+        runs = {}
+        for run in range(seeds):
+            change = 0.4 * profile[:, None] + rng.normal(0, 0.004, (layers, 1)) + np.zeros(2)
+            runs[str(run)] = {'cosine': bs.HeadTable(1 - change, np.full((layers, 2), 1e-4), 200.0)}
+        name = f'decay {decay:g}'
+        changes[name] = AttentionChange(subject, {'paper': runs})
+        noise = 1 + rng.normal(0, 0.01, (seeds, layers, 4))
+        moved[name] = rates[:, None] * noise
+    return WhereItChanges(subject, changes, moved, np.tri(layers).T[None] * 0.1)
+
+
+def number(result, start):
+    (found,) = [each for each in result.findings() if each.name.startswith(start)]
+    return found
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_the_cause_is_found(seed):
+    causes = {'rates': (DOES_NOT_HOLD, 1, 'decides it'), 'task': (HOLDS, 3, 'does not decide it')}
+    for cause, (outcome, held, words) in causes.items():
+        found = world(cause, seed=seed)
+        assert found.verdicts()[0].verdict == outcome
+        first = number(found, 'schedules under which')
+        assert first.estimate == held and f'the schedule {words}' in first.sentence
+        explained = number(found, 'distance against change of maps, R squared: decay 1.5')
+        assert (explained.low > 0.95) == (cause == 'rates')
+        (few,) = world(cause, seeds=4, seed=seed).verdicts()
+        assert few.verdict == UNDECIDED and 'A test needs 5 seeds' in few.evidence
+
+
+def test_profiles_agree_as_by_scipy_and_frozen_layers_have_no_distance():
+    one, other = np.random.default_rng(0).normal(size=(2, 3, 6))
+    found = agreement(one, other)
+    for row in range(3):
+        rank = scipy.stats.spearmanr(one[row], other[row]).statistic
+        assert found['rank correlation'][row] == pytest.approx(rank)
+        line = scipy.stats.linregress(one[row], other[row])
+        assert found['R squared'][row] == pytest.approx(line.rvalue**2)
+    assert np.isnan(agreement(np.ones((1, 6)), other[:1])['R squared']).all()
+    result = world('task')
+    frozen = {name: each * (np.arange(6) > 0)[:, None] for name, each in result.moved.items()}
+    frame = dataclasses.replace(result, moved=frozen).frames()['layers']
+    assert frame.change_per_distance.isna().equals(frame.layer == 1)
+
+
+def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
+    """The maps below a layer that moves stay as they are; the length is that of fine-tuning."""
+    given, compute = {'usual': tuned, 'again': tuned}, bs.Compute(max_length=32)
+    found = bs.analyses.where_it_changes(model, given, texts, draws=1, compute=compute)
+    assert (found.random[0][np.tri(3, k=-1, dtype=bool)] == 0).all()
+    assert (np.diagonal(found.random[0]) > 0).all()
+    start, after = ({'layers': each.params['layers']} for each in (model, tuned.models[1]))
+    for layer in range(3):
+        own = [
+            np.sum((np.float64(a[layer]) - b[layer]) ** 2)
+            for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(after), strict=True)
+        ]
+        np.testing.assert_allclose(found.moved['usual'][1, layer, 2], np.sqrt(sum(own)), rtol=1e-4)
+    settings = bs.analyses.TextSettings(max_length=32)
+    again = bs.analyses.attention_change(model, tuned, texts, statistics=(), settings=settings)
+    change = again.grids['paper'].mean(axis=1)
+    frame = found.frames()['layers'].set_index(['schedule', 'layer'])
+    np.testing.assert_allclose(frame.loc['usual'].change, 1 - change, rtol=1e-4)
+
+
+def test_what_has_no_movement_is_refused(model, tuned, texts):
+    former, one = dataclasses.replace(tuned, movement=None), {'a': tuned.first(1), 'b': tuned}
+    for given, message in (
+        ({}, 'with the same seeds'),
+        ({'old': former}, "tuned.'old'. has no"),
+        (one, 'with the same seeds'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bs.analyses.where_it_changes(model, given, texts)
