@@ -1,7 +1,8 @@
 """Nouns, verbs, subjects, negation and so on, found by spaCy (the paper, sections 4.4 and 4.5).
 
-The tags and dependencies are those of the authors' notebook. The texts are parsed once, and what is
-found is kept in a file that people can read and edit (`annotation.py` documents it).
+In English, tags and dependencies are those of the authors' notebook. In other languages, and in
+treebanks, they are those of Universal Dependencies (UD). Texts are parsed once, and what is found
+is kept in a file that people can read and edit (`annotation.py` documents it).
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from absl import logging
 
@@ -25,8 +26,9 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
     write_annotations,
 )
-from bert_secrets_jax.data.language import foreign_language
+from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import parse_json, read_text, write_text
 from bert_secrets_jax.progress import progress
 
@@ -64,10 +66,22 @@ class _Parsed:
     features: Mapping[str, list[_Characters]]
     classes: Mapping[str, list[_Characters]]
     relations: Mapping[str, list[tuple[_Characters, _Characters]]]
+    words: tuple[Span, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Word:
+    """A word as Universal Dependencies annotate it; a root is its own head."""
+
+    where: _Characters
+    upos: str
+    relation: str
+    features: Mapping[str, str]
+    head: int
 
 
 def annotate(
-    texts: Sequence[Text],
+    texts: Sequence[Text] | Sequence[Parse],
     *,
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
@@ -95,9 +109,18 @@ def annotate(
 
     Word classes: the Universal POS tag of each token (`NOUN`, `VERB`, `PUNCT`, ...).
 
+    In other languages, and in sentences of `read_treebank`, UD say what is what. Nouns are NOUN and
+    PROPN, verbs VERB and AUX. Pronouns are PRON and DET, if personal or possessive; a PRON of an
+    unknown type counts. Subjects are `nsubj`, `csubj`, `expl` and `obl:agent`, objects `obj` and
+    `iobj`. Negation is `Polarity=Neg` or `PronType=Neg`, also for the marks of the notebook, whose
+    words are English. A verb with a subject is a VERB. The words of a treebank replace those that
+    the tokenizer divides texts into, such as whole sentences in Japanese.
+
     Args:
-      texts: Strings, pairs of strings or examples (see `as_examples`).
-      pipeline: The package of an English spaCy pipeline with a tagger and a parser.
+      texts: Strings, pairs of strings or examples (see `as_examples`), which spaCy parses; or
+        sentences of `read_treebank`, which bring their annotation.
+      pipeline: The package of a spaCy pipeline with a tagger and a parser. Its name begins with its
+        language, as spaCy names pipelines. It has UD's relations unless it is English.
       cache: A folder in which the annotations are kept and from which they are read the next time.
         The file is named after the texts, the pipeline and the versions of the pipeline and of
         spaCy. You may edit it to correct spaCy before you measure anything; a log line says that
@@ -106,16 +129,21 @@ def annotate(
 
     Raises:
       TypeError: The texts are something else.
-      ValueError: The texts are surely not English, or the pipeline is not installed, is not English
-        or lacks a component.
+      ValueError: The texts are surely in another language than the pipeline, or it is not
+        installed, lacks a component, or has relations that are neither English nor UD's.
     """
-    examples = as_examples(texts)
+    parses = [each for each in texts if isinstance(each, Parse)]
+    if parses and len(parses) == len(texts):
+        return [_annotation([_of_treebank(each)]) for each in parses]
+    examples = as_examples(cast(Sequence[Text], texts))
     pipeline = _installed(pipeline)
     strings = [text for each in examples for text in each.texts if text is not None]
-    if foreign := foreign_language(strings, language):
+    known = language_of(pipeline)
+    if foreign := foreign_language(strings, language, to=known):
         raise ValueError(
-            f'These texts are in {foreign}, and {pipeline} finds words in English alone. Bring '
-            "annotations of your own (bs.read_annotations), or say language='en' if that is wrong."
+            f'These texts are in {foreign}, and {pipeline} finds words in {known!r} alone. Name '
+            'its spaCy pipeline, bring annotations of your own (bs.read_annotations) or a treebank '
+            f'(bs.read_treebank), or say language={known!r} if that is wrong.'
         )
     if cache is None:
         return _annotate(examples, pipeline)
@@ -210,7 +238,10 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
     classes = sorted({name for parsed in texts for name in parsed.classes})
-    return Annotation(features, relations, {name: spans('classes', name) for name in classes})
+    words = tuple(word for parsed in texts for word in parsed.words)
+    return Annotation(
+        features, relations, {name: spans('classes', name) for name in classes}, words
+    )
 
 
 def with_word_classes(
@@ -239,14 +270,22 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
     import spacy
 
     nlp = spacy.load(pipeline, exclude=['ner', 'lemmatizer'])
-    if nlp.lang != 'en':
-        raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: the tags are English ones.')
+    if nlp.lang != language_of(pipeline):
+        raise ValueError(
+            f'{pipeline!r} is a pipeline for {nlp.lang!r}: let its name begin with {nlp.lang}_.'
+        )
     for component in ('tagger', 'parser'):
         if component not in nlp.pipe_names:
             raise ValueError(
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
+    find = _find if nlp.lang == 'en' else _universal
+    if find is _universal and 'nsubj' not in nlp.get_pipe('parser').labels:
+        raise ValueError(
+            f"{pipeline!r} has relations that are not those of Universal Dependencies, no 'nsubj': "
+            'use another pipeline, or a treebank (bs.read_treebank).'
+        )
     longest = max(texts, key=len, default='')
     if len(longest) > nlp.max_length:
         raise ValueError(
@@ -255,7 +294,88 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
         )
     options = {'size': lambda _: 1, 'unit': 'texts', 'compiles': False}
     shown = progress(texts, f'Parsing with {pipeline}', **options)
-    return {text: _find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+    return {text: find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+
+
+def _of_treebank(parse: Parse) -> _Parsed:
+    words = [
+        _Word((span.start, span.end), upos, relation, features, max(head, 0))
+        for span, upos, relation, features, head in zip(
+            parse.words,
+            parse.classes,
+            parse.relations,
+            parse.features or [{}] * len(parse.words),
+            parse.heads,
+            strict=True,
+        )
+    ]
+    return dataclasses.replace(_found(words), words=parse.words)
+
+
+def _universal(_: str, tokens: Iterable[Any]) -> _Parsed:
+    """Return what a spaCy pipeline finds by Universal Dependencies; spaces are no words."""
+    written = [token for token in tokens if not token.is_space]
+    place = {token.i: number for number, token in enumerate(written)}
+    return _found(
+        [
+            _Word(
+                (token.idx, token.idx + len(token)),
+                token.pos_ or 'X',
+                token.dep_,
+                token.morph.to_dict(),
+                place.get(token.head.i, place[token.i]),
+            )
+            for token in written
+        ]
+    )
+
+
+def _found(words: Sequence[_Word]) -> _Parsed:
+    """Return the findings of `annotate` in words of any language."""
+
+    def where(rule: Callable[[_Word], bool]) -> list[_Characters]:
+        # Words of a contraction may have the same characters.
+        return list(dict.fromkeys(word.where for word in words if rule(word)))
+
+    def kind(word: _Word) -> str:
+        return word.relation.partition(':')[0]
+
+    def is_personal(word: _Word) -> bool:
+        type_, owns = word.features.get('PronType', ''), word.features.get('Poss') == 'Yes'
+        personal = owns or 'Prs' in type_.split(',')
+        return word.upos in ('PRON', 'DET') and (personal or (word.upos == 'PRON' and not type_))
+
+    def is_negative(word: _Word) -> bool:
+        return 'Neg' in (word.features.get('Polarity'), word.features.get('PronType'))
+
+    def pairs(*relations: str) -> list[tuple[_Characters, _Characters]]:
+        return [
+            (words[word.head].where, word.where)
+            for word in words
+            if word.relation in relations and words[word.head].upos == 'VERB'
+        ]
+
+    negation = where(is_negative)
+    classes: dict[str, list[_Characters]] = {}
+    for word in words:
+        classes.setdefault(word.upos, []).append(word.where)
+    return _Parsed(
+        features={
+            'noun': where(lambda word: word.upos in ('NOUN', 'PROPN')),
+            'verb': where(lambda word: word.upos in ('VERB', 'AUX')),
+            'pronoun': where(is_personal),
+            'subject': where(
+                lambda word: (
+                    kind(word) in ('nsubj', 'csubj') or word.relation in ('expl', 'obl:agent')
+                )
+            ),
+            'object': where(lambda word: kind(word) in ('obj', 'iobj')),
+            **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
+            'punctuation': where(lambda word: word.upos == 'PUNCT'),
+        },
+        classes=classes,
+        relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
+    )
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:

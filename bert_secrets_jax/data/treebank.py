@@ -8,7 +8,7 @@ import graphlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from absl import logging
 from jaxtyping import Int32
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
@@ -38,6 +38,7 @@ class Parse:
       heads: The word that governs each word; -1 for the root.
       relations: The relation of each word to its head, such as 'nsubj' or 'nsubj:pass'.
       classes: The part of speech (UPOS) of each word, such as 'NOUN'.
+      features: The features of each word, such as {'Polarity': 'Neg'}; none are known if empty.
     """
 
     example: Example
@@ -46,6 +47,7 @@ class Parse:
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     classes: tuple[str, ...]
+    features: tuple[Mapping[str, str], ...] = ()
 
     def __post_init__(self):
         count = len(self.words)
@@ -144,6 +146,7 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         heads=tuple(word['head'] - 1 for word in words),
         relations=tuple(word['deprel'] for word in words),
         classes=tuple(word.get('upos') or 'X' for word in words),
+        features=tuple(word.get('feats') or {} for word in words),
     )
     _check_tree(parse)
     return parse
@@ -194,28 +197,67 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     """Tokenise sentences, with the number of its word, from 0, as the mark 'word' of a wordpiece.
 
     It is -1 on special tokens and padding. The words are those of the treebank, as in Clark et al.
-    2019, section 4.1. A wordpiece that several words share belongs to the first of them. A log line
-    says how many words have none of their own: they were cut off, or share all with a word before.
+    2019, section 4.1. A wordpiece that several words share belongs to the first of them, and a lone
+    boundary of words to the word that begins there. A log line has the `PieceCounts`.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    words = words_of_spans(encoded, [parse.words for parse in parses])
-    total = sum(len(parse.words) for parse in parses)
-    written = sum(len(np.unique(row[row >= 0])) for row in words)
-    if written < total:
-        logging.info(
-            '%d of %d words have no wordpiece of their own (cut off, or written as one with the '
-            'word before), and are left out.', total - written, total,
-        )  # fmt: skip
+    counts, words = _counted(encoded, parses)
+    logging.info('%s', counts)
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
-def words_of_spans(encoded: Encoded, spans: Sequence[Sequence[Span]]) -> Int32[np.ndarray, 'E T']:
-    """Return the first of given words, for each text, that each wordpiece overlaps; else -1."""
-    words = np.full(encoded.input_ids.shape, -1, np.int32)
-    for row, of_text in enumerate(spans):
-        start, end = encoded.offsets[row].T
-        # From the last to the first, so that the first has what it shares.
-        for number, span in reversed(list(enumerate(of_text))):
-            inside = (start < span.end) & (span.start < end) & (encoded.text[row] == span.text)
-            words[row, inside] = number
-    return words
+@dataclasses.dataclass(frozen=True)
+class PieceCounts:
+    """How words and wordpieces of sentences fall together.
+
+    Attributes:
+      sentences, words, wordpieces: How many there are, without special tokens.
+      without: Words without a wordpiece of their own, which are left out: cut off, or written as
+        one with the word before.
+      shared: Wordpieces that several words share, each of which belongs to the first of them.
+      boundaries: Wordpieces without characters, which belong to the word that begins there.
+      unassigned: Wordpieces that belong to no word.
+      tokens: All tokens, with the special ones.
+    """
+
+    sentences: int
+    words: int
+    wordpieces: int
+    without: int
+    shared: int
+    boundaries: int
+    unassigned: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f'{self.without} of {self.words} words have no wordpiece of their own, and are left '
+            f'out. Of {self.wordpieces} wordpieces, {self.shared} are shared by several words, '
+            f'{self.boundaries} are lone boundaries of words, and {self.unassigned} are in no word.'
+        )
+
+
+def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> PieceCounts:
+    """Return how words and wordpieces of tokenised sentences fall together."""
+    return _counted(encoded, parses)[0]
+
+
+def _counted(
+    encoded: Encoded, parses: Sequence[Parse]
+) -> tuple[PieceCounts, Int32[np.ndarray, 'E T']]:
+    spans = [parse.words for parse in parses]
+    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    written, total = encoded.text >= 0, sum(map(len, spans))
+    with_one = sum(len(np.unique(row[row >= 0])) for row in words)
+    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
+    found = PieceCounts(
+        sentences=len(parses),
+        words=total,
+        wordpieces=int(written.sum()),
+        without=total - with_one,
+        shared=int((counts > 1).sum()),
+        boundaries=int(empty.sum()),
+        unassigned=int((written & (counts == 0)).sum()),
+        tokens=int(encoded.lengths.sum()),
+    )
+    return found, words

@@ -428,8 +428,8 @@ def _read(a: Arguments, split: str) -> str:
 
 def _texts(a: Arguments) -> str:
     drawn = a.drawn('dev', 'data.max_examples').python
-    # Texts are parts of what is learnt there.
-    parts = a['data.source'] in ('tags', 'questions')
+    # Texts are parts of what is read there.
+    parts = a['data.source'] in ('tags', 'questions', 'treebank')
     return f'[each.example for each in {drawn}]' if parts else drawn
 
 
@@ -474,6 +474,9 @@ def _pairs(a: Arguments) -> str:
 def _text_settings(a: Arguments) -> str:
     names = {'pipeline': 'linguistics.pipeline', 'language': 'data.language'}
     given = {name: a[each] for name, each in names.items()} if a.study.has_words else {}
+    if a.study.has_trees:
+        trees = a.drawn('dev', 'data.max_examples').python
+        given = {'annotations': Expression(f'bs.annotate({trees})', lambda study: None, str)}
     return a.call('analyses.TextSettings', **a.length, **given)
 
 
