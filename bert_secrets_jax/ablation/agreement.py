@@ -1,6 +1,7 @@
 """How far fine-tunings agree on what masks do, and how far a second measurement would agree.
 
-Axes: S seeds (each is one fine-tuned model), M masks, P parts of a sample (examples), H heads.
+Axes: S seeds (each is one fine-tuned model) or samples, M masks, P parts of a sample (examples), H
+heads, R resamples, C covariates.
 """
 
 import dataclasses
@@ -183,3 +184,59 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     values = parts.reshape(len(parts), -1).T
     values = values[np.isfinite(values).all(axis=1)]
     return float(_of_whole(_between_halves([values], seed=seed)[0, 0]))
+
+
+def across_halves(
+    samples: Sequence[Float[np.ndarray, 'P H']], *, paired: bool, resamples: int = 0, seed: int = 0
+) -> Float[np.ndarray, 'R S S']:
+    """Return rank correlations over heads of one half of each sample with the other half of each.
+
+    So no common part makes two samples alike, and the diagonal is the most to be expected. The first
+    matrix is of the samples, the others of parts drawn again within halves, of `paired` samples the
+    same ones. A NaN among the parts is left out.
+    """
+    rng, halves, weights = np.random.default_rng(seed), ([], []), []
+    for values in samples:
+        if not (paired and weights):
+            sizes = [len(values[half::2]) for half in (0, 1)]
+            drawn = [rng.multinomial(n, np.full(n, 1 / n), resamples) for n in sizes]
+            weights = [np.vstack([np.ones((1, each.shape[1])), each]) for each in drawn]
+        for half, ranks in enumerate(halves):
+            part, known = values[half::2], np.isfinite(values[half::2])
+            with np.errstate(invalid='ignore'):
+                means = weights[half] @ np.where(known, part, 0) / (weights[half] @ known)
+                places = scipy.stats.rankdata(means, axis=1)
+                places -= places.mean(axis=1, keepdims=True)
+                ranks.append(places / np.linalg.norm(places, axis=1, keepdims=True))
+    found = np.einsum('SRH,URH->RSU', *map(np.stack, halves))
+    return (found + np.swapaxes(found, 1, 2)) / 2
+
+
+def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
+    """Return the first value with its 95 % interval, by the standard deviation of the others.
+
+    Not their quantiles: resamples are noisier than the sample, so that they agree less.
+    """
+    half = scipy.stats.norm.isf(0.025) * np.std(values[1:], ddof=1) if len(values) > 2 else np.nan
+    return float(values[0]), float(max(values[0] - half, -1)), float(min(values[0] + half, 1))
+
+
+def explained(
+    samples: Sequence[Float[np.ndarray, 'P H']], covariates: Sequence[Float[np.ndarray, 'P C']]
+) -> float:
+    """Return the share of the variance between samples that covariates explain, over all heads.
+
+    Slopes are those within samples, which count alike (analysis of covariance). Below 0, samples
+    would differ more if their covariates were the same; NaN if they do not differ.
+    """
+    means, places, left, right = [], [], [], []
+    for values, given in zip(samples, covariates, strict=True):
+        known = np.isfinite(values).all(axis=1)
+        values, given = values[known], given[known]
+        means.append(values.mean(axis=0))
+        places.append(given.mean(axis=0))
+        left.append((given - places[-1]) / np.sqrt(len(given)))
+        right.append((values - means[-1]) / np.sqrt(len(given)))
+    slopes, *_ = np.linalg.lstsq(np.concatenate(left), np.concatenate(right), rcond=None)
+    rest, whole = np.stack(means) - np.stack(places) @ slopes, np.var(means, axis=0).sum()
+    return float(1 - rest.var(axis=0).sum() / whole) if whole > 0 else np.nan

@@ -13,7 +13,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from absl import logging
@@ -67,17 +67,6 @@ class _Parsed:
     classes: Mapping[str, list[_Characters]]
     relations: Mapping[str, list[tuple[_Characters, _Characters]]]
     words: tuple[Span, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Word:
-    """A word as Universal Dependencies annotate it; a root is its own head."""
-
-    where: _Characters
-    upos: str
-    relation: str
-    features: Mapping[str, str]
-    head: int
 
 
 def annotate(
@@ -134,7 +123,7 @@ def annotate(
     """
     parses = [each for each in texts if isinstance(each, Parse)]
     if parses and len(parses) == len(texts):
-        return [_annotation([_of_treebank(each)]) for each in parses]
+        return [_annotation([_universal(each)]) for each in parses]
     examples = as_examples(cast(Sequence[Text], texts))
     pipeline = _installed(pipeline)
     strings = [text for each in examples for text in each.texts if text is not None]
@@ -280,8 +269,8 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
-    find = _find if nlp.lang == 'en' else _universal
-    if find is _universal and 'nsubj' not in nlp.get_pipe('parser').labels:
+    find = _find if nlp.lang == 'en' else _as_parse
+    if find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels:
         raise ValueError(
             f"{pipeline!r} has relations that are not those of Universal Dependencies, no 'nsubj': "
             'use another pipeline, or a treebank (bs.read_treebank).'
@@ -297,85 +286,68 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
     return {text: find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
 
 
-def _of_treebank(parse: Parse) -> _Parsed:
-    words = [
-        _Word((span.start, span.end), upos, relation, features, max(head, 0))
-        for span, upos, relation, features, head in zip(
-            parse.words,
-            parse.classes,
-            parse.relations,
-            parse.features or [{}] * len(parse.words),
-            parse.heads,
-            strict=True,
-        )
-    ]
-    return dataclasses.replace(_found(words), words=parse.words)
-
-
-def _universal(_: str, tokens: Iterable[Any]) -> _Parsed:
+def _as_parse(_: str, tokens: Iterable[Any]) -> _Parsed:
     """Return what a spaCy pipeline finds by Universal Dependencies; spaces are no words."""
     written = [token for token in tokens if not token.is_space]
     place = {token.i: number for number, token in enumerate(written)}
-    return _found(
-        [
-            _Word(
-                (token.idx, token.idx + len(token)),
-                token.pos_ or 'X',
-                token.dep_,
-                token.morph.to_dict(),
-                place.get(token.head.i, place[token.i]),
-            )
-            for token in written
-        ]
+    return _universal(
+        Parse(
+            Example(''),
+            tuple(Span(token.idx, token.idx + len(token)) for token in written),
+            tuple(token.text for token in written),
+            tuple(-1 if t.head == t else place.get(t.head.i, -1) for t in written),
+            tuple(token.dep_ for token in written),
+            tuple(token.pos_ or 'X' for token in written),
+            tuple(token.morph.to_dict() for token in written),
+        )
     )
 
 
-def _found(words: Sequence[_Word]) -> _Parsed:
-    """Return the findings of `annotate` in words of any language."""
+def _universal(parse: Parse) -> _Parsed:
+    """Return the findings of `annotate` in a sentence of any language."""
+    places = [(span.start, span.end) for span in parse.words]
+    classes, relations, heads = parse.classes, parse.relations, parse.heads
+    base = [relation.partition(':')[0] for relation in relations]
+    features = parse.features or ({},) * len(places)
+    negation = [each for each, its in zip(places, features, strict=True) if _is_negative(its)]
 
-    def where(rule: Callable[[_Word], bool]) -> list[_Characters]:
+    def among(values: Sequence[str], *names: str) -> list[_Characters]:
         # Words of a contraction may have the same characters.
-        return list(dict.fromkeys(word.where for word in words if rule(word)))
+        return list(dict.fromkeys(places[n] for n, value in enumerate(values) if value in names))
 
-    def kind(word: _Word) -> str:
-        return word.relation.partition(':')[0]
-
-    def is_personal(word: _Word) -> bool:
-        type_, owns = word.features.get('PronType', ''), word.features.get('Poss') == 'Yes'
-        personal = owns or 'Prs' in type_.split(',')
-        return word.upos in ('PRON', 'DET') and (personal or (word.upos == 'PRON' and not type_))
-
-    def is_negative(word: _Word) -> bool:
-        return 'Neg' in (word.features.get('Polarity'), word.features.get('PronType'))
-
-    def pairs(*relations: str) -> list[tuple[_Characters, _Characters]]:
+    def pairs(*names: str) -> list[tuple[_Characters, _Characters]]:
         return [
-            (words[word.head].where, word.where)
-            for word in words
-            if word.relation in relations and words[word.head].upos == 'VERB'
+            (places[head], places[word])
+            for word, head in enumerate(heads)
+            if relations[word] in names and classes[head] == 'VERB'
         ]
 
-    negation = where(is_negative)
-    classes: dict[str, list[_Characters]] = {}
-    for word in words:
-        classes.setdefault(word.upos, []).append(word.where)
+    pronouns = zip(places, classes, features, strict=True)
+    subjects = {*among(base, 'nsubj', 'csubj'), *among(relations, 'expl', 'obl:agent')}
     return _Parsed(
         features={
-            'noun': where(lambda word: word.upos in ('NOUN', 'PROPN')),
-            'verb': where(lambda word: word.upos in ('VERB', 'AUX')),
-            'pronoun': where(is_personal),
-            'subject': where(
-                lambda word: (
-                    kind(word) in ('nsubj', 'csubj') or word.relation in ('expl', 'obl:agent')
-                )
-            ),
-            'object': where(lambda word: kind(word) in ('obj', 'iobj')),
+            'noun': among(classes, 'NOUN', 'PROPN'),
+            'verb': among(classes, 'VERB', 'AUX'),
+            'pronoun': [each for each, *its in pronouns if _is_personal(*its)],
+            'subject': sorted(subjects),
+            'object': among(base, 'obj', 'iobj'),
             **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
-            'punctuation': where(lambda word: word.upos == 'PUNCT'),
+            'punctuation': among(classes, 'PUNCT'),
         },
-        classes=classes,
+        classes={name: among(classes, name) for name in classes},
         relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
+        words=parse.words,
     )
+
+
+def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
+    kind, owns = features.get('PronType', ''), features.get('Poss') == 'Yes'
+    unknown = upos == 'PRON' and not kind
+    return upos in ('PRON', 'DET') and (owns or unknown or 'Prs' in kind.split(','))
+
+
+def _is_negative(features: Mapping[str, str]) -> bool:
+    return 'Neg' in (features.get('Polarity'), features.get('PronType'))
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from absl import logging
-from jaxtyping import Int32
 
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
@@ -201,8 +200,9 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     boundary of words to the word that begins there. A log line has the `PieceCounts`.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    counts, words = _counted(encoded, parses)
-    logging.info('%s', counts)
+    logging.info('%s', count_pieces(encoded, parses))
+    spans = [parse.words for parse in parses]
+    words, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -212,12 +212,10 @@ class PieceCounts:
 
     Attributes:
       sentences, words, wordpieces: How many there are, without special tokens.
-      without: Words without a wordpiece of their own, which are left out: cut off, or written as
-        one with the word before.
+      without: Words without a wordpiece of their own: cut off, or written as one with others.
       shared: Wordpieces that several words share, each of which belongs to the first of them.
       boundaries: Wordpieces without characters, which belong to the word that begins there.
       unassigned: Wordpieces that belong to no word.
-      tokens: All tokens, with the special ones.
     """
 
     sentences: int
@@ -227,7 +225,6 @@ class PieceCounts:
     shared: int
     boundaries: int
     unassigned: int
-    tokens: int
 
     def __str__(self) -> str:
         return (
@@ -239,25 +236,11 @@ class PieceCounts:
 
 def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> PieceCounts:
     """Return how words and wordpieces of tokenised sentences fall together."""
-    return _counted(encoded, parses)[0]
-
-
-def _counted(
-    encoded: Encoded, parses: Sequence[Parse]
-) -> tuple[PieceCounts, Int32[np.ndarray, 'E T']]:
     spans = [parse.words for parse in parses]
     words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
     written, total = encoded.text >= 0, sum(map(len, spans))
-    with_one = sum(len(np.unique(row[row >= 0])) for row in words)
     empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    found = PieceCounts(
-        sentences=len(parses),
-        words=total,
-        wordpieces=int(written.sum()),
-        without=total - with_one,
-        shared=int((counts > 1).sum()),
-        boundaries=int(empty.sum()),
-        unassigned=int((written & (counts == 0)).sum()),
-        tokens=int(encoded.lengths.sum()),
-    )
-    return found, words
+    without = total - sum(len(np.unique(row[row >= 0])) for row in words)
+    numbers = written, counts > 1, empty, written & (counts == 0)
+    pieces, *others = (int(each.sum()) for each in numbers)
+    return PieceCounts(len(parses), total, pieces, without, *others)
