@@ -189,11 +189,10 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
 def across_halves(
     samples: Sequence[Float[np.ndarray, 'P H']], *, paired: bool, resamples: int = 0, seed: int = 0
 ) -> Float[np.ndarray, 'R S S']:
-    """Return rank correlations over heads of one half of each sample with the other half of each.
+    """Return rank correlations over heads of a half of each sample with the other half of each.
 
-    So no common part makes two samples alike, and the diagonal is the most to be expected. The first
-    matrix is of the samples, the others of parts drawn again within halves, of `paired` samples the
-    same ones. A NaN among the parts is left out.
+    So no common part makes samples alike, and the diagonal is the most to be expected. The first
+    matrix is of the samples, others of parts drawn again, the same of `paired` samples.
     """
     rng, halves, weights = np.random.default_rng(seed), ([], []), []
     for values in samples:
@@ -213,12 +212,14 @@ def across_halves(
 
 
 def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
-    """Return the first value with its 95 % interval, by the standard deviation of the others.
+    """Return the first correlation with its 95 % interval, from how the others scatter.
 
-    Not their quantiles: resamples are noisier than the sample, so that they agree less.
+    It is on Fisher's scale. Quantiles would lie too low: resamples are noisier than the sample.
     """
-    half = scipy.stats.norm.isf(0.025) * np.std(values[1:], ddof=1) if len(values) > 2 else np.nan
-    return float(values[0]), float(max(values[0] - half, -1)), float(min(values[0] + half, 1))
+    z = np.arctanh(np.clip(values, -_GREATEST, _GREATEST))
+    half = scipy.stats.norm.isf(0.025) * np.std(z[1:], ddof=1) if len(z) > 2 else np.nan
+    low, high = np.tanh(z[0] - half), np.tanh(z[0] + half)
+    return float(values[0]), float(low), float(high)
 
 
 def explained(
@@ -226,17 +227,14 @@ def explained(
 ) -> float:
     """Return the share of the variance between samples that covariates explain, over all heads.
 
-    Slopes are those within samples, which count alike (analysis of covariance). Below 0, samples
-    would differ more if their covariates were the same; NaN if they do not differ.
+    Slopes are those within samples (analysis of covariance). Below 0, samples would differ more if
+    their covariates were the same; NaN if they do not differ.
     """
-    means, places, left, right = [], [], [], []
-    for values, given in zip(samples, covariates, strict=True):
-        known = np.isfinite(values).all(axis=1)
-        values, given = values[known], given[known]
-        means.append(values.mean(axis=0))
-        places.append(given.mean(axis=0))
-        left.append((given - places[-1]) / np.sqrt(len(given)))
-        right.append((values - means[-1]) / np.sqrt(len(given)))
-    slopes, *_ = np.linalg.lstsq(np.concatenate(left), np.concatenate(right), rcond=None)
-    rest, whole = np.stack(means) - np.stack(places) @ slopes, np.var(means, axis=0).sum()
-    return float(1 - rest.var(axis=0).sum() / whole) if whole > 0 else np.nan
+    both = [np.hstack([*each]) for each in zip(samples, covariates, strict=True)]
+    both = [each[np.isfinite(each).all(axis=1)] for each in both]
+    means, heads = np.stack([each.mean(axis=0) for each in both]), samples[0].shape[1]
+    rest = [(a - m) / np.sqrt(len(a)) for a, m in zip(both, means, strict=True)]
+    within, whole = np.concatenate(rest), means[:, :heads].var(axis=0).sum()
+    slopes, *_ = np.linalg.lstsq(within[:, heads:], within[:, :heads], rcond=None)
+    adjusted = means[:, :heads] - means[:, heads:] @ slopes
+    return float(1 - adjusted.var(axis=0).sum() / whole) if whole > 0 else np.nan

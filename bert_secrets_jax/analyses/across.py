@@ -6,10 +6,10 @@ Shapes: K corpora, L layers, N heads.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
@@ -20,8 +20,8 @@ from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.data.treebank import Parse, PieceCounts, count_pieces, encode_parses
-from bert_secrets_jax.measure.catalogue import Described, measure, named
+from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
+from bert_secrets_jax.measure.catalogue import measure, named
 from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, check_heads_alike, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
@@ -30,33 +30,13 @@ from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
-_NONE: Mapping[str, Pretrained] = MappingProxyType({})
-# What the section of relations says, but for random weights and other places.
+_ENDS = ('', '_low', '_high')
+_LENGTHS = 'explained_by_lengths'
+_FIRST = 'share_of_best_head_of_first_corpus'
+# The columns of `syntax_heads` that do not depend on random weights or other places.
 _COLUMNS = ['relation', 'links', 'name', 'layer', 'head', 'way', 'share_of_links', 'low', 'high']
 _COLUMNS += ['offset', 'share_at_offset', 'gain', 'gain_low', 'gain_high', 'p_corrected']
-
-
-@dataclasses.dataclass(frozen=True)
-class Alike:
-    """How alike heads are on K corpora in one statistic.
-
-    Attributes:
-      ranks: [K, K] The rank correlation over heads of two corpora; on the diagonal, of the halves of
-        one. All are of different sentences.
-      between, within: Their means off and on the diagonal, with the ends of 95 % intervals over
-        sentences. A head that finds a relation has none.
-      icc: ICC(1) over heads (Shrout and Fleiss 1979), to which the level of a corpus matters.
-      icc_within: The same of the halves of a corpus, mean over corpora.
-      explained: The share of the variance between corpora that goes with the lengths of sentences
-        and with the wordpieces of a word (without trees, only with the former).
-    """
-
-    ranks: Float[np.ndarray, 'K K']
-    between: tuple[float, float, float]
-    within: tuple[float, float, float]
-    icc: float
-    icc_within: float
-    explained: float
+_OTHERS: Mapping[str, Pretrained] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -66,10 +46,14 @@ class Across(Result):
     Attributes:
       corpora: The names of the corpora; the word order of others is compared with the first's.
       means: [K, L, N] The mean of each statistic of each head, by the name of the statistic.
-      alike: How alike heads are, by statistic, and by relation that all corpora have.
+      alike: By statistic, and by relation that all corpora have, how alike heads are. 'rank' is
+        the rank correlation over heads of the sentences of one half of a corpus with the others of
+        another, 'rank_of_halves' of the same; with 95 % intervals over sentences, which relations
+        do not have. 'icc' is ICC(1). 'explained_by_lengths' is the share of the variance between
+        corpora that goes with the lengths of sentences and with wordpieces per word.
       syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
         and measured on the others.
-      pieces: How words and wordpieces fall together, by corpus with trees.
+      pieces: The counts of `count_pieces`, by corpus with trees.
     """
 
     title: ClassVar[str] = 'Heads across languages'
@@ -77,115 +61,84 @@ class Across(Result):
     subject: Subject
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]
-    alike: Mapping[str, Alike]
+    alike: Mapping[str, Mapping[str, float]]
     syntax: Mapping[str, SyntaxHeads]
-    pieces: Mapping[str, PieceCounts]
-
-    @property
-    def patterns(self) -> Int[np.ndarray, 'K L N']:
-        """The number of the most frequent pattern of each head in each corpus."""
-        return np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
-
-    def frames(self):
-        ends = [f'{of}{end}' for of in ('rank', 'rank_of_halves') for end in ('', '_low', '_high')]
-        rows = [
-            (name, *each.between, *each.within, each.icc, each.icc_within, each.explained)
-            for name, each in self.alike.items()
-        ]
-        columns = ('statistic', *ends, 'icc', 'icc_of_halves', 'explained_by_lengths')
-        caption = 'How alike heads are on two corpora, compared with two halves of one.'
-        values = np.stack(list(self.means.values()))
-        grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
-        grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
-        by = {'statistic': list(self.means)}
-        frames = {
-            'agreement': framed(columns, rows, caption),
-            'heads': grids_frame(grids, 'Each head: its mean and spread over corpora.', by=by),
-        }
-        if self.relations:
-            frames['relations'] = self._relations()
-        if self.pieces:
-            fields = [each.name for each in dataclasses.fields(PieceCounts)]
-            counts = [(name, *vars(each).values()) for name, each in self.pieces.items()]
-            caption = 'Words and wordpieces that share, and lone boundaries of words.'
-            frames['pieces'] = framed(['corpus', *fields], counts, caption)
-        return frames
-
-    def figures(self):
-        return drawn(self, across=_draw)
-
-    def findings(self):
-        known = [name for name in self.means if not np.isnan(self.alike[name].between[0])]
-        least = min(known, key=lambda name: self.alike[name].between[0])
-        most = max(known, key=lambda name: np.nan_to_num(self.alike[name].explained))
-        same = (self.patterns == self.patterns[0]).all(axis=0)
-        patterns = '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all corpora.'
-        halves = (
-            'Corpora differ most in "{where}": the rank correlation of heads is {estimate:.2f}, '
-            'and {halves:.2f} between halves of a corpus.'
-        )
-        lengths = 'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
-        found = [
-            how_many('heads with one main pattern', same, template=patterns, **self._of),
-            measured(
-                'least agreement of corpora', self.alike[least].between, where=least,
-                unit='rank correlation', template=halves,
-                numbers={'halves': self.alike[least].within[0]}, **self._of,
-            ),
-            measured(
-                'explained by lengths', self.alike[most].explained, where=most,
-                unit='share of variance', template=lengths, **self._of,
-            ),
-        ]  # fmt: skip
-        return [*found, *filter(None, map(self._order, self.relations))]
-
-    def notes(self):
-        return [
-            'Correlations of corpora are of different sentences, as those of halves are.',
-            'A wordpiece that several words share counts as the first of them.',
-        ]
+    pieces: Mapping[str, Mapping[str, int]]
 
     @property
     def relations(self) -> list[str]:
         """The relations that all corpora have."""
         return [name for name in self.alike if name not in self.means]
 
-    @property
-    def _of(self) -> dict[str, Any]:
-        return {'sample': len(self.corpora), 'sample_of': 'corpora', 'source': SOURCE}
+    def frames(self):
+        rows = [(name, *each.values()) for name, each in self.alike.items()]
+        columns = ('statistic', *next(iter(self.alike.values())))
+        caption = 'How alike heads are on two corpora, compared with two halves of one.'
+        frames = {'agreement': framed(columns, rows, caption)}
+        values = np.stack(list(self.means.values()))
+        grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
+        grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
+        caption = 'Each head: its mean over corpora, its standard deviation, and each corpus.'
+        frames['heads'] = grids_frame(grids, caption, by={'statistic': list(self.means)})
+        if self.relations:
+            frames['relations'] = self._relations()
+        if self.pieces:
+            counts = [(name, *each.values()) for name, each in self.pieces.items()]
+            columns = ('corpus', *next(iter(self.pieces.values())))
+            frames['pieces'] = framed(columns, counts, 'Words and wordpieces that share.')
+        return frames
 
-    def _of_first(self, relation: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the best head of the first corpus finds in each [K], and the offsets [K]."""
-        every = [(each, each.relations.index(relation)) for each in self.syntax.values()]
-        head = every[0][0].best[every[0][1]]
-        found = [(each.dev.right[place, *head], each.offsets[place]) for each, place in every]
-        shares, offsets = np.transpose(found)
-        return shares, offsets
+    def figures(self):
+        return drawn(self, across=_draw)
 
-    def _order(self, relation: str) -> Finding | None:
-        shares, offsets = self._of_first(relation)
-        other = np.sign(offsets) != np.sign(offsets[0])
-        if not other.any() or other[1:].all():
+    def findings(self):
+        of = {'sample': len(self.corpora), 'sample_of': 'corpora', 'source': SOURCE}
+        main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
+        patterns = '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all corpora.'
+        same = (main == main[0]).all(axis=0)
+        found = [how_many('heads with one main pattern', same, template=patterns, **of)]
+        known = {name: each for name, each in self.alike.items() if each['rank_low'] < 1}
+        least = min(known, key=lambda name: known[name]['rank'])
+        template = (
+            'Corpora differ most in "{where}": the rank correlation of heads is {estimate:.2f}, '
+            'and {halves:.2f} between halves of a corpus.'
+        )
+        said = {'template': template, 'numbers': {'halves': known[least]['rank_of_halves']}, **of}
+        ends = [known[least][f'rank{end}'] for end in _ENDS]
+        said |= {'unit': 'rank correlation', 'where': least}
+        found.append(measured('least agreement of corpora', ends, **said))
+        most = max(known, key=lambda name: known[name][_LENGTHS])
+        template = 'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
+        said = {'template': template, 'unit': 'share of variance', 'where': most, **of}
+        found.append(measured('explained by lengths', known[most][_LENGTHS], **said))
+        if self.relations:
+            groups = self._relations().groupby('relation', sort=False)
+            found += filter(None, (self._order(name, frame, of) for name, frame in groups))
+        return found
+
+    def _order(self, relation: str, frame: Any, of: Mapping[str, Any]) -> Finding | None:
+        shares, sides = frame[_FIRST].to_numpy(), np.sign(frame['offset'].to_numpy())
+        other, first = sides != sides[0], self.corpora[0]
+        if not other.any():
             return None
         template = (
-            'For "{relation}", the best head of {first} finds {estimate:.0%} of the links of '
-            'others in its word order, and {other:.0%} in the reverse order.'
+            'For "{relation}", the best head of {first} finds {own:.0%} of the links there, and '
+            '{estimate:.0%} where the word order is the reverse.'
         )
-        first = self.corpora[0]
-        numbers = {'relation': relation, 'first': first, 'other': shares[other].mean()}
-        same = float(shares[1:][~other[1:]].mean())
-        said = {'template': template, 'numbers': numbers, 'unit': 'share of links', **self._of}
-        return measured(f'{relation}: best head of {first}', same, **said)
+        numbers = {'relation': relation, 'first': first, 'own': float(shares[0])}
+        said = {'template': template, 'numbers': numbers, 'unit': 'share of links', **of}
+        return measured(f'{relation}: best head of {first}', shares[other].mean(), **said)
 
     def _relations(self):
         import pandas
 
-        found = []
-        for place, (corpus, each) in enumerate(self.syntax.items()):
+        first, found = self.syntax[self.corpora[0]], []
+        best = dict(zip(first.relations, first.best, strict=True))
+        for corpus, each in self.syntax.items():
             frame = each.frames()['relations'][_COLUMNS]
             frame = frame[frame['relation'].isin(self.relations)].assign(corpus=corpus)
-            shares = [self._of_first(name)[0][place] for name in frame['relation']]
-            found.append(frame.assign(share_of_best_head_of_first_corpus=shares))
+            places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
+            found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
         frame = pandas.concat(found, ignore_index=True)
         frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
         return frame
@@ -195,8 +148,8 @@ def across(
     pretrained: Pretrained,
     texts: Mapping[str, Sequence[Parse] | Sequence[Text]],
     *,
-    models: Mapping[str, Pretrained] = _NONE,
-    statistics: Sequence[str | Described] = STATISTICS,
+    models: Mapping[str, Pretrained] = _OTHERS,
+    statistics: Sequence[str] = STATISTICS,
     resamples: int = 200,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
@@ -205,14 +158,12 @@ def across(
     """Measure the same heads on several corpora, and how far they agree.
 
     Args:
-      pretrained: The model.
       texts: By the name of the corpus, sentences of `bs.read_treebank`, or texts. Corpora of one
         size are taken as parallel: what stands at one place is resampled together.
-      models: The models that read some corpora instead, by the name of the corpus.
-      statistics: Statistics as in `special_tokens`; the five patterns are always among them.
-      resamples: How often sentences are resampled for intervals.
-      seed: The seed of the resamples.
-      settings, subject: As in `special_tokens`.
+      models: The models that read some corpora instead of the first, by the name of the corpus.
+      statistics: The names of statistics; the five patterns are always among them.
+      resamples, seed: How often sentences are resampled for intervals, and the seed of that.
+      pretrained, settings, subject: As in `special_tokens`.
 
     Raises:
       ValueError: There are fewer than two corpora, a corpus has fewer than four texts, models are
@@ -224,65 +175,66 @@ def across(
             f'The corpora have {sizes} texts, and models are for {list(models)}: give two corpora '
             'or more, of four texts or more, and models by their names.'
         )
-    wanted = [named(each) if isinstance(each, str) else each for each in statistics]
-    wanted += pattern_statistics(load_classifier())
+    wanted = [*map(named, statistics), *pattern_statistics(load_classifier())]
     tables, lengths, syntax, pieces = [], [], {}, {}
     for name, corpus in texts.items():
         model = without_head(models.get(name, pretrained))
         check_heads_alike(pretrained, model)
-        parses = [each for each in corpus if isinstance(each, Parse)]
-        given: Any = parses or cast(Sequence[Text], corpus)
-        encode = encode_parses if parses else tokenize
+        parses: Any = [each for each in corpus if isinstance(each, Parse)]
+        encode, given = (encode_parses, parses) if parses else (tokenize, corpus)
         encoded = encode(model.tokenizer, given, max_length=settings.max_length)
         shown = with_progress(bucket(encoded, **settings.bucketing), name)
         tables.append(measure(model, shown, wanted, keep_values=True, mesh=settings.mesh))
-        words = np.array([len(each.words) for each in parses]) if parses else encoded.lengths
+        words = np.array([len(each.words) for each in parses] or encoded.lengths)
         lengths.append(np.log(np.stack([encoded.lengths, encoded.lengths / words], axis=1)))
         if parses:
             pieces[name] = count_pieces(encoded, parses)
             quick = {'random_weights': False, 'draws': 0, 'settings': settings}
             syntax[name] = syntax_heads(model, parses[::2], parses[1::2], **quick)
-    how = {'paired': len(set(map(len, texts.values()))) == 1, 'seed': seed, 'resamples': resamples}
-    means, alike, every = {}, {}, list(syntax.values())
+    paired = len({len(each) for each in texts.values()}) == 1
+    names, means, alike, every = tuple(texts), {}, {}, list(syntax.values())
     for name in tables[0]:
         means[name] = np.stack([table[name].mean for table in tables])
         values = [table[name].values.reshape(len(table[name].values), -1) for table in tables]
-        alike[name] = _alike(values, explained(values, lengths), **how)
+        ranks = across_halves(values, paired=paired, resamples=resamples, seed=seed)
+        alike[name] = _alike(names, values, ranks, explained(values, lengths))
     for name in every[0].relations if len(every) == len(texts) else ():
         if name != ALL and all(name in each.relations for each in every):
-            places = [(each, each.relations.index(name)) for each in every]
-            halves = [
-                np.stack([each.train.right[place].ravel(), each.dev.right[place].ravel()])
-                for each, place in places
-            ]
-            alike[name] = _alike(halves, np.nan, paired=True)
-    return Across(subject or Subject(), tuple(texts), means, alike, syntax, pieces)
+            parts = [(each.relations.index(name), each.train, each.dev) for each in every]
+            values = [np.stack([a.right[n].ravel(), b.right[n].ravel()]) for n, a, b in parts]
+            alike[name] = _alike(names, values, across_halves(values, paired=True), np.nan)
+    return Across(subject or Subject(), names, means, alike, syntax, pieces)
 
 
-def _alike(samples: Sequence[np.ndarray], explained: float, **how: Any) -> Alike:
-    ranks = across_halves(samples, **how)
-    own = np.einsum('RSS->RS', ranks)
-    count = len(samples)
-    between = (ranks.sum(axis=(1, 2)) - own.sum(axis=1)) / count / (count - 1)
+def _alike(
+    corpora: Sequence[str], samples: Sequence[np.ndarray], ranks: np.ndarray, lengths: float
+) -> dict[str, float]:
+    count, (one, other) = len(corpora), np.triu_indices(len(corpora), 1)
+    means = {'rank': ranks[:, one, other].mean(axis=1)}
+    means['rank_of_halves'] = np.einsum('RSS->R', ranks) / count
+    found = {
+        f'{of}{end}': x for of in means for end, x in zip(_ENDS, around(means[of]), strict=True)
+    }
     halves = [np.stack([np.nanmean(each[half::2], axis=0) for half in (0, 1)]) for each in samples]
-    whole = np.stack([np.nanmean(each, axis=0) for each in samples])
-    within = float(np.mean([agreement(each).icc1 for each in halves]))
-    ends = around(between), around(own.mean(axis=1))
-    return Alike(ranks[0], *ends, agreement(whole).icc1, within, explained)
+    found['icc'] = agreement(np.stack([np.nanmean(each, axis=0) for each in samples])).icc1
+    found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
+    found[_LENGTHS] = lengths
+    pairs = zip(one, other, ranks[0][one, other].tolist(), strict=True)
+    return found | {f'{corpora[a]} and {corpora[b]}': rank for a, b, rank in pairs}
 
 
 def _draw(result: Across):
-    known = {k: each for k, each in result.alike.items() if not np.isnan(each.between[0])}
-    points = {
-        'two corpora': np.transpose([each.between for each in known.values()]),
-        'two halves of a corpus': np.transpose([each.within for each in known.values()]),
+    known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
+    points = {'two corpora': 'rank', 'two halves of a corpus': 'rank_of_halves'}
+    ends = {
+        title: tuple(np.array([each[of + end] for each in known.values()]) for end in _ENDS)
+        for title, of in points.items()
     }
     rows = [f'finds {name}' if name in result.relations else name for name in known]
-    return plots.points_by_row(
-        rows,
-        {title: (each[0], each[1], each[2]) for title, each in points.items()},
-        label='rank correlation of heads',
-    ).captioned('How alike heads are, in each statistic. Lines: 95 % intervals over sentences.')
+    figure = plots.points_by_row(rows, ends, label='rank correlation of heads')
+    return figure.captioned(
+        'How alike heads are: correlations of different sentences. Lines: 95 % intervals.'
+    )
 
 
 SECTION = Declaration(

@@ -17,7 +17,7 @@ class Declaration:
       title: The question of the section, in a line.
       group: The group of the report that it belongs to, a name of `programs.titles.GROUPS`.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
-        'ablated', 'measured', 'trees' or 'dev_trees'.
+        'ablated', 'measured', 'trees', 'dev_trees' or 'parallel'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.
@@ -33,7 +33,7 @@ class Declaration:
     inputs: tuple[str, ...] = ('pretrained', 'texts')
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     statistics: tuple[Described, ...] = ()
-    needs: tuple[Literal['words', 'trees', 'training', 'classifier'], ...] = ()
+    needs: tuple[Literal['words', 'trees', 'parallel', 'training', 'classifier'], ...] = ()
     passes: float | int = 0
     seconds: float | int = 1
     asked: Literal['always', 'all', 'name'] = 'all'

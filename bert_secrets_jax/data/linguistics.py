@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 import pathlib
@@ -306,41 +307,33 @@ def _as_parse(_: str, tokens: Iterable[Any]) -> _Parsed:
 def _universal(parse: Parse) -> _Parsed:
     """Return the findings of `annotate` in a sentence of any language."""
     places = [(span.start, span.end) for span in parse.words]
-    classes, relations, heads = parse.classes, parse.relations, parse.heads
+    classes, relations = parse.classes, parse.relations
     base = [relation.partition(':')[0] for relation in relations]
     features = parse.features or ({},) * len(places)
-    negation = [each for each, its in zip(places, features, strict=True) if _is_negative(its)]
-
-    def among(values: Sequence[str], *names: str) -> list[_Characters]:
-        # Words of a contraction may have the same characters.
-        return list(dict.fromkeys(places[n] for n, value in enumerate(values) if value in names))
-
-    def pairs(*names: str) -> list[tuple[_Characters, _Characters]]:
-        return [
-            (places[head], places[word])
-            for word, head in enumerate(heads)
-            if relations[word] in names and classes[head] == 'VERB'
-        ]
-
-    pronouns = zip(places, classes, features, strict=True)
-    subjects = {*among(base, 'nsubj', 'csubj'), *among(relations, 'expl', 'obl:agent')}
+    negation = _among(places, map(_is_negative, features), True)
+    subjects = (
+        _among(places, base, 'nsubj', 'csubj'),
+        _among(places, relations, 'expl', 'obl:agent'),
+    )
+    pairs = functools.partial(_pairs, places, parse.heads, relations, classes, ['VERB'])
     return _Parsed(
         features={
-            'noun': among(classes, 'NOUN', 'PROPN'),
-            'verb': among(classes, 'VERB', 'AUX'),
-            'pronoun': [each for each, *its in pronouns if _is_personal(*its)],
-            'subject': sorted(subjects),
-            'object': among(base, 'obj', 'iobj'),
+            'noun': _among(places, classes, 'NOUN', 'PROPN'),
+            'verb': _among(places, classes, 'VERB', 'AUX'),
+            'pronoun': _among(places, map(_is_personal, classes, features), True),
+            'subject': sorted(set(itertools.chain(*subjects))),
+            'object': _among(places, base, 'obj', 'iobj'),
             **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
-            'punctuation': among(classes, 'PUNCT'),
+            'punctuation': _among(places, classes, 'PUNCT'),
         },
-        classes={name: among(classes, name) for name in classes},
+        classes={name: _among(places, classes, name) for name in classes},
         relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
         words=parse.words,
     )
 
 
 def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
+    """Return whether a word is a personal or possessive pronoun."""
     kind, owns = features.get('PronType', ''), features.get('Poss') == 'Yes'
     unknown = upos == 'PRON' and not kind
     return upos in ('PRON', 'DET') and (owns or unknown or 'Prs' in kind.split(','))
@@ -350,46 +343,43 @@ def _is_negative(features: Mapping[str, str]) -> bool:
     return 'Neg' in (features.get('Polarity'), features.get('PronType'))
 
 
+def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -> list[_Characters]:
+    """Return the places with one of some values; words of a contraction may share one."""
+    both = zip(places, values, strict=True)
+    return list(dict.fromkeys(place for place, value in both if value in wanted))
+
+
+def _pairs(
+    places, heads, relations, tags, verbs, *names: str
+) -> list[tuple[_Characters, _Characters]]:
+    """Return the places of verbs, and of the words with a relation to them."""
+    words = zip(heads, places, relations, strict=True)
+    return [(places[h], place) for h, place, name in words if name in names and tags[h] in verbs]
+
+
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
     tokens = list(tokens)
-
-    def where(token):
-        return (token.idx, token.idx + len(token))
-
-    def having(attribute, names):
-        return {
-            name: [where(token) for token in tokens if getattr(token, attribute) in values]
-            for name, values in names.items()
-        }
-
-    classes: dict[str, list[_Characters]] = {}
-    for token in tokens:
-        if not token.is_space:
-            classes.setdefault(token.pos_ or token.tag_, []).append(where(token))
+    places = [(token.idx, token.idx + len(token)) for token in tokens]
+    tags, relations = [token.tag_ for token in tokens], [token.dep_ for token in tokens]
+    classes = ['' if token.is_space else token.pos_ or token.tag_ for token in tokens]
     words = [match.span() for match in _NEGATION_WORD.finditer(text)]
     # The "n't" that spaCy splits off is part of the list's "don't".
     others = [
-        where(token)
-        for token in tokens
-        if token.dep_ == 'neg' and not any(start <= token.idx < end for start, end in words)
+        place
+        for place in _among(places, relations, 'neg')
+        if not any(start <= place[0] < end for start, end in words)
     ]
-
-    def pairs(*dependencies):
-        return [
-            (where(token.head), where(token))
-            for token in tokens
-            if token.dep_ in dependencies and token.head.tag_ in TAGS['verb']
-        ]
-
+    heads = [token.head.i for token in tokens]
+    pairs = functools.partial(_pairs, places, heads, relations, tags, TAGS['verb'])
     return _Parsed(
-        features=having('tag_', TAGS)
-        | having('dep_', DEPENDENCIES)
+        features={name: _among(places, tags, *values) for name, values in TAGS.items()}
+        | {name: _among(places, relations, *values) for name, values in DEPENDENCIES.items()}
         | {
             'negation': sorted(words + others),
             'negation_word': words,
             'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
-            'punctuation': [where(token) for token in tokens if token.is_punct],
+            'punctuation': _among(places, (token.is_punct for token in tokens), True),
         },
-        classes=classes,
+        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
         relations={'verb-subject': pairs('nsubj', 'nsubjpass'), 'verb-nsubj': pairs('nsubj')},
     )

@@ -197,50 +197,32 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
 
     It is -1 on special tokens and padding. The words are those of the treebank, as in Clark et al.
     2019, section 4.1. A wordpiece that several words share belongs to the first of them, and a lone
-    boundary of words to the word that begins there. A log line has the `PieceCounts`.
+    boundary of words to the word that begins there. A log line has what `count_pieces` counts.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    logging.info('%s', count_pieces(encoded, parses))
     spans = [parse.words for parse in parses]
     words, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    counts = count_pieces(encoded, parses)
+    logging.info('%s.', ', '.join(f'{name}: {count}' for name, count in counts.items()))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
-@dataclasses.dataclass(frozen=True)
-class PieceCounts:
-    """How words and wordpieces of sentences fall together.
+def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
+    """Count, by what they are, words and wordpieces of tokenised sentences that share or are alone.
 
-    Attributes:
-      sentences, words, wordpieces: How many there are, without special tokens.
-      without: Words without a wordpiece of their own: cut off, or written as one with others.
-      shared: Wordpieces that several words share, each of which belongs to the first of them.
-      boundaries: Wordpieces without characters, which belong to the word that begins there.
-      unassigned: Wordpieces that belong to no word.
+    Words without a wordpiece are cut off, or share all of theirs with a word before. Lone
+    boundaries are wordpieces without characters.
     """
-
-    sentences: int
-    words: int
-    wordpieces: int
-    without: int
-    shared: int
-    boundaries: int
-    unassigned: int
-
-    def __str__(self) -> str:
-        return (
-            f'{self.without} of {self.words} words have no wordpiece of their own, and are left '
-            f'out. Of {self.wordpieces} wordpieces, {self.shared} are shared by several words, '
-            f'{self.boundaries} are lone boundaries of words, and {self.unassigned} are in no word.'
-        )
-
-
-def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> PieceCounts:
-    """Return how words and wordpieces of tokenised sentences fall together."""
     spans = [parse.words for parse in parses]
     words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
     written, total = encoded.text >= 0, sum(map(len, spans))
     empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    without = total - sum(len(np.unique(row[row >= 0])) for row in words)
-    numbers = written, counts > 1, empty, written & (counts == 0)
-    pieces, *others = (int(each.sum()) for each in numbers)
-    return PieceCounts(len(parses), total, pieces, without, *others)
+    return {
+        'sentences': len(parses),
+        'words': total,
+        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
+        'wordpieces': int(written.sum()),
+        'wordpieces of several words': int((counts > 1).sum()),
+        'lone boundaries of words': int(empty.sum()),
+        'wordpieces of no word': int((written & (counts == 0)).sum()),
+    }

@@ -467,6 +467,15 @@ def _treebank(a: Arguments, part: str) -> str:
     return _drawn(a, read, f'treebank.max_{part}')
 
 
+def _parallel(a: Arguments) -> str:
+    bad_rows = {'bad_rows': a['data.bad_rows']}
+    read = (
+        f'{pathlib.PurePath(file).stem!r}: {a.call("read_treebank", repr(file), **bad_rows)}'
+        for file in a['across.files']
+    )
+    return f'{{{", ".join(read)}}}'
+
+
 def _pairs(a: Arguments) -> str:
     return a.input('texts').python if a.study.has_pairs else 'bs.similarity_sample()'
 
@@ -526,6 +535,7 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'pairs': _input(_pairs, 'pairs'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
+    'parallel': _input(_parallel, 'parallel'),
     'tuned': _tuning('pretrained'),
     'tuned_random': _tuning('random'),
     'settings': _input(_text_settings, 'settings', None),

@@ -67,6 +67,7 @@ def _files(config: ConfigDict) -> list[str]:
     data, frames, trees = config.data, config.frames.sample, config.treebank
     named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
     named += [config.minimal_pairs.file, *[frames] * (frames != 'framenet')]
+    named += config.across.files
     if data.source in ('file', 'tags', 'questions', 'segments', 'treebank'):
         named += [data.file, data.train_file]
     return [file for file in named if file]

@@ -1,5 +1,6 @@
 """The inputs that sections need: each function names the one that a study lacks, or returns ''."""
 
+import pathlib
 from collections.abc import Callable, Sequence
 
 from bert_secrets_jax.analyses.subnetworks import has_own_layers
@@ -15,17 +16,12 @@ from bert_secrets_jax.pruning.outliers import ends_with_norm
 
 
 def words(study: Study) -> str:
-    pipeline = study.config.linguistics.pipeline
     if study.has_words:
         return ''
-    if not pipeline:
-        return (
-            'a spaCy pipeline (setting linguistics.pipeline), or a treebank (data.source=treebank)'
-        )
-    known = language_of(pipeline)
+    language = study.foreign_to(language_of(study.config.linguistics.pipeline))
+    of = f' for {language}, or data.language if that is wrong' * bool(language)
     return (
-        f'a spaCy pipeline (setting linguistics.pipeline) for {study.foreign_to(known)}, or a '
-        f'treebank (data.source=treebank), or data.language={known} if that is wrong'
+        f'a spaCy pipeline (setting linguistics.pipeline){of}, or a treebank (data.source=treebank)'
     )
 
 
@@ -53,6 +49,11 @@ def trees(study: Study) -> str:
         'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
         'model.allow_unknown'
     )
+
+
+def parallel(study: Study) -> str:
+    several = len({pathlib.PurePath(file).stem for file in study.config.across.files}) > 1
+    return '' if several else 'treebanks of other names (setting across.files)'
 
 
 def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:

@@ -325,6 +325,15 @@ class Study:
         read = read_treebank(path, bad_rows=bad_rows) if path else treebank_sample(part)
         return self._drawn(read, f'treebank.max_{part}')
 
+    @_once
+    def parallel(self) -> dict[str, list[Parse]]:
+        """The sentences of parallel treebanks, by the names of their files."""
+        bad_rows = self.config.data.bad_rows
+        return {
+            pathlib.PurePath(file).stem: read_treebank(file, bad_rows=bad_rows)
+            for file in self.config.across.files
+        }
+
     @property
     def frames_subject(self) -> Subject:
         """The names of the model, the sample of frames (as texts) and the task."""
@@ -415,12 +424,13 @@ class Study:
 
     def foreign_to(self, known: str) -> str:
         """Return the language of the texts; '' if they may be in a known one."""
-        return self.once(('foreign', known), lambda: self._foreign_to(known))
 
-    def _foreign_to(self, known: str) -> str:
-        try:
+        def find() -> str:
             texts = [text for each in self.texts for text in each.texts if text]
             return foreign_language(texts, self.config.data.language, to=known)
+
+        try:
+            return self.once(('foreign', known), find)
         except MENDABLE:
             # Whoever needs the texts will say what is wrong.
             return ''

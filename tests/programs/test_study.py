@@ -506,4 +506,4 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     study = Study(other.config, other.folder)
     assert sections.SECTIONS['features'].answer(study, {}).names == ['noun', 'verb', 'subject']
     data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
-    assert 'for German (de), or a treebank' in needs.words(Study(study.config, study.folder))
+    assert 'for German (de), or data.language if' in needs.words(Study(study.config, study.folder))
