@@ -227,8 +227,8 @@ def explained(
 ) -> float:
     """Return the share of the variance between samples that covariates explain, over all heads.
 
-    Slopes are those within samples (analysis of covariance). Below 0, samples would differ more if
-    their covariates were the same; NaN if they do not differ.
+    Slopes are those within samples (analysis of covariance). Below 0, samples with the same
+    covariates would differ more.
     """
     both = [np.hstack([*each]) for each in zip(samples, covariates, strict=True)]
     both = [each[np.isfinite(each).all(axis=1)] for each in both]

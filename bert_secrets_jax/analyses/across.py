@@ -5,7 +5,6 @@ Shapes: K corpora, L layers, N heads.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
 from bert_secrets_jax.measure.catalogue import measure, named
 from bert_secrets_jax.measure.word_links import ALL
-from bert_secrets_jax.model.weights import Pretrained, check_heads_alike, without_head
+from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
 from bert_secrets_jax.runs.findings import how_many, measured
@@ -33,10 +32,6 @@ SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
 _LENGTHS = 'explained_by_lengths'
 _FIRST = 'share_of_best_head_of_first_corpus'
-# The columns of `syntax_heads` that do not depend on random weights or other places.
-_COLUMNS = ['relation', 'links', 'name', 'layer', 'head', 'way', 'share_of_links', 'low', 'high']
-_COLUMNS += ['offset', 'share_at_offset', 'gain', 'gain_low', 'gain_high', 'p_corrected']
-_OTHERS: Mapping[str, Pretrained] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -46,11 +41,10 @@ class Across(Result):
     Attributes:
       corpora: The names of the corpora; the word order of others is compared with the first's.
       means: [K, L, N] The mean of each statistic of each head, by the name of the statistic.
-      alike: By statistic, and by relation that all corpora have, how alike heads are. 'rank' is
-        the rank correlation over heads of the sentences of one half of a corpus with the others of
-        another, 'rank_of_halves' of the same; with 95 % intervals over sentences, which relations
-        do not have. 'icc' is ICC(1). 'explained_by_lengths' is the share of the variance between
-        corpora that goes with the lengths of sentences and with wordpieces per word.
+      alike: By statistic, and by relation that all corpora have: the rank correlations over heads of
+        a half of a corpus with the other half of another and of the same one, with 95 % intervals
+        over sentences (not for relations), ICC(1), and the share of the variance between corpora
+        that goes with the lengths of sentences and the wordpieces of a word.
       syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
         and measured on the others.
       pieces: The counts of `count_pieces`, by corpus with trees.
@@ -83,9 +77,9 @@ class Across(Result):
         if self.relations:
             frames['relations'] = self._relations()
         if self.pieces:
-            counts = [(name, *each.values()) for name, each in self.pieces.items()]
-            columns = ('corpus', *next(iter(self.pieces.values())))
-            frames['pieces'] = framed(columns, counts, 'Words and wordpieces that share.')
+            rows = [(name, *each.values()) for name, each in self.pieces.items()]
+            columns = ('corpus', *self.pieces[rows[0][0]])
+            frames['pieces'] = framed(columns, rows, 'Words and wordpieces that share.')
         return frames
 
     def figures(self):
@@ -103,13 +97,12 @@ class Across(Result):
             'Corpora differ most in "{where}": the rank correlation of heads is {estimate:.2f}, '
             'and {halves:.2f} between halves of a corpus.'
         )
-        said = {'template': template, 'numbers': {'halves': known[least]['rank_of_halves']}, **of}
-        ends = [known[least][f'rank{end}'] for end in _ENDS]
-        said |= {'unit': 'rank correlation', 'where': least}
-        found.append(measured('least agreement of corpora', ends, **said))
+        ends, halves = [known[least][f'rank{end}'] for end in _ENDS], known[least]['rank_of_halves']
+        said = {'template': template, 'where': least, 'numbers': {'halves': halves}, **of}
+        found.append(measured('least agreement', ends, unit='rank correlation', **said))
         most = max(known, key=lambda name: known[name][_LENGTHS])
         template = 'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
-        said = {'template': template, 'unit': 'share of variance', 'where': most, **of}
+        said = {'template': template, 'where': most, 'unit': 'share of variance', **of}
         found.append(measured('explained by lengths', known[most][_LENGTHS], **said))
         if self.relations:
             groups = self._relations().groupby('relation', sort=False)
@@ -135,8 +128,9 @@ class Across(Result):
         first, found = self.syntax[self.corpora[0]], []
         best = dict(zip(first.relations, first.best, strict=True))
         for corpus, each in self.syntax.items():
-            frame = each.frames()['relations'][_COLUMNS]
-            frame = frame[frame['relation'].isin(self.relations)].assign(corpus=corpus)
+            frame = each.frames()['relations'].assign(corpus=corpus)
+            # Neither random weights nor other places were measured here.
+            frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
             found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
         frame = pandas.concat(found, ignore_index=True)
@@ -148,7 +142,6 @@ def across(
     pretrained: Pretrained,
     texts: Mapping[str, Sequence[Parse] | Sequence[Text]],
     *,
-    models: Mapping[str, Pretrained] = _OTHERS,
     statistics: Sequence[str] = STATISTICS,
     resamples: int = 200,
     seed: int = 0,
@@ -160,26 +153,23 @@ def across(
     Args:
       texts: By the name of the corpus, sentences of `bs.read_treebank`, or texts. Corpora of one
         size are taken as parallel: what stands at one place is resampled together.
-      models: The models that read some corpora instead of the first, by the name of the corpus.
       statistics: The names of statistics; the five patterns are always among them.
       resamples, seed: How often sentences are resampled for intervals, and the seed of that.
       pretrained, settings, subject: As in `special_tokens`.
 
     Raises:
-      ValueError: There are fewer than two corpora, a corpus has fewer than four texts, models are
-        for other corpora or have other heads, or a treebank has too few links.
+      ValueError: There are fewer than two corpora, one has fewer than four texts, or no link.
     """
-    if len(texts) < 2 or min(map(len, texts.values())) < 4 or set(models) - set(texts):
+    if len(texts) < 2 or min(map(len, texts.values())) < 4:
         sizes = {name: len(each) for name, each in texts.items()}
         raise ValueError(
-            f'The corpora have {sizes} texts, and models are for {list(models)}: give two corpora '
-            'or more, of four texts or more, and models by their names.'
+            f'The texts {sizes} must be two corpora or more (setting across.files), each of four '
+            'texts or more.'
         )
-    wanted = [*map(named, statistics), *pattern_statistics(load_classifier())]
+    patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
+    wanted, model = [*map(named, statistics), *patterns], without_head(pretrained)
     tables, lengths, syntax, pieces = [], [], {}, {}
     for name, corpus in texts.items():
-        model = without_head(models.get(name, pretrained))
-        check_heads_alike(pretrained, model)
         parses: Any = [each for each in corpus if isinstance(each, Parse)]
         encode, given = (encode_parses, parses) if parses else (tokenize, corpus)
         encoded = encode(model.tokenizer, given, max_length=settings.max_length)
@@ -241,8 +231,6 @@ SECTION = Declaration(
     analysis=across,
     title='whether heads do the same in several languages',
     inputs=('pretrained', 'parallel'),
-    needs=('parallel',),
     passes=20,
-    seconds=60,
     asked='name',
 )

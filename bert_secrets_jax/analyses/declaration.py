@@ -33,7 +33,7 @@ class Declaration:
     inputs: tuple[str, ...] = ('pretrained', 'texts')
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     statistics: tuple[Described, ...] = ()
-    needs: tuple[Literal['words', 'trees', 'parallel', 'training', 'classifier'], ...] = ()
+    needs: tuple[Literal['words', 'trees', 'training', 'classifier'], ...] = ()
     passes: float | int = 0
     seconds: float | int = 1
     asked: Literal['always', 'all', 'name'] = 'all'

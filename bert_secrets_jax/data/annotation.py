@@ -120,9 +120,8 @@ class Annotation:
     def spans(self) -> list[Span]:
         """The spans of all features, links, word classes and words."""
         links = itertools.chain.from_iterable(self.relations.values())
-        ends = [link.source + link.target for link in links]
-        named = [*self.features.values(), *self.classes.values()]
-        return [*itertools.chain(*named, *ends, self.words)]
+        ends = [self.words, *(link.source + link.target for link in links)]
+        return [*itertools.chain(*self.features.values(), *ends, *self.classes.values())]
 
 
 def check_spans(example: Example, annotation: Annotation) -> None:
@@ -197,8 +196,7 @@ def align_words(
     spans: Sequence[Sequence[Span]], *, offsets: np.ndarray, text: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the first of given words that each wordpiece overlaps [E, T], or -1, and how many."""
-    words = np.full(text.shape, -1, np.int32)
-    counts = np.zeros(text.shape, np.int32)
+    words, counts = np.full(text.shape, -1, np.int32), np.zeros(text.shape, np.int32)
     for row, of_text in enumerate(spans):
         inside = _Pieces(text[row], offsets[row], text[row]).overlap(of_text)
         counts[row] = inside.sum(axis=0)

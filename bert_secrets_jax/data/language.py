@@ -26,9 +26,8 @@ def language_of(pipeline: str) -> str:
 def foreign_language(texts: Sequence[str], language: str = '', *, to: str = 'en') -> str:
     """Return the language of texts, such as 'German (de)', if they are surely in another than `to`.
 
-    It is '' if they may be in that one, English unless said otherwise. The language of the texts
-    can be given, such as 'de'. '' finds it from all texts together, of which the same one counts
-    once; a warning says if it is not certain.
+    It is '' if they may be in that one. The language of the texts can be given, such as 'de'. ''
+    finds it from all texts, of which the same one counts once; a warning says if it is not certain.
     """
     if not language:
         shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS], to)

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-import itertools
 import json
 import os
 import pathlib
@@ -228,10 +227,8 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
     classes = sorted({name for parsed in texts for name in parsed.classes})
-    words = tuple(word for parsed in texts for word in parsed.words)
-    return Annotation(
-        features, relations, {name: spans('classes', name) for name in classes}, words
-    )
+    named = {name: spans('classes', name) for name in classes}
+    return Annotation(features, relations, named, sum((each.words for each in texts), ()))
 
 
 def with_word_classes(
@@ -261,9 +258,7 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
 
     nlp = spacy.load(pipeline, exclude=['ner', 'lemmatizer'])
     if nlp.lang != language_of(pipeline):
-        raise ValueError(
-            f'{pipeline!r} is a pipeline for {nlp.lang!r}: let its name begin with {nlp.lang}_.'
-        )
+        raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: name it {nlp.lang}_...')
     for component in ('tagger', 'parser'):
         if component not in nlp.pipe_names:
             raise ValueError(
@@ -272,10 +267,7 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
             )
     find = _find if nlp.lang == 'en' else _as_parse
     if find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels:
-        raise ValueError(
-            f"{pipeline!r} has relations that are not those of Universal Dependencies, no 'nsubj': "
-            'use another pipeline, or a treebank (bs.read_treebank).'
-        )
+        raise ValueError(f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.")
     longest = max(texts, key=len, default='')
     if len(longest) > nlp.max_length:
         raise ValueError(
@@ -308,20 +300,17 @@ def _universal(parse: Parse) -> _Parsed:
     """Return the findings of `annotate` in a sentence of any language."""
     places = [(span.start, span.end) for span in parse.words]
     classes, relations = parse.classes, parse.relations
-    base = [relation.partition(':')[0] for relation in relations]
+    # The subject of a passive is one, and no expletive that is part of a verb.
+    base = [r if r.startswith(('expl', 'obl')) else r.partition(':')[0] for r in relations]
     features = parse.features or ({},) * len(places)
     negation = _among(places, map(_is_negative, features), True)
-    subjects = (
-        _among(places, base, 'nsubj', 'csubj'),
-        _among(places, relations, 'expl', 'obl:agent'),
-    )
     pairs = functools.partial(_pairs, places, parse.heads, relations, classes, ['VERB'])
     return _Parsed(
         features={
             'noun': _among(places, classes, 'NOUN', 'PROPN'),
             'verb': _among(places, classes, 'VERB', 'AUX'),
             'pronoun': _among(places, map(_is_personal, classes, features), True),
-            'subject': sorted(set(itertools.chain(*subjects))),
+            'subject': _among(places, base, 'nsubj', 'csubj', 'expl', 'obl:agent'),
             'object': _among(places, base, 'obj', 'iobj'),
             **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
             'punctuation': _among(places, classes, 'PUNCT'),
@@ -349,12 +338,10 @@ def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -
     return list(dict.fromkeys(place for place, value in both if value in wanted))
 
 
-def _pairs(
-    places, heads, relations, tags, verbs, *names: str
-) -> list[tuple[_Characters, _Characters]]:
+def _pairs(places, heads, relations, tags, verbs, *names: str):
     """Return the places of verbs, and of the words with a relation to them."""
-    words = zip(heads, places, relations, strict=True)
-    return [(places[h], place) for h, place, name in words if name in names and tags[h] in verbs]
+    words = [word for word, name in enumerate(relations) if name in names and heads[word] >= 0]
+    return [(places[heads[word]], places[word]) for word in words if tags[heads[word]] in verbs]
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:

@@ -468,12 +468,8 @@ def _treebank(a: Arguments, part: str) -> str:
 
 
 def _parallel(a: Arguments) -> str:
-    bad_rows = {'bad_rows': a['data.bad_rows']}
-    read = (
-        f'{pathlib.PurePath(file).stem!r}: {a.call("read_treebank", repr(file), **bad_rows)}'
-        for file in a['across.files']
-    )
-    return f'{{{", ".join(read)}}}'
+    files = {pathlib.PurePath(file).stem: file for file in a['across.files']}
+    return f'{{name: bs.read_treebank(file) for name, file in {files}.items()}}'
 
 
 def _pairs(a: Arguments) -> str:

@@ -1,6 +1,5 @@
 """The inputs that sections need: each function names the one that a study lacks, or returns ''."""
 
-import pathlib
 from collections.abc import Callable, Sequence
 
 from bert_secrets_jax.analyses.subnetworks import has_own_layers
@@ -20,9 +19,7 @@ def words(study: Study) -> str:
         return ''
     language = study.foreign_to(language_of(study.config.linguistics.pipeline))
     of = f' for {language}, or data.language if that is wrong' * bool(language)
-    return (
-        f'a spaCy pipeline (setting linguistics.pipeline){of}, or a treebank (data.source=treebank)'
-    )
+    return f'a spaCy pipeline (setting linguistics.pipeline){of}, or data.source=treebank'
 
 
 def english(study: Study) -> str:
@@ -49,11 +46,6 @@ def trees(study: Study) -> str:
         'a treebank that the tokenizer knows (settings treebank.train and treebank.dev), or '
         'model.allow_unknown'
     )
-
-
-def parallel(study: Study) -> str:
-    several = len({pathlib.PurePath(file).stem for file in study.config.across.files}) > 1
-    return '' if several else 'treebanks of other names (setting across.files)'
 
 
 def _knows(study: Study, name: str, read: Callable[[], Sequence[Example]]) -> bool:

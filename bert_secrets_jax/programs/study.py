@@ -328,10 +328,8 @@ class Study:
     @_once
     def parallel(self) -> dict[str, list[Parse]]:
         """The sentences of parallel treebanks, by the names of their files."""
-        bad_rows = self.config.data.bad_rows
         return {
-            pathlib.PurePath(file).stem: read_treebank(file, bad_rows=bad_rows)
-            for file in self.config.across.files
+            pathlib.PurePath(file).stem: read_treebank(file) for file in self.config.across.files
         }
 
     @property
@@ -409,8 +407,7 @@ class Study:
     def has_words(self) -> bool:
         """Whether nouns, subjects and so on are known, from a treebank or for a spaCy pipeline."""
         pipeline = self.config.linguistics.pipeline
-        of_pipeline = bool(pipeline) and not self.foreign_to(language_of(pipeline))
-        return self.has_trees or of_pipeline
+        return self.has_trees or bool(pipeline and not self.foreign_to(language_of(pipeline)))
 
     @property
     def has_trees(self) -> bool:
