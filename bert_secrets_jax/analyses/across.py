@@ -4,8 +4,9 @@ Shapes: K corpora, L layers, N heads.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -21,7 +22,6 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
 from bert_secrets_jax.measure.catalogue import measure, named
-from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
@@ -41,10 +41,10 @@ class Across(Result):
     Attributes:
       corpora: The names of the corpora; the word order of others is compared with the first's.
       means: [K, L, N] The mean of each statistic of each head, by the name of the statistic.
-      alike: By statistic, and by relation that all corpora have: the rank correlations over heads of
-        a half of a corpus with the other half of another and of the same one, with 95 % intervals
-        over sentences (not for relations), ICC(1), and the share of the variance between corpora
-        that goes with the lengths of sentences and the wordpieces of a word.
+      alike: By statistic, and by relation that all corpora have: rank correlations over heads of
+        one half of a corpus with the other half of another and of the same one, 95 % intervals over
+        sentences (not for relations), ICC(1), and the share of the variance between corpora that
+        goes with the lengths of sentences and the wordpieces of a word.
       syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
         and measured on the others.
       pieces: The counts of `count_pieces`, by corpus with trees.
@@ -67,13 +67,12 @@ class Across(Result):
     def frames(self):
         rows = [(name, *each.values()) for name, each in self.alike.items()]
         columns = ('statistic', *next(iter(self.alike.values())))
-        caption = 'How alike heads are on two corpora, compared with two halves of one.'
-        frames = {'agreement': framed(columns, rows, caption)}
+        frames = {'agreement': framed(columns, rows, 'Heads on two corpora, and on halves of one.')}
         values = np.stack(list(self.means.values()))
         grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
         grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
-        caption = 'Each head: its mean over corpora, its standard deviation, and each corpus.'
-        frames['heads'] = grids_frame(grids, caption, by={'statistic': list(self.means)})
+        by = {'statistic': list(self.means)}
+        frames['heads'] = grids_frame(grids, 'Each head, and its spread over corpora.', by=by)
         if self.relations:
             frames['relations'] = self._relations()
         if self.pieces:
@@ -106,12 +105,12 @@ class Across(Result):
         found.append(measured('explained by lengths', known[most][_LENGTHS], **said))
         if self.relations:
             groups = self._relations().groupby('relation', sort=False)
-            found += filter(None, (self._order(name, frame, of) for name, frame in groups))
+            found += filter(None, (self._order(frame, of) for _, frame in groups))
         return found
 
-    def _order(self, relation: str, frame: Any, of: Mapping[str, Any]) -> Finding | None:
+    def _order(self, frame: Any, of: Mapping[str, Any]) -> Finding | None:
         shares, sides = frame[_FIRST].to_numpy(), np.sign(frame['offset'].to_numpy())
-        other, first = sides != sides[0], self.corpora[0]
+        other, first, relation = sides != sides[0], self.corpora[0], frame['relation'].iloc[0]
         if not other.any():
             return None
         template = (
@@ -161,17 +160,14 @@ def across(
       ValueError: There are fewer than two corpora, one has fewer than four texts, or no link.
     """
     if len(texts) < 2 or min(map(len, texts.values())) < 4:
-        sizes = {name: len(each) for name, each in texts.items()}
-        raise ValueError(
-            f'The texts {sizes} must be two corpora or more (setting across.files), each of four '
-            'texts or more.'
-        )
+        sizes = [*map(len, texts.values())]
+        raise ValueError(f'{sizes=} must be two or more, from 4 on (setting across.files).')
     patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
     wanted, model = [*map(named, statistics), *patterns], without_head(pretrained)
     tables, lengths, syntax, pieces = [], [], {}, {}
     for name, corpus in texts.items():
-        parses: Any = [each for each in corpus if isinstance(each, Parse)]
-        encode, given = (encode_parses, parses) if parses else (tokenize, corpus)
+        parses, given = [each for each in corpus if isinstance(each, Parse)], cast(Any, corpus)
+        encode = encode_parses if parses else tokenize
         encoded = encode(model.tokenizer, given, max_length=settings.max_length)
         shown = with_progress(bucket(encoded, **settings.bucketing), name)
         tables.append(measure(model, shown, wanted, keep_values=True, mesh=settings.mesh))
@@ -189,7 +185,7 @@ def across(
         ranks = across_halves(values, paired=paired, resamples=resamples, seed=seed)
         alike[name] = _alike(names, values, ranks, explained(values, lengths))
     for name in every[0].relations if len(every) == len(texts) else ():
-        if name != ALL and all(name in each.relations for each in every):
+        if all(name in each.relations for each in every):
             parts = [(each.relations.index(name), each.train, each.dev) for each in every]
             values = [np.stack([a.right[n].ravel(), b.right[n].ravel()]) for n, a, b in parts]
             alike[name] = _alike(names, values, across_halves(values, paired=True), np.nan)
@@ -199,32 +195,33 @@ def across(
 def _alike(
     corpora: Sequence[str], samples: Sequence[np.ndarray], ranks: np.ndarray, lengths: float
 ) -> dict[str, float]:
-    count, (one, other) = len(corpora), np.triu_indices(len(corpora), 1)
-    means = {'rank': ranks[:, one, other].mean(axis=1)}
-    means['rank_of_halves'] = np.einsum('RSS->R', ranks) / count
+    above = np.triu_indices(len(corpora), 1)
+    of_each = {'rank': ranks[:, *above].mean(axis=1)}
+    of_each['rank_of_halves'] = np.einsum('RSS->R', ranks) / len(corpora)
     found = {
-        f'{of}{end}': x for of in means for end, x in zip(_ENDS, around(means[of]), strict=True)
+        f'{name}{end}': number
+        for name, each in of_each.items()
+        for end, number in zip(_ENDS, around(each), strict=True)
     }
     halves = [np.stack([np.nanmean(each[half::2], axis=0) for half in (0, 1)]) for each in samples]
-    found['icc'] = agreement(np.stack([np.nanmean(each, axis=0) for each in samples])).icc1
+    found['icc'] = agreement(np.mean(halves, axis=1)).icc1
     found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
     found[_LENGTHS] = lengths
-    pairs = zip(one, other, ranks[0][one, other].tolist(), strict=True)
-    return found | {f'{corpora[a]} and {corpora[b]}': rank for a, b, rank in pairs}
+    pairs = [f'{one} and {other}' for one, other in itertools.combinations(corpora, 2)]
+    return found | dict(zip(pairs, ranks[0][above].tolist(), strict=True))
 
 
 def _draw(result: Across):
     known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
-    points = {'two corpora': 'rank', 'two halves of a corpus': 'rank_of_halves'}
-    ends = {
-        title: tuple(np.array([each[of + end] for each in known.values()]) for end in _ENDS)
-        for title, of in points.items()
+    names = [f'rank{of}{end}' for of in ('', '_of_halves') for end in _ENDS]
+    numbers = [np.array([each[name] for each in known.values()]) for name in names]
+    points = {
+        'two corpora': (numbers[0], numbers[1], numbers[2]),
+        'two halves of a corpus': (numbers[3], numbers[4], numbers[5]),
     }
     rows = [f'finds {name}' if name in result.relations else name for name in known]
-    figure = plots.points_by_row(rows, ends, label='rank correlation of heads')
-    return figure.captioned(
-        'How alike heads are: correlations of different sentences. Lines: 95 % intervals.'
-    )
+    figure = plots.points_by_row(rows, points, label='rank correlation of heads')
+    return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')
 
 
 SECTION = Declaration(

@@ -14,11 +14,7 @@ _TEXTS, _LONGEST = 1000, 1000
 
 
 def language_of(pipeline: str) -> str:
-    """Return the code of the language of a spaCy pipeline, with which its name begins.
-
-    >>> language_of('de_core_news_sm'), language_of('pipeline')
-    ('de', 'en')
-    """
+    """Return the language of a spaCy pipeline, with which its name begins: 'de_core_news_sm'."""
     code, named, _ = pipeline.partition('_')
     return code if named and len(code) < 4 else 'en'
 

@@ -322,7 +322,6 @@ def _universal(parse: Parse) -> _Parsed:
 
 
 def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
-    """Return whether a word is a personal or possessive pronoun."""
     kind, owns = features.get('PronType', ''), features.get('Poss') == 'Yes'
     unknown = upos == 'PRON' and not kind
     return upos in ('PRON', 'DET') and (owns or unknown or 'Prs' in kind.split(','))

@@ -202,8 +202,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     spans = [parse.words for parse in parses]
     words, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    counts = count_pieces(encoded, parses)
-    logging.info('%s.', ', '.join(f'{name}: {count}' for name, count in counts.items()))
+    logging.info('%s', count_pieces(encoded, parses))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
