@@ -187,7 +187,7 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
 
 
 def across_halves(
-    samples: Sequence[Float[np.ndarray, 'P H']], *, paired: bool, resamples: int = 0, seed: int = 0
+    samples: Sequence[Float[np.ndarray, '_ H']], *, paired: bool, resamples: int = 0, seed: int = 0
 ) -> Float[np.ndarray, 'R S S']:
     """Return rank correlations over heads of a half of each sample with the other half of each.
 
@@ -223,7 +223,7 @@ def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
 
 
 def explained(
-    samples: Sequence[Float[np.ndarray, 'P H']], covariates: Sequence[Float[np.ndarray, 'P C']]
+    samples: Sequence[Float[np.ndarray, '_ H']], covariates: Sequence[Float[np.ndarray, '_ C']]
 ) -> float:
     """Return the share of the variance between samples that covariates explain, over all heads.
 

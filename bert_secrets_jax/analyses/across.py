@@ -161,7 +161,9 @@ def across(
     """
     if len(texts) < 2 or min(map(len, texts.values())) < 4:
         sizes = [*map(len, texts.values())]
-        raise ValueError(f'{sizes=} must be two or more, from 4 on (setting across.files).')
+        raise ValueError(
+            f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
+        )
     patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
     wanted, model = [*map(named, statistics), *patterns], without_head(pretrained)
     tables, lengths, syntax, pieces = [], [], {}, {}
@@ -203,7 +205,7 @@ def _alike(
         for name, each in of_each.items()
         for end, number in zip(_ENDS, around(each), strict=True)
     }
-    halves = [np.stack([np.nanmean(each[half::2], axis=0) for half in (0, 1)]) for each in samples]
+    halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
     found['icc'] = agreement(np.mean(halves, axis=1)).icc1
     found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
     found[_LENGTHS] = lengths
