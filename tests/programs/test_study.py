@@ -497,9 +497,8 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     assert not needs.words(other) and needs.training(other) and other.foreign == 'German (de)'
     (answers,) = write_report([other], ['features'])
     found = answers.results['features']
-    assert (
-        found.names == ['noun', 'verb', 'subject', 'negation'] and found.before['noun'].count == 2
-    )
+    assert found.names == ['noun', 'verb', 'subject', 'negation']
+    assert found.before['noun'].count == 2
     made = {'features': answers.lines['features'].python}
     check_lines(answers.in_order()[-1].result.python, made, other.folder)
     own.write_text(own.read_text().replace('Polarity=Neg', '_'))
