@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
-from bert_secrets_jax.analyses.declaration import Declaration
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -128,7 +127,6 @@ class Across(Result):
         best = dict(zip(first.relations, first.best, strict=True))
         for corpus, each in self.syntax.items():
             frame = each.frames()['relations'].assign(corpus=corpus)
-            # Neither random weights nor other places were measured here.
             frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
             found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
@@ -224,12 +222,3 @@ def _draw(result: Across):
     rows = [f'finds {name}' if name in result.relations else name for name in known]
     figure = plots.points_by_row(rows, points, label='rank correlation of heads')
     return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')
-
-
-SECTION = Declaration(
-    analysis=across,
-    title='whether heads do the same in several languages',
-    inputs=('pretrained', 'parallel'),
-    passes=20,
-    asked='name',
-)

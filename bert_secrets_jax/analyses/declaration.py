@@ -17,7 +17,7 @@ class Declaration:
       title: The question of the section, in a line.
       group: The group of the report that it belongs to, a name of `programs.titles.GROUPS`.
       inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
-        'ablated', 'measured', 'trees', 'dev_trees' or 'parallel'.
+        'ablated', 'measured', 'trees' or 'dev_trees'.
       settings: Arguments by name, and the dotted names of the settings that give their values.
       statistics: The statistics of the model as it is that are measured in the pass which sections
         share, through `TextSettings.tables`.

@@ -300,7 +300,6 @@ def _universal(parse: Parse) -> _Parsed:
     """Return the findings of `annotate` in a sentence of any language."""
     places = [(span.start, span.end) for span in parse.words]
     classes, relations = parse.classes, parse.relations
-    # The subject of a passive is one, and no expletive that is part of a verb.
     base = [r if r.startswith(('expl', 'obl')) else r.partition(':')[0] for r in relations]
     features = parse.features or ({},) * len(places)
     negation = _among(places, map(_is_negative, features), True)

@@ -468,8 +468,8 @@ def _treebank(a: Arguments, part: str) -> str:
 
 
 def _parallel(a: Arguments) -> str:
-    files = {pathlib.PurePath(file).stem: file for file in a['across.files']}
-    return f'{{name: bs.read_treebank(file) for name, file in {files}.items()}}'
+    names = {pathlib.PurePath(file).stem: file for file in a['across.files']}
+    return f'{{{", ".join(f"{n!r}: bs.read_treebank({file!r})" for n, file in names.items())}}}'
 
 
 def _pairs(a: Arguments) -> str:
