@@ -58,8 +58,8 @@ def said(annotation, text):
 
     found = [words(annotation.features[name]) for name in NAMES]
     for name in ('verb-subject', 'verb-nsubj', 'noun-pronoun'):
-        both = annotation.relations[name]
-        found.append(' '.join(f'{words(each.source)}>{words(each.target)}' for each in both))
+        both = [(words(each.source), words(each.target)) for each in annotation.relations[name]]
+        found.append(' '.join(map('>'.join, both)))
     return '|'.join(found)
 
 
@@ -69,9 +69,8 @@ def test_what_words_are_by_universal_dependencies(trees, rows):
     (parse,) = trees(rows)
     (annotation,) = annotate([parse])
     assert said(annotation, parse.example.text_a) == FOUND[rows]
-    for name in ('negation_word', 'negation_substring'):
-        assert annotation.features[name] == annotation.features['negation']
-    assert annotation.words == parse.words
+    same = {annotation.features[f'negation{end}'] for end in ('', '_word', '_substring')}
+    assert len(same) == 1 and annotation.words == parse.words
 
 
 class Pipeline:
@@ -121,16 +120,13 @@ def test_words_without_spaces_come_from_the_treebank(trees, metaspace, tmp_path)
     (parse,) = trees(JAPANESE)
     whole = tokenize(metaspace, [parse.example])
     assert set(whole.marks[WORD][0].tolist()) == {0, 1, 2}
-    annotations = annotate([parse])
-    write_annotations(tmp_path / 'own.jsonl', [parse.example], annotations)
+    write_annotations(tmp_path / 'own.jsonl', [parse.example], annotate([parse]))
     _, again = read_annotations(tmp_path / 'own.jsonl')
-    for given in (annotations, again):
-        # <s> 猫は 魚 を 食べない 。 </s>
-        assert mark(whole, given).marks[WORD][0].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    # <s> 猫は 魚 を 食べない 。 </s>
+    assert mark(whole, again).marks[WORD][0].tolist() == [0, 1, 2, 3, 4, 5, 6]
     (batch,) = bucket(whole, fewest=9)
-    places = {'cls': [0], 'sep': [6], 'period_comma': [5]}
-    for name, expected in places.items():
-        assert batch.marks[name][0].nonzero()[0].tolist() == expected
+    places = [batch.marks[name][0].argmax() for name in ('cls', 'sep', 'period_comma')]
+    assert places == [0, 6, 5]
 
 
 def test_words_and_wordpieces_that_share_are_counted(trees, metaspace, caplog):

