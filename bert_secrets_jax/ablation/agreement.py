@@ -1,6 +1,7 @@
 """How far fine-tunings agree on what masks do, and how far a second measurement would agree.
 
-Axes: S seeds (each is one fine-tuned model), M masks, P parts of a sample (examples), H heads.
+Axes: S seeds (each is one fine-tuned model) or samples, M masks, P parts of a sample (examples), H
+heads, R resamples, C covariates.
 """
 
 import dataclasses
@@ -183,3 +184,57 @@ def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
     values = parts.reshape(len(parts), -1).T
     values = values[np.isfinite(values).all(axis=1)]
     return float(_of_whole(_between_halves([values], seed=seed)[0, 0]))
+
+
+def across_halves(
+    samples: Sequence[Float[np.ndarray, '_ H']], *, paired: bool, resamples: int = 0, seed: int = 0
+) -> Float[np.ndarray, 'R S S']:
+    """Return rank correlations over heads of a half of each sample with the other half of each.
+
+    So no common part makes samples alike, and the diagonal is the most to be expected. The first
+    matrix is of the samples, others of parts drawn again, the same of `paired` samples.
+    """
+    rng, halves, weights = np.random.default_rng(seed), ([], []), []
+    for values in samples:
+        if not (paired and weights):
+            sizes = [len(values[half::2]) for half in (0, 1)]
+            drawn = [rng.multinomial(n, np.full(n, 1 / n), resamples) for n in sizes]
+            weights = [np.vstack([np.ones((1, each.shape[1])), each]) for each in drawn]
+        for half, ranks in enumerate(halves):
+            part, known = values[half::2], np.isfinite(values[half::2])
+            with np.errstate(invalid='ignore'):
+                means = weights[half] @ np.where(known, part, 0) / (weights[half] @ known)
+                places = scipy.stats.rankdata(means, axis=1)
+                places -= places.mean(axis=1, keepdims=True)
+                ranks.append(places / np.linalg.norm(places, axis=1, keepdims=True))
+    found = np.einsum('SRH,URH->RSU', *map(np.stack, halves))
+    return (found + np.swapaxes(found, 1, 2)) / 2
+
+
+def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
+    """Return the first correlation with its 95 % interval, from how the others scatter.
+
+    It is on Fisher's scale. Quantiles would lie too low: resamples are noisier than the sample.
+    """
+    z = np.arctanh(np.clip(values, -_GREATEST, _GREATEST))
+    half = scipy.stats.norm.isf(0.025) * np.std(z[1:], ddof=1) if len(z) > 2 else np.nan
+    low, high = np.tanh(z[0] - half), np.tanh(z[0] + half)
+    return float(values[0]), float(low), float(high)
+
+
+def explained(
+    samples: Sequence[Float[np.ndarray, '_ H']], covariates: Sequence[Float[np.ndarray, '_ C']]
+) -> float:
+    """Return the share of the variance between samples that covariates explain, over all heads.
+
+    Slopes are those within samples (analysis of covariance). Below 0, samples with the same
+    covariates would differ more.
+    """
+    both = [np.hstack([*each]) for each in zip(samples, covariates, strict=True)]
+    both = [each[np.isfinite(each).all(axis=1)] for each in both]
+    means, heads = np.stack([each.mean(axis=0) for each in both]), samples[0].shape[1]
+    rest = [(a - m) / np.sqrt(len(a)) for a, m in zip(both, means, strict=True)]
+    within, whole = np.concatenate(rest), means[:, :heads].var(axis=0).sum()
+    slopes, *_ = np.linalg.lstsq(within[:, heads:], within[:, :heads], rcond=None)
+    adjusted = means[:, :heads] - means[:, heads:] @ slopes
+    return float(1 - adjusted.var(axis=0).sum() / whole) if whole > 0 else np.nan

@@ -13,6 +13,7 @@ its function and its result here; a module with a `SECTION` (`declaration.py`) i
 # Each import makes the name of a module, which is loaded by then, mean its function.
 from bert_secrets_jax.analyses.ablation import Ablation, ablation
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, ablation_over_seeds
+from bert_secrets_jax.analyses.across import Across, across
 from bert_secrets_jax.analyses.attention_change import AttentionChange, attention_change
 from bert_secrets_jax.analyses.attribution import Attribution, attribution
 from bert_secrets_jax.analyses.claims import Claims, claims

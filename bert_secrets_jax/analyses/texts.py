@@ -30,8 +30,8 @@ class TextSettings(Compute):
     Attributes:
       max_length, tokens_per_batch, chunk_tokens, mesh, folder: As in `Compute`.
       buckets: The lengths to which batches are padded; None takes few that fit the texts.
-      annotations: The annotation of each text, in the order of the texts; None lets spaCy find
-        them.
+      annotations: The annotation of each text, in the order of the texts, such as `bs.annotate`
+        makes of the sentences of a treebank; None lets spaCy find them.
       pipeline: The name of the spaCy pipeline that finds nouns, subjects and so on.
       cache: The folder in which spaCy's annotations are kept; None keeps none.
       language: The language of the texts, as for `bs.annotate`.

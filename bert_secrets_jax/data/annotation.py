@@ -13,6 +13,7 @@ A feature is a set of spans (the nouns, the negations); a relation is a set of l
 - `relations`: A name and its links. Each end of a link is a list of one span or more. Statistics
   read the attention from source to target unless told otherwise: the source is the query.
 - `classes`: A word class (part of speech) and its spans. Each word is in one of them.
+- `words`: The spans of the words, in their order, where they are not those between spaces.
 - `note`: Anything you like; it is not read.
 
 All keys but `text_a` may be left out. A name that some lines lack is empty there.
@@ -34,7 +35,7 @@ from bert_secrets_jax.data.rows import Lines, good_rows, object_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.files import write_text
 
-_KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'note')
+_KEYS = ('text_a', 'text_b', 'features', 'relations', 'classes', 'words', 'note')
 _TEXTS = ('text_a', 'text_b')
 _ENDS = ('source', 'target')
 # The keys, among the marks, of the marks in the notebook's reading and of random links.
@@ -94,6 +95,7 @@ class Annotation:
       features: The spans of each feature by its name; empty if the example has none of it.
       relations: The links of each relation by its name; empty if the example has none of it.
       classes: The spans of each word class (part of speech), if they are known, one for each word.
+      words: The words in their order, if they are not those that the tokenizer divides texts into.
 
     Raises:
       ValueError: A name is taken, or names a feature and a relation.
@@ -102,6 +104,7 @@ class Annotation:
     features: Mapping[str, tuple[Span, ...]]
     relations: Mapping[str, tuple[Link, ...]]
     classes: Mapping[str, tuple[Span, ...]] = dataclasses.field(default_factory=dict)
+    words: tuple[Span, ...] = ()
 
     def __post_init__(self):
         for name in [*self.features, *self.relations]:
@@ -115,9 +118,9 @@ class Annotation:
 
     @property
     def spans(self) -> list[Span]:
-        """The spans of all features, links and word classes."""
+        """The spans of all features, links, word classes and words."""
         links = itertools.chain.from_iterable(self.relations.values())
-        ends = [link.source + link.target for link in links]
+        ends = [self.words, *(link.source + link.target for link in links)]
         return [*itertools.chain(*self.features.values(), *ends, *self.classes.values())]
 
 
@@ -189,6 +192,19 @@ def align(
     return marks | {NOTEBOOK: notebook}
 
 
+def align_words(
+    spans: Sequence[Sequence[Span]], *, offsets: np.ndarray, text: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first of given words that each wordpiece overlaps [E, T], or -1, and how many."""
+    words, counts = np.full(text.shape, -1, np.int32), np.zeros(text.shape, np.int32)
+    for row, of_text in enumerate(spans):
+        inside = _Pieces(text[row], offsets[row], text[row]).overlap(of_text)
+        counts[row] = inside.sum(axis=0)
+        if len(of_text):
+            words[row] = np.where(counts[row] > 0, inside.argmax(axis=0), -1)
+    return words, counts
+
+
 def align_classes(
     annotations: Sequence[Annotation], *, offsets: np.ndarray, text: np.ndarray
 ) -> np.ndarray | None:
@@ -233,7 +249,10 @@ class _Pieces:
     def overlap(self, spans: Sequence[Span]) -> np.ndarray:
         """[spans, T] whether a wordpiece has characters of a span."""
         start, end, text = _columns(spans)
-        return (self.text == text) & (self.offsets[:, 0] < end) & (start < self.offsets[:, 1])
+        first, after = self.offsets[:, 0], self.offsets[:, 1]
+        # A lone boundary of words has no characters, and belongs to the word that begins there.
+        begins = (first == after) & (first == start)
+        return (self.text == text) & (begins | ((first < end) & (start < after)))
 
     def spelled_as(self, spans: Sequence[Span], unknown: int | None) -> np.ndarray:
         """[T] whether a wordpiece is the same as one that is a whole span."""
@@ -309,7 +328,9 @@ def read_annotations(
     features = {name: () for _, one in read for name in one.features}
     relations = {name: () for _, one in read for name in one.relations}
     annotations = [
-        Annotation({**features, **one.features}, {**relations, **one.relations}, one.classes)
+        dataclasses.replace(
+            one, features=features | dict(one.features), relations=relations | dict(one.relations)
+        )
         for _, one in read
     ]
     return [example for example, _ in read], annotations
@@ -342,8 +363,10 @@ def _record(example: Example, annotation: Annotation) -> dict[str, Any]:
             for name, links in annotation.relations.items()
         },
         'classes': {name: spans(each) for name, each in annotation.classes.items()},
+        'words': spans(annotation.words),
     }
-    return {key: each for key, each in record.items() if each or key not in ('text_b', 'classes')}
+    seldom = ('text_b', 'classes', 'words')
+    return {key: each for key, each in record.items() if each or key not in seldom}
 
 
 def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotation]:
@@ -361,6 +384,7 @@ def _read_line(line: str, identity: str, where: str) -> tuple[Example, Annotatio
         features=_named(record, 'features', 'feature', _spans),
         relations=_named(record, 'relations', 'relation', _links),
         classes=_named(record, 'classes', 'class', _spans),
+        words=_spans(record.get('words', []), 'words'),
     )
     check_spans(example, annotation)
     return example, annotation

@@ -15,7 +15,13 @@ from absl import logging
 from jaxtyping import Int, Shaped
 
 from bert_secrets_jax.brief import brief, tree
-from bert_secrets_jax.data.annotation import Annotation, align, align_classes, check_annotations
+from bert_secrets_jax.data.annotation import (
+    Annotation,
+    align,
+    align_classes,
+    align_words,
+    check_annotations,
+)
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
@@ -27,9 +33,9 @@ _MOST_UNKNOWN = 0.5
 _SHOWN = 20
 _MOST_WRITTEN = 2**14
 WORD = 'word'  # the mark that says to which word each wordpiece belongs
-# A full stop and a comma as tokenizers spell them: a part of the word before or not (WordPiece),
-# with or without the space before them (byte-level BPE, SentencePiece).
-_STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,')
+# A full stop and a comma, also the Chinese ones, as tokenizers spell them: a part of the
+# word before or not (WordPiece), with or without the space before them (others).
+_STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop in '.,。、，')
 # Which characters are spaces; the last one, which stands for all others, is none.
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
@@ -492,6 +498,11 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     )
     classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
     words = {name: found for name, found in encoded.marks.items() if name == WORD}
+    if any(each.words for each in annotations):
+        spans = [each.words for each in annotations]
+        found, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+        real = np.arange(found.shape[1]) < encoded.lengths[:, None]
+        words = {WORD: np.where(real, _words(encoded.text, found), -1)}
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
 
 

@@ -1,4 +1,4 @@
-"""The language of texts, found offline, because words are found by rules for English alone."""
+"""The language of texts, found offline, because each spaCy pipeline is made for one."""
 
 import collections
 import functools
@@ -13,24 +13,30 @@ _FEWEST, _TOGETHER = 100, 300
 _TEXTS, _LONGEST = 1000, 1000
 
 
-def foreign_language(texts: Sequence[str], language: str = '') -> str:
-    """Return the language of texts, such as 'German (de)', if they are surely not English, else ''.
+def language_of(pipeline: str) -> str:
+    """Return the language of a spaCy pipeline, with which its name begins: 'de_core_news_sm'."""
+    code, named, _ = pipeline.partition('_')
+    return code if named and len(code) < 4 else 'en'
 
-    The language can be given, such as 'de'. '' finds it from all texts together, of which the same
-    one counts once; a warning says if it is not certain.
+
+def foreign_language(texts: Sequence[str], language: str = '', *, to: str = 'en') -> str:
+    """Return the language of texts, such as 'German (de)', if they are surely in another than `to`.
+
+    It is '' if they may be in that one. The language of the texts can be given, such as 'de'. ''
+    finds it from all texts, of which the same one counts once; a warning says if it is not certain.
     """
     if not language:
-        shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS])
-        english = shares.pop('en', 0)
+        shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS], to)
+        own = shares.pop(to, 0)
         foreign = sum(shares.values())
-        if foreign >= max(_MOST, _SURE * (foreign + english)):
+        if foreign >= max(_MOST, _SURE * (foreign + own)):
             language = max(shares, key=lambda code: shares[code])
-        elif english < _MOST:
+        elif own < _MOST:
             logging.warning(
-                'The language of these texts is not certain, and words are found as in English. If '
-                'it is another one, name it (setting data.language, in Python language=...).'
-            )
-    if language.lower().startswith('en') or not language:
+                'The language of these texts is not certain, and words are found as in %r. If it '
+                'is another one, name it (setting data.language, in Python language=...).', to,
+            )  # fmt: skip
+    if language.lower().startswith(to) or not language:
         return ''
     # Imported late because it takes seconds.
     import spacy
@@ -41,7 +47,7 @@ def foreign_language(texts: Sequence[str], language: str = '') -> str:
         return repr(language)
 
 
-def _shares(texts: Sequence[str]) -> dict[str, float]:
+def _shares(texts: Sequence[str], to: str) -> dict[str, float]:
     """Return the share of the characters that are surely in each language, by its code."""
     found, together, total = collections.Counter(), [''], sum(map(len, texts))
     for text in texts:
@@ -53,7 +59,7 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
         found[_sure(text)] += len(text)
     # Formulas and the like are 'zxx'.
     known = [code for code in found if code not in ('', 'zxx') and found[code]]
-    return {code: found[code] / total for code in known if code == 'en' or total >= _FEWEST}
+    return {code: found[code] / total for code in known if code == to or total >= _FEWEST}
 
 
 def _sure(text: str) -> str:

@@ -1,7 +1,8 @@
 """Nouns, verbs, subjects, negation and so on, found by spaCy (the paper, sections 4.4 and 4.5).
 
-The tags and dependencies are those of the authors' notebook. The texts are parsed once, and what is
-found is kept in a file that people can read and edit (`annotation.py` documents it).
+In English, tags and dependencies are those of the authors' notebook. In other languages, and in
+treebanks, they are those of Universal Dependencies (UD). Texts are parsed once, and what is found
+is kept in a file that people can read and edit (`annotation.py` documents it).
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from absl import logging
 
@@ -25,8 +26,9 @@ from bert_secrets_jax.data.annotation import (
     read_annotations,
     write_annotations,
 )
-from bert_secrets_jax.data.language import foreign_language
+from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import parse_json, read_text, write_text
 from bert_secrets_jax.progress import progress
 
@@ -64,10 +66,11 @@ class _Parsed:
     features: Mapping[str, list[_Characters]]
     classes: Mapping[str, list[_Characters]]
     relations: Mapping[str, list[tuple[_Characters, _Characters]]]
+    words: tuple[Span, ...] = ()
 
 
 def annotate(
-    texts: Sequence[Text],
+    texts: Sequence[Text] | Sequence[Parse],
     *,
     pipeline: str = 'en_core_web_sm',
     cache: str | os.PathLike[str] | None = None,
@@ -95,9 +98,18 @@ def annotate(
 
     Word classes: the Universal POS tag of each token (`NOUN`, `VERB`, `PUNCT`, ...).
 
+    In other languages, and in sentences of `read_treebank`, UD say what is what. Nouns are NOUN and
+    PROPN, verbs VERB and AUX. Pronouns are PRON and DET, if personal or possessive; a PRON of an
+    unknown type counts. Subjects are `nsubj`, `csubj`, `expl` and `obl:agent`, objects `obj` and
+    `iobj`. Negation is `Polarity=Neg` or `PronType=Neg`, also for the marks of the notebook, whose
+    words are English. A verb with a subject is a VERB. The words of a treebank replace those that
+    the tokenizer divides texts into, such as whole sentences in Japanese.
+
     Args:
-      texts: Strings, pairs of strings or examples (see `as_examples`).
-      pipeline: The package of an English spaCy pipeline with a tagger and a parser.
+      texts: Strings, pairs of strings or examples (see `as_examples`), which spaCy parses; or
+        sentences of `read_treebank`, which bring their annotation.
+      pipeline: The package of a spaCy pipeline with a tagger and a parser. Its name begins with its
+        language, as spaCy names pipelines. It has UD's relations unless it is English.
       cache: A folder in which the annotations are kept and from which they are read the next time.
         The file is named after the texts, the pipeline and the versions of the pipeline and of
         spaCy. You may edit it to correct spaCy before you measure anything; a log line says that
@@ -106,16 +118,21 @@ def annotate(
 
     Raises:
       TypeError: The texts are something else.
-      ValueError: The texts are surely not English, or the pipeline is not installed, is not English
-        or lacks a component.
+      ValueError: The texts are surely in another language than the pipeline, or it is not
+        installed, lacks a component, or has relations that are neither English nor UD's.
     """
-    examples = as_examples(texts)
+    parses = [each for each in texts if isinstance(each, Parse)]
+    if parses and len(parses) == len(texts):
+        return [_annotation([_universal(each)]) for each in parses]
+    examples = as_examples(cast(Sequence[Text], texts))
     pipeline = _installed(pipeline)
     strings = [text for each in examples for text in each.texts if text is not None]
-    if foreign := foreign_language(strings, language):
+    known = language_of(pipeline)
+    if foreign := foreign_language(strings, language, to=known):
         raise ValueError(
-            f'These texts are in {foreign}, and {pipeline} finds words in English alone. Bring '
-            "annotations of your own (bs.read_annotations), or say language='en' if that is wrong."
+            f'These texts are in {foreign}, and {pipeline} finds words in {known!r} alone. Name '
+            'its spaCy pipeline, bring annotations of your own (bs.read_annotations) or a treebank '
+            f'(bs.read_treebank), or say language={known!r} if that is wrong.'
         )
     if cache is None:
         return _annotate(examples, pipeline)
@@ -210,7 +227,8 @@ def _annotation(texts: Sequence[_Parsed]) -> Annotation:
         Link(source, (pronoun,)) for pronoun, source in nouns.items() if source
     )
     classes = sorted({name for parsed in texts for name in parsed.classes})
-    return Annotation(features, relations, {name: spans('classes', name) for name in classes})
+    named = {name: spans('classes', name) for name in classes}
+    return Annotation(features, relations, named, sum((each.words for each in texts), ()))
 
 
 def with_word_classes(
@@ -239,14 +257,17 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
     import spacy
 
     nlp = spacy.load(pipeline, exclude=['ner', 'lemmatizer'])
-    if nlp.lang != 'en':
-        raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: the tags are English ones.')
+    if nlp.lang != language_of(pipeline):
+        raise ValueError(f'{pipeline!r} is a pipeline for {nlp.lang!r}: name it {nlp.lang}_...')
     for component in ('tagger', 'parser'):
         if component not in nlp.pipe_names:
             raise ValueError(
                 f'The spaCy pipeline {pipeline!r} has no {component}, it has: '
                 f'{", ".join(nlp.pipe_names) or "nothing"}. Use another one, as en_core_web_sm.'
             )
+    find = _find if nlp.lang == 'en' else _as_parse
+    if find is _as_parse and 'nsubj' not in nlp.get_pipe('parser').labels:
+        raise ValueError(f"{pipeline!r} has no 'nsubj', as UD have: use a treebank instead.")
     longest = max(texts, key=len, default='')
     if len(longest) > nlp.max_length:
         raise ValueError(
@@ -255,49 +276,95 @@ def _parse(texts: Sequence[str], pipeline: str) -> dict[str, _Parsed]:
         )
     options = {'size': lambda _: 1, 'unit': 'texts', 'compiles': False}
     shown = progress(texts, f'Parsing with {pipeline}', **options)
-    return {text: _find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+    return {text: find(text, doc) for text, doc in zip(shown, nlp.pipe(texts), strict=True)}
+
+
+def _as_parse(_: str, tokens: Iterable[Any]) -> _Parsed:
+    """Return what a spaCy pipeline finds by Universal Dependencies; spaces are no words."""
+    written = [token for token in tokens if not token.is_space]
+    place = {token.i: number for number, token in enumerate(written)}
+    return _universal(
+        Parse(
+            Example(''),
+            tuple(Span(token.idx, token.idx + len(token)) for token in written),
+            tuple(token.text for token in written),
+            tuple(-1 if t.head == t else place.get(t.head.i, -1) for t in written),
+            tuple(token.dep_ for token in written),
+            tuple(token.pos_ or 'X' for token in written),
+            tuple(token.morph.to_dict() for token in written),
+        )
+    )
+
+
+def _universal(parse: Parse) -> _Parsed:
+    """Return the findings of `annotate` in a sentence of any language."""
+    places = [(span.start, span.end) for span in parse.words]
+    classes, relations = parse.classes, parse.relations
+    base = [r if r.startswith(('expl', 'obl')) else r.partition(':')[0] for r in relations]
+    features = parse.features or ({},) * len(places)
+    negation = _among(places, map(_is_negative, features), True)
+    pairs = functools.partial(_pairs, places, parse.heads, relations, classes, ['VERB'])
+    return _Parsed(
+        features={
+            'noun': _among(places, classes, 'NOUN', 'PROPN'),
+            'verb': _among(places, classes, 'VERB', 'AUX'),
+            'pronoun': _among(places, map(_is_personal, classes, features), True),
+            'subject': _among(places, base, 'nsubj', 'csubj', 'expl', 'obl:agent'),
+            'object': _among(places, base, 'obj', 'iobj'),
+            **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
+            'punctuation': _among(places, classes, 'PUNCT'),
+        },
+        classes={name: _among(places, classes, name) for name in classes},
+        relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
+        words=parse.words,
+    )
+
+
+def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
+    kind, owns = features.get('PronType', ''), features.get('Poss') == 'Yes'
+    unknown = upos == 'PRON' and not kind
+    return upos in ('PRON', 'DET') and (owns or unknown or 'Prs' in kind.split(','))
+
+
+def _is_negative(features: Mapping[str, str]) -> bool:
+    return 'Neg' in (features.get('Polarity'), features.get('PronType'))
+
+
+def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -> list[_Characters]:
+    """Return the places with one of some values; words of a contraction may share one."""
+    both = zip(places, values, strict=True)
+    return list(dict.fromkeys(place for place, value in both if value in wanted))
+
+
+def _pairs(places, heads, relations, tags, verbs, *names: str):
+    """Return the places of verbs, and of the words with a relation to them."""
+    words = [word for word, name in enumerate(relations) if name in names and heads[word] >= 0]
+    return [(places[heads[word]], places[word]) for word in words if tags[heads[word]] in verbs]
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
     tokens = list(tokens)
-
-    def where(token):
-        return (token.idx, token.idx + len(token))
-
-    def having(attribute, names):
-        return {
-            name: [where(token) for token in tokens if getattr(token, attribute) in values]
-            for name, values in names.items()
-        }
-
-    classes: dict[str, list[_Characters]] = {}
-    for token in tokens:
-        if not token.is_space:
-            classes.setdefault(token.pos_ or token.tag_, []).append(where(token))
+    places = [(token.idx, token.idx + len(token)) for token in tokens]
+    tags, relations = [token.tag_ for token in tokens], [token.dep_ for token in tokens]
+    classes = ['' if token.is_space else token.pos_ or token.tag_ for token in tokens]
     words = [match.span() for match in _NEGATION_WORD.finditer(text)]
     # The "n't" that spaCy splits off is part of the list's "don't".
     others = [
-        where(token)
-        for token in tokens
-        if token.dep_ == 'neg' and not any(start <= token.idx < end for start, end in words)
+        place
+        for place in _among(places, relations, 'neg')
+        if not any(start <= place[0] < end for start, end in words)
     ]
-
-    def pairs(*dependencies):
-        return [
-            (where(token.head), where(token))
-            for token in tokens
-            if token.dep_ in dependencies and token.head.tag_ in TAGS['verb']
-        ]
-
+    heads = [token.head.i for token in tokens]
+    pairs = functools.partial(_pairs, places, heads, relations, tags, TAGS['verb'])
     return _Parsed(
-        features=having('tag_', TAGS)
-        | having('dep_', DEPENDENCIES)
+        features={name: _among(places, tags, *values) for name, values in TAGS.items()}
+        | {name: _among(places, relations, *values) for name, values in DEPENDENCIES.items()}
         | {
             'negation': sorted(words + others),
             'negation_word': words,
             'negation_substring': [match.span() for match in _NEGATION_SUBSTRING.finditer(text)],
-            'punctuation': [where(token) for token in tokens if token.is_punct],
+            'punctuation': _among(places, (token.is_punct for token in tokens), True),
         },
-        classes=classes,
+        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
         relations={'verb-subject': pairs('nsubj', 'nsubjpass'), 'verb-nsubj': pairs('nsubj')},
     )

@@ -8,15 +8,14 @@ import graphlib
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
-from jaxtyping import Int32
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
@@ -38,6 +37,7 @@ class Parse:
       heads: The word that governs each word; -1 for the root.
       relations: The relation of each word to its head, such as 'nsubj' or 'nsubj:pass'.
       classes: The part of speech (UPOS) of each word, such as 'NOUN'.
+      features: The features of each word, such as {'Polarity': 'Neg'}; none are known if empty.
     """
 
     example: Example
@@ -46,6 +46,7 @@ class Parse:
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     classes: tuple[str, ...]
+    features: tuple[Mapping[str, str], ...] = ()
 
     def __post_init__(self):
         count = len(self.words)
@@ -144,6 +145,7 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         heads=tuple(word['head'] - 1 for word in words),
         relations=tuple(word['deprel'] for word in words),
         classes=tuple(word.get('upos') or 'X' for word in words),
+        features=tuple(word.get('feats') or {} for word in words),
     )
     _check_tree(parse)
     return parse
@@ -194,28 +196,32 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     """Tokenise sentences, with the number of its word, from 0, as the mark 'word' of a wordpiece.
 
     It is -1 on special tokens and padding. The words are those of the treebank, as in Clark et al.
-    2019, section 4.1. A wordpiece that several words share belongs to the first of them. A log line
-    says how many words have none of their own: they were cut off, or share all with a word before.
+    2019, section 4.1. A wordpiece that several words share belongs to the first of them, and a lone
+    boundary of words to the word that begins there. A log line has what `count_pieces` counts.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    words = words_of_spans(encoded, [parse.words for parse in parses])
-    total = sum(len(parse.words) for parse in parses)
-    written = sum(len(np.unique(row[row >= 0])) for row in words)
-    if written < total:
-        logging.info(
-            '%d of %d words have no wordpiece of their own (cut off, or written as one with the '
-            'word before), and are left out.', total - written, total,
-        )  # fmt: skip
+    spans = [parse.words for parse in parses]
+    words, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    logging.info('%s', count_pieces(encoded, parses))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
-def words_of_spans(encoded: Encoded, spans: Sequence[Sequence[Span]]) -> Int32[np.ndarray, 'E T']:
-    """Return the first of given words, for each text, that each wordpiece overlaps; else -1."""
-    words = np.full(encoded.input_ids.shape, -1, np.int32)
-    for row, of_text in enumerate(spans):
-        start, end = encoded.offsets[row].T
-        # From the last to the first, so that the first has what it shares.
-        for number, span in reversed(list(enumerate(of_text))):
-            inside = (start < span.end) & (span.start < end) & (encoded.text[row] == span.text)
-            words[row, inside] = number
-    return words
+def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
+    """Count, by what they are, words and wordpieces of tokenised sentences that share or are alone.
+
+    Words without a wordpiece are cut off, or share all of theirs with a word before. Lone
+    boundaries are wordpieces without characters.
+    """
+    spans = [parse.words for parse in parses]
+    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    written, total = encoded.text >= 0, sum(map(len, spans))
+    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
+    return {
+        'sentences': len(parses),
+        'words': total,
+        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
+        'wordpieces': int(written.sum()),
+        'wordpieces of several words': int((counts > 1).sum()),
+        'lone boundaries of words': int(empty.sum()),
+        'wordpieces of no word': int((written & (counts == 0)).sum()),
+    }

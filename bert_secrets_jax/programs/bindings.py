@@ -125,6 +125,10 @@ def syntax_heads(a: Arguments) -> Call:
     return _on_trees(a, 'syntax_heads', draws=a['links.draws'], **a.seed)
 
 
+def across(a: Arguments) -> Call:
+    return a.analysis('across', 'pretrained', 'parallel', **a.seed)
+
+
 def probe(a: Arguments) -> Call:
     path, trees = a['probe.vectors'], a.input('trees')
     given: dict[str, Any] = {

@@ -439,8 +439,8 @@ def _read(a: Arguments, split: str) -> str:
 
 def _texts(a: Arguments) -> str:
     drawn = a.drawn('dev', 'data.max_examples').python
-    # Texts are parts of what is learnt there.
-    parts = a['data.source'] in ('tags', 'questions')
+    # Texts are parts of what is read there.
+    parts = a['data.source'] in ('tags', 'questions', 'treebank')
     return f'[each.example for each in {drawn}]' if parts else drawn
 
 
@@ -473,6 +473,11 @@ def _search(a: Arguments) -> str:
     return a.call('read_search', *map(repr, files), **how) if files else 'bs.search_sample()'
 
 
+def _parallel(a: Arguments) -> str:
+    names = {pathlib.PurePath(file).stem: file for file in a['across.files']}
+    return f'{{{", ".join(f"{n!r}: bs.read_treebank({file!r})" for n, file in names.items())}}}'
+
+
 def _pairs(a: Arguments) -> str:
     return a.input('texts').python if a.study.has_pairs else 'bs.similarity_sample()'
 
@@ -480,6 +485,9 @@ def _pairs(a: Arguments) -> str:
 def _text_settings(a: Arguments) -> str:
     names = {'pipeline': 'linguistics.pipeline', 'language': 'data.language'}
     given = {name: a[each] for name, each in names.items()} if a.study.has_words else {}
+    if a.study.has_trees:
+        trees = a.drawn('dev', 'data.max_examples').python
+        given = {'annotations': Expression(f'bs.annotate({trees})', lambda study: None, str)}
     return a.call('analyses.TextSettings', **a.length, **given)
 
 
@@ -530,6 +538,7 @@ INPUTS: Mapping[str, Callable[[Arguments], Expression]] = {
     'search': _input(_search, 'search'),
     'trees': _input(lambda a: _treebank(a, 'train'), 'train_trees', 'treebank'),
     'dev_trees': _input(lambda a: _treebank(a, 'dev'), 'dev_trees', 'treebank'),
+    'parallel': _input(_parallel, 'parallel'),
     'tuned': _tuning('pretrained'),
     'tuned_random': _tuning('random'),
     'settings': _input(_text_settings, 'settings', None),

@@ -31,6 +31,7 @@ _SETTINGS = {
     'annotations': (*_TEXTS, 'linguistics'),
     'classifier': ('patterns.classifier',),
     'frames': ('frames',),
+    'parallel': ('across',),
     'treebank': ('treebank', 'seed'),
     'vectors': ('probe.vectors',),
     'minimal pairs': ('minimal_pairs', 'data.bad_rows'),

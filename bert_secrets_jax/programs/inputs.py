@@ -67,8 +67,8 @@ def _files(config: ConfigDict) -> list[str]:
     data, frames, trees = config.data, config.frames.sample, config.treebank
     named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
     named += [config.minimal_pairs.file, *[frames] * (frames != 'framenet')]
-    named += config.retrieval.files
-    if data.source in ('file', 'tags', 'questions', 'segments'):
+    named += [*config.retrieval.files, *config.across.files]
+    if data.source in ('file', 'tags', 'questions', 'segments', 'treebank'):
         named += [data.file, data.train_file]
     return [file for file in named if file]
 
@@ -132,9 +132,9 @@ def reading(data: ConfigDict, split: str) -> Reading:
         case 'tags':
             _refuse(data, 'text_b', 'columns')
             return _tags(_file(data, split), data)
-        case 'questions':
+        case 'questions' | 'treebank' as source:
             _refuse(data, 'text_b', 'columns', 'label', 'labels')
-            return Reading('read_questions', (_file(data, split),), bad_rows)
+            return Reading(f'read_{source}', (_file(data, split),), bad_rows)
     columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
     names = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
     return Reading('read_table', (_file(data, split),), {**columns, **names, **bad_rows})
@@ -228,7 +228,7 @@ def _file_setting(split: str) -> str:
 def _file(data: ConfigDict, split: str) -> str:
     name = _file_setting(split)
     if data[name] is None:
-        kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl'}
+        kinds = {'tags': '.conllu or .jsonl', 'questions': '.json or .jsonl', 'treebank': '.conllu'}
         kind = kinds.get(data.source, '.tsv, .csv or .jsonl')
         raise ValueError(f'The setting data.{name} is not given: name a {kind}.')
     return data[name]

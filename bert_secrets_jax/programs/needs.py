@@ -6,6 +6,7 @@ from bert_secrets_jax.analyses.subnetworks import has_own_layers
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.encoding import knows_words
 from bert_secrets_jax.data.framenet import framenet_sample
+from bert_secrets_jax.data.language import language_of
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.treebank import treebank_sample
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
@@ -14,9 +15,11 @@ from bert_secrets_jax.pruning.outliers import ends_with_norm
 
 
 def words(study: Study) -> str:
-    if study.config.linguistics.pipeline and study.foreign:
-        return f'texts in English, not in {study.foreign} (data.language=en if that is wrong)'
-    return '' if study.has_words else 'a spaCy pipeline (setting linguistics.pipeline)'
+    if study.has_words:
+        return ''
+    language = study.foreign_to(language_of(study.config.linguistics.pipeline))
+    of = f' for {language}, or data.language if that is wrong' * bool(language)
+    return f'a spaCy pipeline (setting linguistics.pipeline){of}, or data.source=treebank'
 
 
 def english(study: Study) -> str:
@@ -68,7 +71,7 @@ def classifier(study: Study) -> str:
         return 'one label of each text (settings data.source=file and data.label)'
     if study.config.ablation.checkpoint != 'model':
         return training(study)
-    if data.source in ('file', 'segments') and data.label is None:
+    if data.source in ('file', 'segments', 'treebank') and data.label is None:
         return 'labels: name their column (setting data.label)'
     return ''
 

@@ -173,7 +173,8 @@ def _keys_of_links(study: 'Study') -> _Keys:
 
 def _encoded(study: 'Study', annotated: bool, max_length: int) -> Encoded:
     encoded = tokenize(study.pretrained.tokenizer, study.texts, max_length=max_length)
-    return mark(encoded, study.annotations) if annotated and study.has_words else encoded
+    wanted = study.has_words and (annotated or study.has_trees)
+    return mark(encoded, study.annotations) if wanted else encoded
 
 
 def _random(title: str) -> str:

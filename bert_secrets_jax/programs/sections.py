@@ -254,6 +254,9 @@ SECTIONS: Mapping[str, Section] = {
         costs=lambda study: {'probes': Cost(20_000, 6, 5)},
         asked='all',
     ),
+    'across': _called(
+        bindings.across, costs=lambda study: {'across': Cost(90_000, 20, 20)}, asked='name'
+    ),
     'masked_lm': _swept(
         bindings.masked_lm, checks.donors, needs=needs.masked_lm, costs=costs.masked_lm, asked='all'
     ),

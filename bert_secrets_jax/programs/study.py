@@ -29,7 +29,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.configs.ranges import numbers_in, parse_axes
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.corpus import search_sample, similarity_sample
-from bert_secrets_jax.data.language import foreign_language
+from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs, read_search
 from bert_secrets_jax.data.questions import Question
@@ -217,12 +217,16 @@ class Study:
     @_once
     def texts(self) -> list[Example]:
         """The texts that are analysed: `data.max_examples` of `dev`."""
-        drawn = self._drawn(self.dev, 'data.max_examples')
         # Tags and answers are for learning alone.
-        return [each if isinstance(each, Example) else each.example for each in drawn]
+        return [each if isinstance(each, Example) else each.example for each in self.drawn_dev]
 
     @_once
-    def dev(self) -> list[Example] | list[Tagged] | list[Question]:
+    def drawn_dev(self) -> list[Any]:
+        """The same with what they come with, such as the trees of a treebank."""
+        return self._drawn(self.dev, 'data.max_examples')
+
+    @_once
+    def dev(self) -> list[Example] | list[Tagged] | list[Question] | list[Parse]:
         """All examples of `data.split`, with what is to be learnt from them."""
         return self._read(self.config.data.split)
 
@@ -298,12 +302,15 @@ class Study:
 
     @_once
     def annotations(self) -> list[Annotation]:
-        """The features and relations that spaCy finds in the texts."""
+        """The features and relations that spaCy finds in the texts, or that a treebank has."""
+        if self.has_trees:
+            return annotate(self.drawn_dev)
         cache = self.folder / 'linguistics'
         if not processes.exists(cache):
             self.run.check_may_compute('What spaCy finds')
         pipeline = self.config.linguistics.pipeline
-        return annotate(self.texts, pipeline=pipeline, cache=cache, language='en')
+        known = language_of(pipeline)
+        return annotate(self.texts, pipeline=pipeline, cache=cache, language=known)
 
     @_once
     def train_trees(self) -> list[Parse]:
@@ -320,6 +327,13 @@ class Study:
         bad_rows = self.config.data.bad_rows
         read = read_treebank(path, bad_rows=bad_rows) if path else treebank_sample(part)
         return self._drawn(read, f'treebank.max_{part}')
+
+    @_once
+    def parallel(self) -> dict[str, list[Parse]]:
+        """The sentences of parallel treebanks, by the names of their files."""
+        return {
+            pathlib.PurePath(file).stem: read_treebank(file) for file in self.config.across.files
+        }
 
     @property
     def frames_subject(self) -> Subject:
@@ -411,15 +425,29 @@ class Study:
 
     @property
     def has_words(self) -> bool:
-        """Whether there is a spaCy pipeline to find nouns, subjects and so on, in English texts."""
-        return bool(self.config.linguistics.pipeline) and not self.foreign
+        """Whether nouns, subjects and so on are known, from a treebank or for a spaCy pipeline."""
+        pipeline = self.config.linguistics.pipeline
+        return self.has_trees or bool(pipeline and not self.foreign_to(language_of(pipeline)))
 
-    @_once
+    @property
+    def has_trees(self) -> bool:
+        """Whether the texts are sentences of a treebank, whose words they have."""
+        return self.config.data.source == 'treebank'
+
+    @property
     def foreign(self) -> str:
         """The language of the texts, such as 'German (de)'; '' if they may be English."""
-        try:
+        return self.foreign_to('en')
+
+    def foreign_to(self, known: str) -> str:
+        """Return the language of the texts; '' if they may be in a known one."""
+
+        def find() -> str:
             texts = [text for each in self.texts for text in each.texts if text]
-            return foreign_language(texts, self.config.data.language)
+            return foreign_language(texts, self.config.data.language, to=known)
+
+        try:
+            return self.once(('foreign', known), find)
         except MENDABLE:
             # Whoever needs the texts will say what is wrong.
             return ''
@@ -430,7 +458,7 @@ class Study:
         data = self.config.data
         if data.source in ('tags', 'questions'):
             return data.train_file is not None
-        if data.source == 'segments':
+        if data.source in ('segments', 'treebank'):
             return False
         return data.source != 'file' or (data.label is not None and data.train_file is not None)
 
@@ -471,7 +499,7 @@ class Study:
 
     def _key(self, described: Described) -> dict[str, Any]:
         key = {'statistic': described.name} | self.on_texts()
-        if described.annotated and self.has_words:
+        if self.has_words and (described.annotated or self.has_trees):
             key['annotations'] = self.input('annotations')
         if described.classifier is not None:
             key['classifier'] = self.input('classifier')

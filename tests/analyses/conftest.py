@@ -151,6 +151,8 @@ def results(model, masked_lm, tuned, texts, settings):
     )  # fmt: skip
     found['masked_lm_ablation'] = of.masked_lm_ablation(masked_lm, texts, tuned=tuned, **swept)
     found['syntax_heads'] = of.syntax_heads(model, annotated, annotated, draws=9, **common)
+    trees = {name: random_parses(seed, 48) for seed, name in enumerate(('one', 'two'))}
+    found['across'] = of.across(model, trees, resamples=9, **common)
     found['clusters'] = of.clusters(model, texts, **common)
     found['matching'] = of.matching(model, masked_lm, texts, **common)
     found['look_at'] = of.look_at(masked_lm, texts, **common)

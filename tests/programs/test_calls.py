@@ -181,6 +181,8 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     config.gates.coefficients, config.gates.num_seeds = '0.01,0.1', 2
     config.masked_lm.share, config.outliers.draws = 0.3, 21
     config.subnetworks.share = 0.8
+    trees = ROOT / 'bert_secrets_jax' / 'data' / 'trees'
+    config.across.files = tuple(str(trees / f'{part}.conllu') for part in ('train', 'dev'))
     study = Study(config, open_folder(tmp_path / 'run', config.to_dict()))
     named = [name for name, section in SECTIONS.items() if section.asked == 'name']
     # This model does not say how it pools.

@@ -520,3 +520,25 @@ def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monk
     assert found.total.outcome.name == 'closeness' and found.total.sample == 2
     study.config.ablation.checkpoint = 'model'
     assert needed(other)
+
+
+def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
+    """In whatever language; an edited annotation of the same texts is another one."""
+    data, own = study.config.data, tmp_path / 'own.conllu'
+    row = (
+        '1\tcat\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\t{}\t_\tVERB\t_\tPolarity=Neg\t0\troot\t_\t_\n\n'
+    )
+    own.write_text(''.join(map(row.format, ('ran', 'saw', 'liked'))))
+    data.source, data.file, data.language, data.max_examples = 'treebank', str(own), 'de', 2
+    other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
+    assert not needs.words(other) and needs.training(other) and other.foreign == 'German (de)'
+    (answers,) = write_report([other], ['features'])
+    found = answers.results['features']
+    assert found.names == ['noun', 'verb', 'subject', 'negation'] and len(other.texts) == 2
+    line = {'features': answers.lines['features'].python}
+    check_lines(answers.in_order()[-1].result.python, line, other.folder)
+    own.write_text(own.read_text().replace('Polarity=Neg', '_'))
+    study = Study(other.config, other.folder)
+    assert sections.SECTIONS['features'].answer(study, {}).names == ['noun', 'verb', 'subject']
+    data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
+    assert 'for German (de), or data.language if' in needs.words(Study(study.config, study.folder))

@@ -1,0 +1,224 @@
+"""Is it only English? The same heads on several corpora, such as one text in several languages.
+
+Shapes: K corpora, L layers, N heads.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
+from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
+from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.texts import TextSettings, with_progress
+from bert_secrets_jax.data.encoding import bucket, tokenize
+from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
+from bert_secrets_jax.measure.catalogue import measure, named
+from bert_secrets_jax.model.weights import Pretrained, without_head
+from bert_secrets_jax.patterns.classes import CLASSES
+from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
+from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+
+SOURCE = 'Ravishankar et al. 2021, section 4'
+_ENDS = ('', '_low', '_high')
+_LENGTHS = 'explained_by_lengths'
+_FIRST = 'share_of_best_head_of_first_corpus'
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Across(Result):
+    """The same heads on K corpora.
+
+    Attributes:
+      corpora: The names of the corpora; the word order of others is compared with the first's.
+      means: [K, L, N] The mean of each statistic of each head, by the name of the statistic.
+      alike: By statistic, and by relation that all corpora have: rank correlations over heads of
+        one half of a corpus with the other half of another and of the same one, 95 % intervals over
+        sentences (not for relations), ICC(1), and the share of the variance between corpora that
+        goes with the lengths of sentences and the wordpieces of a word.
+      syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
+        and measured on the others.
+      pieces: The counts of `count_pieces`, by corpus with trees.
+    """
+
+    title: ClassVar[str] = 'Heads across languages'
+
+    subject: Subject
+    corpora: tuple[str, ...]
+    means: Mapping[str, Float[np.ndarray, 'K L N']]
+    alike: Mapping[str, Mapping[str, float]]
+    syntax: Mapping[str, SyntaxHeads]
+    pieces: Mapping[str, Mapping[str, int]]
+
+    @property
+    def relations(self) -> list[str]:
+        """The relations that all corpora have."""
+        return [name for name in self.alike if name not in self.means]
+
+    def frames(self):
+        rows = [(name, *each.values()) for name, each in self.alike.items()]
+        columns = ('statistic', *next(iter(self.alike.values())))
+        frames = {'agreement': framed(columns, rows, 'Heads on two corpora, and on halves of one.')}
+        values = np.stack(list(self.means.values()))
+        grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
+        grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
+        by = {'statistic': list(self.means)}
+        frames['heads'] = grids_frame(grids, 'Each head, and its spread over corpora.', by=by)
+        if self.relations:
+            frames['relations'] = self._relations()
+        if self.pieces:
+            rows = [(name, *each.values()) for name, each in self.pieces.items()]
+            columns = ('corpus', *self.pieces[rows[0][0]])
+            frames['pieces'] = framed(columns, rows, 'Words and wordpieces that share.')
+        return frames
+
+    def figures(self):
+        return drawn(self, across=_draw)
+
+    def findings(self):
+        of = {'sample': len(self.corpora), 'sample_of': 'corpora', 'source': SOURCE}
+        main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
+        patterns = '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all corpora.'
+        same = (main == main[0]).all(axis=0)
+        found = [how_many('heads with one main pattern', same, template=patterns, **of)]
+        known = {name: each for name, each in self.alike.items() if each['rank_low'] < 1}
+        least = min(known, key=lambda name: known[name]['rank'])
+        template = (
+            'Corpora differ most in "{where}": the rank correlation of heads is {estimate:.2f}, '
+            'and {halves:.2f} between halves of a corpus.'
+        )
+        ends, halves = [known[least][f'rank{end}'] for end in _ENDS], known[least]['rank_of_halves']
+        said = {'template': template, 'where': least, 'numbers': {'halves': halves}, **of}
+        found.append(measured('least agreement', ends, unit='rank correlation', **said))
+        most = max(known, key=lambda name: known[name][_LENGTHS])
+        template = 'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
+        said = {'template': template, 'where': most, 'unit': 'share of variance', **of}
+        found.append(measured('explained by lengths', known[most][_LENGTHS], **said))
+        if self.relations:
+            groups = self._relations().groupby('relation', sort=False)
+            found += filter(None, (self._order(frame, of) for _, frame in groups))
+        return found
+
+    def _order(self, frame: Any, of: Mapping[str, Any]) -> Finding | None:
+        shares, sides = frame[_FIRST].to_numpy(), np.sign(frame['offset'].to_numpy())
+        other, first, relation = sides != sides[0], self.corpora[0], frame['relation'].iloc[0]
+        if not other.any():
+            return None
+        template = (
+            'For "{relation}", the best head of {first} finds {own:.0%} of the links there, and '
+            '{estimate:.0%} where the word order is the reverse.'
+        )
+        numbers = {'relation': relation, 'first': first, 'own': float(shares[0])}
+        said = {'template': template, 'numbers': numbers, 'unit': 'share of links', **of}
+        return measured(f'{relation}: best head of {first}', shares[other].mean(), **said)
+
+    def _relations(self):
+        import pandas
+
+        first, found = self.syntax[self.corpora[0]], []
+        best = dict(zip(first.relations, first.best, strict=True))
+        for corpus, each in self.syntax.items():
+            frame = each.frames()['relations'].assign(corpus=corpus)
+            frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
+            places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
+            found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
+        frame = pandas.concat(found, ignore_index=True)
+        frame.attrs = {'caption': 'The head that finds most links of each relation, by corpus.'}
+        return frame
+
+
+def across(
+    pretrained: Pretrained,
+    texts: Mapping[str, Sequence[Parse] | Sequence[Text]],
+    *,
+    statistics: Sequence[str] = STATISTICS,
+    resamples: int = 200,
+    seed: int = 0,
+    settings: TextSettings = TextSettings(),
+    subject: Subject | None = None,
+) -> Across:
+    """Measure the same heads on several corpora, and how far they agree.
+
+    Args:
+      texts: By the name of the corpus, sentences of `bs.read_treebank`, or texts. Corpora of one
+        size are taken as parallel: what stands at one place is resampled together.
+      statistics: The names of statistics; the five patterns are always among them.
+      resamples, seed: How often sentences are resampled for intervals, and the seed of that.
+      pretrained, settings, subject: As in `special_tokens`.
+
+    Raises:
+      ValueError: There are fewer than two corpora, one has fewer than four texts, or no link.
+    """
+    if len(texts) < 2 or min(map(len, texts.values())) < 4:
+        sizes = [*map(len, texts.values())]
+        raise ValueError(
+            f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
+        )
+    patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
+    wanted, model = [*map(named, statistics), *patterns], without_head(pretrained)
+    tables, lengths, syntax, pieces = [], [], {}, {}
+    for name, corpus in texts.items():
+        parses, given = [each for each in corpus if isinstance(each, Parse)], cast(Any, corpus)
+        encode = encode_parses if parses else tokenize
+        encoded = encode(model.tokenizer, given, max_length=settings.max_length)
+        shown = with_progress(bucket(encoded, **settings.bucketing), name)
+        tables.append(measure(model, shown, wanted, keep_values=True, mesh=settings.mesh))
+        words = np.array([len(each.words) for each in parses] or encoded.lengths)
+        lengths.append(np.log(np.stack([encoded.lengths, encoded.lengths / words], axis=1)))
+        if parses:
+            pieces[name] = count_pieces(encoded, parses)
+            quick = {'random_weights': False, 'draws': 0, 'settings': settings}
+            syntax[name] = syntax_heads(model, parses[::2], parses[1::2], **quick)
+    paired = len({len(each) for each in texts.values()}) == 1
+    names, means, alike, every = tuple(texts), {}, {}, list(syntax.values())
+    for name in tables[0]:
+        means[name] = np.stack([table[name].mean for table in tables])
+        values = [table[name].values.reshape(len(table[name].values), -1) for table in tables]
+        ranks = across_halves(values, paired=paired, resamples=resamples, seed=seed)
+        alike[name] = _alike(names, values, ranks, explained(values, lengths))
+    for name in every[0].relations if len(every) == len(texts) else ():
+        if all(name in each.relations for each in every):
+            parts = [(each.relations.index(name), each.train, each.dev) for each in every]
+            values = [np.stack([a.right[n].ravel(), b.right[n].ravel()]) for n, a, b in parts]
+            alike[name] = _alike(names, values, across_halves(values, paired=True), np.nan)
+    return Across(subject or Subject(), names, means, alike, syntax, pieces)
+
+
+def _alike(
+    corpora: Sequence[str], samples: Sequence[np.ndarray], ranks: np.ndarray, lengths: float
+) -> dict[str, float]:
+    above = np.triu_indices(len(corpora), 1)
+    of_each = {'rank': ranks[:, *above].mean(axis=1)}
+    of_each['rank_of_halves'] = np.einsum('RSS->R', ranks) / len(corpora)
+    found = {
+        f'{name}{end}': number
+        for name, each in of_each.items()
+        for end, number in zip(_ENDS, around(each), strict=True)
+    }
+    halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
+    found['icc'] = agreement(np.mean(halves, axis=1)).icc1
+    found['icc_of_halves'] = float(np.mean([agreement(each).icc1 for each in halves]))
+    found[_LENGTHS] = lengths
+    pairs = [f'{one} and {other}' for one, other in itertools.combinations(corpora, 2)]
+    return found | dict(zip(pairs, ranks[0][above].tolist(), strict=True))
+
+
+def _draw(result: Across):
+    known = {name: each for name, each in result.alike.items() if np.isfinite(each['rank'])}
+    names = [f'rank{of}{end}' for of in ('', '_of_halves') for end in _ENDS]
+    numbers = [np.array([each[name] for each in known.values()]) for name in names]
+    points = {
+        'two corpora': (numbers[0], numbers[1], numbers[2]),
+        'two halves of a corpus': (numbers[3], numbers[4], numbers[5]),
+    }
+    rows = [f'finds {name}' if name in result.relations else name for name in known]
+    figure = plots.points_by_row(rows, points, label='rank correlation of heads')
+    return figure.captioned('How alike heads are, in each statistic. Lines: 95 % intervals.')

@@ -1,0 +1,114 @@
+"""The same heads on several corpora: agreement in worlds where it is known, and word order."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
+from tests.probes.conftest import LETTERS, parse_of
+
+
+def chained(order):
+    """Sentences in which each word is the object of the next one, or of the one before."""
+    rng, found = np.random.default_rng(0), []
+    for length in rng.integers(4, 9, 48).tolist():
+        heads = [head if head < length else -1 for head in np.arange(length) + order]
+        parse = parse_of(rng.choice(LETTERS, length).tolist(), heads)
+        relations = tuple('root' if head < 0 else 'obj' for head in heads)
+        found.append(dataclasses.replace(parse, relations=relations))
+    return found
+
+
+CORPORA = {'after': chained(1), 'before': chained(-1)}
+
+
+def test_several_corpora_are_each_measured_alone(model, settings):
+    alone = dataclasses.replace(settings, annotations=None)
+    found = bs.analyses.across(model, CORPORA, resamples=9, settings=alone)
+    for place, parses in enumerate(CORPORA.values()):
+        texts = [each.example for each in parses]
+        one = bs.analyses.special_tokens(model, texts, settings=alone)
+        for name, table in one.tables.items():
+            np.testing.assert_allclose(found.means[name][place], table.mean, atol=1e-6)
+    frames, parts = found.frames(), (CORPORA['after'][::2], CORPORA['after'][1::2])
+    quick = {'random_weights': False, 'draws': 0, 'settings': alone}
+    every = bs.analyses.syntax_heads(model, *parts, **quick).frames()['relations']
+    rows = frames['relations'].query('relation == "obj"').set_index('corpus')
+    for name, value in rows.loc['after'].drop('relation').items():
+        assert name not in every or value == every.set_index('relation').loc['obj', name]
+    # The relation goes to the next word, or to the one before.
+    assert rows['offset'].to_dict() == {'after': 1, 'before': -1}
+    told = next(each for each in found.findings() if each.name == 'obj: best head of after')
+    shares = rows['share_of_best_head_of_first_corpus'].tolist()
+    assert shares == [rows.loc['after', 'share_of_links'], told.estimate]
+    # These texts are the same.
+    assert frames['heads']['spread'].max() < 1e-6
+    texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
+    plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
+    assert not plain.relations and list(plain.pieces) == list(CORPORA)
+    with pytest.raises(ValueError, match=r'not of \[3, 48, 48\]'):
+        bs.analyses.across(model, texts | {'few': texts['few'][:3]}, settings=alone)
+
+
+@pytest.mark.parametrize('agree', [0, 1])
+def test_corpora_that_are_one_or_have_nothing_in_common(agree):
+    rng = np.random.default_rng(0)
+    of_heads = 3 * rng.normal(size=(3, 60))
+    samples = [of_heads[k * (not agree)] + rng.normal(size=(2000, 60)) for k in range(3)]
+    ranks = across_halves(samples, paired=True)[0]
+    between = [*ranks[np.triu_indices(3, 1)], agreement(np.mean(samples, axis=1)).icc1]
+    assert np.diag(ranks).min() > 0.99
+    assert min(between) > 0.99 if agree else np.abs(between).max() < 0.4
+
+
+def test_correlations_are_of_the_halves_by_hand():
+    """Without what is NaN; the first matrix is that of the samples, the others are of resamples."""
+    rng = np.random.default_rng(0)
+    samples = [rng.normal(size=(11, 9)), rng.normal(size=(8, 9))]
+    samples[0][2] = np.nan
+    found = across_halves(samples, paired=False, resamples=4)
+    assert found.shape == (5, 2, 2) and len(np.unique(found[:, 0, 1])) == 5
+    halves = [[np.nanmean(each[half::2], axis=0) for half in (0, 1)] for each in samples]
+    for one, other in itertools.product((0, 1), repeat=2):
+        both = [(halves[one][0], halves[other][1]), (halves[one][1], halves[other][0])]
+        expected = np.mean([scipy.stats.spearmanr(*pair).statistic for pair in both])
+        np.testing.assert_allclose(found[0, one, other], expected)
+
+
+def test_the_intraclass_correlation_by_hand():
+    """One-way analysis of variance of heads, each with one value for each corpus."""
+    values = np.array([[1.0, 4.0, 2.0, 9.0], [2.0, 5.0, 2.5, 7.0], [0.0, 6.0, 4.0, 8.0]])
+    between = 3 * sum((values[:, head].mean() - values.mean()) ** 2 for head in range(4)) / 3
+    within = sum(((values[:, head] - values[:, head].mean()) ** 2).sum() for head in range(4)) / 8
+    assert agreement(values).icc1 == pytest.approx((between - within) / (between + 2 * within))
+
+
+def test_what_lengths_explain():
+    rng = np.random.default_rng(0)
+    lengths = [rng.normal(mean, 1, (400, 1)) for mean in (0, 1, 3)]
+    of_length = [each @ np.arange(12.0)[None] for each in lengths]
+    of_length[0][7] = np.nan
+    assert explained(of_length, lengths) == pytest.approx(1)
+    of_corpus = [3 * rng.normal(size=12) + rng.normal(size=(400, 12)) for _ in lengths]
+    assert abs(explained(of_corpus, lengths)) < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('agree', [0.0, 0.6, 1.0])
+def test_the_interval_has_the_agreement_of_other_sentences(agree):
+    """Parallel sentences share noise. Nominally 95 % of intervals have the mean over samples."""
+    rng, above = np.random.default_rng(1), np.triu_indices(3, 1)
+    of_heads = np.sqrt(agree) * rng.normal(size=72) + np.sqrt(1 - agree) * rng.normal(size=(3, 72))
+
+    def drawn(resamples, seed=0):
+        noise = 0.7 * rng.normal(size=(80, 72)) + 1.4 * rng.normal(size=(3, 80, 72))
+        how = {'paired': True, 'resamples': resamples, 'seed': seed}
+        return across_halves(list(of_heads[:, None] + noise), **how)[:, *above].mean(axis=1)
+
+    truth = np.mean([drawn(0)[0] for _ in range(400)])
+    ends = [around(drawn(100, seed)) for seed in range(300)]
+    assert 0.9 <= np.mean([low <= truth <= high for _, low, high in ends]) <= 0.99
