@@ -126,7 +126,8 @@ def syntax_heads(a: Arguments) -> Call:
 
 
 def across(a: Arguments) -> Call:
-    return a.analysis('across', 'pretrained', 'parallel', **a.seed)
+    subject = operator.attrgetter('subject_of_parallel')
+    return a.analysis('across', 'pretrained', 'parallel', **a.seed, subject=subject)
 
 
 def probe(a: Arguments) -> Call:

@@ -397,6 +397,12 @@ class Study:
         return self._subject_of(self.config.minimal_pairs.file, 'the example minimal pairs')
 
     @property
+    def subject_of_parallel(self) -> Subject:
+        """The names of the model and the treebanks that are compared."""
+        names = [pathlib.PurePath(file).stem for file in self.config.across.files]
+        return Subject(self.model_name, ', '.join(names))
+
+    @property
     def treebank_subject(self) -> Subject:
         """The names of the model and the treebank, for sentences and captions."""
         return self._subject_of(self.config.treebank.dev, 'the example treebank')

@@ -158,6 +158,21 @@ def test_rates_of_errors_and_of_finds(outcome, worlds):
     assert held >= scipy.stats.binom.ppf(0.001, 19 * worlds, 0.95)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(('queries', 'least'), [(30, 0.75), (100, 0.83), (300, 0.93)])
+def test_losses_of_few_queries_may_be_missing(queries, least):
+    """A tenth of queries gain .05, and one in fifty loses .25, so that the mean stays."""
+    held = []
+    for seed in range(100):
+        share = np.random.default_rng(seed).random((24, queries))
+        changes = np.where(share < 0.1, 0.05, np.where(share > 0.98, -0.25, 0))
+        scores = 0.5 + np.concatenate([np.zeros((1, queries)), changes])
+        found = assess_retrieval(scores, name='MRR', names=[''] * 24, seed=seed)
+        held.append(((found.low <= 0) & (found.high >= 0)).mean())
+        assert found.unseen == 1 - 0.025 ** (1 / queries)
+    assert least <= np.mean(held) <= 0.99
+
+
 def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
     rng = np.random.default_rng(0)
     gold, cosines = world(rng, np.zeros(6), pairs=400)

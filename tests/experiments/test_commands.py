@@ -88,5 +88,5 @@ def test_the_quickstart_offline(tmp_path):
     run('reproduce', *smoke, f'--workdir={tmp_path}')
     page = (tmp_path / 'report.html').read_text()
     assert 'What the heads of all-MiniLM-L6-v2 attend to' in page
-    assert 'example comments of this package, not seen in training.' in page
+    assert 'example comments of this package, on which no weight was trained.' in page
     assert sum(map(count_words, texts_of(page, at_load=True))) <= MOST_AT_LOAD

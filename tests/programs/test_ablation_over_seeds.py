@@ -28,9 +28,9 @@ def test_every_seed_is_swept_once(three, monkeypatch):
     """A part of a sweep is of one model and one batch; the first seed is the plain section's."""
     swept, complete = [], resumable._complete
 
-    def counted(part, descent, batch, file):
-        complete(part, descent, batch, file)
-        swept.append(file)
+    def counted(part, *rest):
+        complete(part, *rest)
+        swept.append(rest[2])
 
     monkeypatch.setattr(resumable, '_complete', counted)
     write_report([three], ['ablate_seeds', 'ablate'])
