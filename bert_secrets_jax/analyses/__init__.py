@@ -28,6 +28,7 @@ from bert_secrets_jax.analyses.finetuning import Finetuning, finetuning
 from bert_secrets_jax.analyses.frames import Frames, frames
 from bert_secrets_jax.analyses.gates import Gates, gates
 from bert_secrets_jax.analyses.head_gating import HeadGating, head_gating
+from bert_secrets_jax.analyses.hypotheses import Hypotheses, hypotheses
 from bert_secrets_jax.analyses.importance import Importance, importance
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.look_at import LookAt, look_at

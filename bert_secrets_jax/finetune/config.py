@@ -88,7 +88,7 @@ class FinetuneConfig:
             )
 
     @property
-    def frozen(self) -> frozenset[str]:
+    def frozen_parts(self) -> frozenset[str]:
         """The names of the frozen parts."""
         return frozenset(word.strip() for word in self.freeze.split(',') if word.strip())
 
@@ -96,7 +96,7 @@ class FinetuneConfig:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""
         # Layers that are one layer learn as one.
         layers = len({*model.groups})
-        if self.reinit > layers or not self.frozen < {*named_parts(layers + 2)}:
+        if self.reinit > layers or not self.frozen_parts < {*named_parts(layers + 2)}:
             raise ValueError(
                 f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
                 f"'embeddings', layers 1 to {layers} and 'head', and one has to learn."

@@ -126,7 +126,7 @@ def optimizer_for(config: FinetuneConfig, steps: int) -> optax.GradientTransform
         weight_decay=config.weight_decay,
         clip=config.clip,
         layer_decay=config.layer_decay,
-        freeze=config.frozen,
+        freeze=config.frozen_parts,
     )
 
 

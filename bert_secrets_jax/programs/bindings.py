@@ -121,6 +121,10 @@ def cluster(a: Arguments) -> Call:
     return _on_texts(a, 'clusters', **a.seed)
 
 
+def hypotheses(a: Arguments) -> Call:
+    return _on_texts(a, 'hypotheses')
+
+
 def syntax_heads(a: Arguments) -> Call:
     return _on_trees(a, 'syntax_heads', draws=a['links.draws'], **a.seed)
 

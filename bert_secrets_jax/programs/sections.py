@@ -242,6 +242,9 @@ SECTIONS: Mapping[str, Section] = {
         costs=costs.plus('divergences', 2, 1, 2),
         asked='all',
     ),
+    'hypotheses': _called(
+        bindings.hypotheses, costs=costs.plus('hypotheses', 4, 12, 3), asked='all'
+    ),
     'syntax_heads': _called(
         bindings.syntax_heads,
         needs=needs.trees,
