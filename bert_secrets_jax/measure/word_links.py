@@ -22,7 +22,7 @@ from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import WORD, Encoded
 from bert_secrets_jax.data.treebank import LEFT_OUT, Parse
 from bert_secrets_jax.measure.links import OFFSETS
-from bert_secrets_jax.measure.statistics import Maps, Marks, Result
+from bert_secrets_jax.measure.statistics import Maps, Marks, Result, Statistic
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.words import word_maps
 
@@ -41,6 +41,7 @@ class WordLinks:
     source: Int[np.ndarray, ' X']  # the word that the link goes from, such as a dependent
     target: Int[np.ndarray, 'X A']  # those that it may go to, such as the head; -1 fills up
     left_out: int = 0  # links without wordpieces of their own at either end
+    beyond: int = 0  # so many numbers of words a text has more than tokens, where words share some
 
     @property
     def counts(self) -> Int[np.ndarray, ' R']:
@@ -57,7 +58,8 @@ class WordLinks:
         kept = numbers >= 0
         arrays = (numbers, self.example, self.source, self.target)
         relation, example, source, target = (each[kept] for each in arrays)
-        return WordLinks(tuple(names), relation, example, source, target, self.left_out)
+        others = self.left_out, self.beyond
+        return WordLinks(tuple(names), relation, example, source, target, *others)
 
 
 def links_of_parses(encoded: Encoded, parses: Sequence[Parse]) -> WordLinks:
@@ -115,16 +117,18 @@ def _collected(
         source=np.tile(sources, 2),
         target=np.tile(target, (2, 1)),
         left_out=len(links) - len(kept),
+        beyond=max(int((encoded.marks[WORD].max(axis=1) + 1 - encoded.lengths).max()), 0),
     )
 
 
-def most_attended(attentions: Maps, marks: Marks) -> Result:
+def most_attended(attentions: Maps, marks: Marks, beyond: int = 0) -> Result:
     """Return for each word the number of the other word that it attends to most, and the reverse.
 
-    The numbers [L, N, 2, T] mean nothing for numbers that no word has, and in texts of one word.
+    The numbers [L, N, 2, T + beyond] mean nothing for numbers that no word has, and in texts of one
+    word.
     """
     words = marks[WORD]
-    length = len(words)
+    length = len(words) + beyond
     # Special tokens may have numbers, too.
     inside = jnp.where(marks['cls'] | marks['sep'], -1, words)
     maps = word_maps(attentions, inside, count=length)
@@ -161,7 +165,14 @@ def best_offsets(links: WordLinks) -> Int[np.ndarray, ' R']:
 
 def finding(links: WordLinks, offsets: Int[np.ndarray, ' R']) -> Reduction:
     """Return what a pass makes of the most attended words: a `Found` for the links of its texts."""
-    return Reduction(most_attended, functools.partial(_Counter, links, offsets))
+    statistic = _most_attended(links.beyond) if links.beyond else most_attended
+    return Reduction(statistic, functools.partial(_Counter, links, offsets))
+
+
+@functools.lru_cache
+def _most_attended(beyond: int) -> Statistic:
+    """Return the same function for the same number: jit knows it by its identity."""
+    return functools.partial(most_attended, beyond=beyond)
 
 
 class _Counter:

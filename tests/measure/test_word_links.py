@@ -54,6 +54,24 @@ def test_the_most_attended_word_is_that_of_a_loop(seed):
         np.testing.assert_array_equal(found[place][1, here], back[here])
 
 
+def test_words_may_be_more_than_wordpieces():
+    """Some share their wordpiece with the word before, and have none of their own."""
+    maps = np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 5)).astype(np.float32)
+    numbers = np.array([0, 4, 7])
+    marks = {name: np.zeros(5, bool) for name in ('cls', 'sep')}
+    dense = most_attended(maps, marks | {'word': np.array([-1, 0, 1, 2, -1])})[0]
+    found = most_attended(maps, marks | {'word': np.array([-1, *numbers, -1])}, beyond=3)[0]
+    assert found.shape == (2, 3, 2, 8)
+    np.testing.assert_array_equal(
+        np.asarray(found)[..., numbers], numbers[np.asarray(dense)[..., :3].astype(int)]
+    )
+    ends = np.array([7, 7])
+    links = WordLinks(('a', ALL), np.arange(2), np.zeros(2, int), ends, ends[:, None] * 0, 0, 3)
+    reducer = finding(links, np.zeros(2, int)).reducer()
+    reducer.add(np.array([0]), np.asarray(found)[None])
+    assert reducer.result().links.tolist() == [1, 1] and links.named(('a',)).beyond == 3
+
+
 def random_links(rng, texts=30, words=8):
     """One to four links in each text, of two relations and of both together."""
     rows = []
