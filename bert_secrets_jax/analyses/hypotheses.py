@@ -178,6 +178,10 @@ class Hypotheses(Claims):
     title: ClassVar[str] = 'Hypotheses that this model could refute'
     FORMAT: ClassVar[int] = 1
 
+    def verdicts(self):
+        # Those on claims of papers: `decided` has those on the hypotheses.
+        return []
+
     def findings(self):
         (first,) = super().findings()
         said = {'name': 'hypotheses that hold', 'template': '{sample} hypotheses: {counts}.'}

@@ -66,7 +66,7 @@ def test_verdicts_at_the_border_are_seldom_wrong(worlds, tied):
 
 def test_too_few_texts_and_layers(model, texts, config, tokenizer):
     found = bs.analyses.hypotheses(model, texts[:10])
-    assert {each.verdict for each in found.verdicts()} == {'not decidable with so few examples'}
+    assert {each.verdict for each in found.decided} == {'not decidable with so few examples'}
     assert found.findings()[0].estimate == 0
     cut = bs.BertConfig(**{**vars(model.config), 'num_hidden_layers': 2})
     small = bs.Pretrained(bs.Bert(cut), model.params, tokenizer)

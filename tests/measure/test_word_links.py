@@ -56,11 +56,11 @@ def test_the_most_attended_word_is_that_of_a_loop(seed):
 
 def test_words_may_be_more_than_wordpieces():
     """Some share their wordpiece with the word before, and have none of their own."""
-    maps = np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 5)).astype(np.float32)
+    maps = jnp.asarray(np.random.default_rng(5).dirichlet(np.ones(5), (2, 3, 5)), jnp.float32)
     numbers = np.array([0, 4, 7])
-    marks = {name: np.zeros(5, bool) for name in ('cls', 'sep')}
-    dense = most_attended(maps, marks | {'word': np.array([-1, 0, 1, 2, -1])})[0]
-    found = most_attended(maps, marks | {'word': np.array([-1, *numbers, -1])}, beyond=3)[0]
+    marks = {name: jnp.zeros(5, bool) for name in ('cls', 'sep')}
+    dense = most_attended(maps, marks | {'word': jnp.array([-1, 0, 1, 2, -1])})[0]
+    found = most_attended(maps, marks | {'word': jnp.array([-1, *numbers, -1])}, beyond=3)[0]
     assert found.shape == (2, 3, 2, 8)
     np.testing.assert_array_equal(
         np.asarray(found)[..., numbers], numbers[np.asarray(dense)[..., :3].astype(int)]

@@ -81,7 +81,7 @@ def test_sections_say_what_they_need(fails, tmp_path):
     for section in ('relations', 'frames', 'probe'):
         line = fails(*own, sections=[section])
         assert line.startswith(f'error: {section} needs ') and 'German (de)' in line
-    nothing = (*own, ('data.language', 'en'), ('linguistics.pipeline', 'xx_no_such_sm'))
+    nothing = (*own, ('data.language', 'en'), ('linguistics.pipeline', 'en_no_such_sm'))
     assert 'is not installed' in fails(*nothing, sections=['relations'])
     line = fails(*own, ('ablation.checkpoint', 'model'), sections=['ablate'])
     assert line.startswith('error: ablate needs labels')
