@@ -201,8 +201,8 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     spans = [parse.words for parse in parses]
-    words, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    logging.info('%s', count_pieces(encoded, parses))
+    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    logging.info('%s', _counted(encoded, parses, words, counts))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -213,8 +213,15 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     boundaries are wordpieces without characters.
     """
     spans = [parse.words for parse in parses]
-    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    written, total = encoded.text >= 0, sum(map(len, spans))
+    return _counted(
+        encoded, parses, *align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    )
+
+
+def _counted(
+    encoded: Encoded, parses: Sequence[Parse], words: np.ndarray, counts: np.ndarray
+) -> dict[str, int]:
+    written, total = encoded.text >= 0, sum(len(parse.words) for parse in parses)
     empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
     return {
         'sentences': len(parses),
