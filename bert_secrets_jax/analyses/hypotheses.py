@@ -1,4 +1,4 @@
-"""Ten hypotheses about heads that a new model can refute, without any fine-tuning.
+"""Ten hypotheses about heads that a new model can refute, and three about its fine-tunings.
 
 They were chosen on MiniLM and gte-small and then tested on other models (docs/hypotheses.md). The
 thresholds are half of what the weaker of the two shows, or no difference at all.
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
@@ -21,6 +22,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import Claim
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import measure, named
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.runs.result import Subject
@@ -173,7 +175,7 @@ HYPOTHESES = (
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Hypotheses(Claims):
-    """The verdicts on ten hypotheses that were chosen on other models."""
+    """The verdicts on hypotheses that were chosen on other models."""
 
     title: ClassVar[str] = 'Hypotheses that this model could refute'
     FORMAT: ClassVar[int] = 1
@@ -199,10 +201,11 @@ def hypotheses(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
+    tuned: Mapping[int, Finetuned] | None = None,
     settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Hypotheses:
-    """Test ten hypotheses about what heads look at, layer by layer.
+    """Test ten hypotheses about what heads look at, and three about fine-tunings.
 
     Each is a number made from means over texts. Its error is that of the jackknife over texts. The
     greatest of several heads is chosen on one half of the texts and measured on the other half.
@@ -210,9 +213,13 @@ def hypotheses(
     Args:
       pretrained, settings, subject: As in `special_tokens`.
       texts: The texts, at least 20 for any verdict.
+      tuned: Fine-tunings of the model, of three seeds or more, by the number of labelled examples
+        that they learnt from. Each of their heads is then disabled on all texts. None asks nothing
+        about them; with one number, nothing is said about more labels.
 
     Raises:
-      ValueError: The model has fewer than three layers, has lost heads, or reads no special tokens.
+      ValueError: The model has fewer than three layers, has lost heads, or reads no special tokens;
+        fine-tunings have too few seeds, other layers or other heads, or have learnt nothing.
     """
     check_whole(pretrained)
     if pretrained.config.num_hidden_layers < _FEWEST_LAYERS:
@@ -222,14 +229,29 @@ def hypotheses(
         )
     model = without_head(pretrained)
     encoded = tokenize(model.tokenizer, texts, max_length=settings.max_length)
-    values: dict[str, Float[np.ndarray, 'E L N']] = {}
-    twice: tuple[Any, ...] = (_MEASURED, {}), ((_SPECIAL,), {'maps_of': shares_of_norms})
-    for names, how in twice:
+
+    def measured(
+        model: Pretrained, *names: str, **how: Any
+    ) -> dict[str, Float[np.ndarray, 'E L N']]:
         batches = with_progress(bucket(encoded, **settings.bucketing), 'Hypotheses')
         wanted = [named(name) for name in names]
         tables = measure(model, batches, wanted, keep_values=True, mesh=settings.mesh, **how)
-        values |= {_MOVED if how else name: tables[name].values for name in names}
-    return Hypotheses(subject or Subject(), decided(values))
+        return {name: tables[name].values for name in names}
+
+    values = measured(model, *_MEASURED)
+    values[_MOVED] = measured(model, _SPECIAL, maps_of=shares_of_norms)[_SPECIAL]
+    verdicts = decided(values)
+    if tuned:
+        models = tuned_hypotheses.checked(pretrained, tuned)
+        after = [measured(without_head(each), ENTROPY)[ENTROPY][:, 0] for each in models]
+        found = tuned_hypotheses.Measured(
+            {n: tuned_hypotheses.answers_moved(each, texts, settings) for n, each in tuned.items()},
+            given=values[_MOVED].reshape(len(encoded), -1),
+            before=values[ENTROPY][:, 0],
+            after=np.stack(after),
+        )
+        verdicts += tuned_hypotheses.decided(found)
+    return Hypotheses(subject or Subject(), verdicts)
 
 
 def decided(values: Mapping[str, Float[np.ndarray, 'E L N']]) -> tuple[Verdict, ...]:
