@@ -211,6 +211,20 @@ def across_halves(
     return (found + np.swapaxes(found, 1, 2)) / 2
 
 
+def ranks_with_errors(
+    halves: Sequence[Float[np.ndarray, '_ H']],
+    errors: Sequence[Float[np.ndarray, '_ H']],
+    *,
+    resamples: int,
+    seed: int = 0,
+) -> Float[np.ndarray, 'R S S']:
+    """Return the same where each half has one value with a normal error: resamples are drawn."""
+    rng, both = np.random.default_rng(seed), [*zip(halves, errors, strict=True)]
+    drawn = [[a + e * rng.normal(size=e.shape) for a, e in both] for _ in range(resamples)]
+    found = [across_halves(each, paired=True) for each in (list(halves), *drawn)]
+    return np.concatenate(found)
+
+
 def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
     """Return the first correlation with its 95 % interval, from how the others scatter.
 

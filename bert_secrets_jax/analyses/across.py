@@ -1,6 +1,6 @@
-"""Is it only English? The same heads on several corpora, such as one text in several languages.
+"""Is it only English? The same heads on several corpora, or in several fine-tunings of a model.
 
-Shapes: K corpora, L layers, N heads.
+Shapes: K corpora or models, L layers, N heads.
 """
 
 import dataclasses
@@ -12,7 +12,13 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
+from bert_secrets_jax.ablation.agreement import (
+    across_halves,
+    agreement,
+    around,
+    explained,
+    ranks_with_errors,
+)
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -35,18 +41,20 @@ _FIRST = 'share_of_best_head_of_first_corpus'
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Across(Result):
-    """The same heads on K corpora.
+    """The same heads on K corpora, or in K models.
 
     Attributes:
-      corpora: The names of the corpora; the word order of others is compared with the first's.
+      corpora: The names of the corpora, or of the models; the word order of other corpora is
+        compared with the first's.
       means: [K, L, N] The mean of each statistic of each head, by the name of the statistic.
       alike: By statistic, and by relation that all corpora have: rank correlations over heads of
         one half of a corpus with the other half of another and of the same one, 95 % intervals over
-        sentences (not for relations), ICC(1), and the share of the variance between corpora that
-        goes with the lengths of sentences and the wordpieces of a word.
+        sentences, ICC(1), and the share of the variance between corpora that goes with the lengths
+        of sentences and the wordpieces of a word (NaN for relations, and for models).
       syntax: The heads that find relations, by corpus with trees: chosen on every second sentence,
         and measured on the others.
       pieces: The counts of `count_pieces`, by corpus with trees.
+      unit: 'corpora', or 'models' of which all read the same texts.
     """
 
     title: ClassVar[str] = 'Heads across languages'
@@ -57,6 +65,7 @@ class Across(Result):
     alike: Mapping[str, Mapping[str, float]]
     syntax: Mapping[str, SyntaxHeads]
     pieces: Mapping[str, Mapping[str, int]]
+    unit: str = 'corpora'
 
     @property
     def relations(self) -> list[str]:
@@ -66,12 +75,16 @@ class Across(Result):
     def frames(self):
         rows = [(name, *each.values()) for name, each in self.alike.items()]
         columns = ('statistic', *next(iter(self.alike.values())))
-        frames = {'agreement': framed(columns, rows, 'Heads on two corpora, and on halves of one.')}
+        frames = {
+            'agreement': framed(
+                columns, rows, f'Heads in two {self.unit}, and on two halves of the texts.'
+            )
+        }
         values = np.stack(list(self.means.values()))
         grids = {'mean': values.mean(axis=1), 'spread': values.std(axis=1, ddof=1)}
         grids |= {f'in {name}': values[:, place] for place, name in enumerate(self.corpora)}
         by = {'statistic': list(self.means)}
-        frames['heads'] = grids_frame(grids, 'Each head, and its spread over corpora.', by=by)
+        frames['heads'] = grids_frame(grids, f'Each head, and its spread over {self.unit}.', by=by)
         if self.relations:
             frames['relations'] = self._relations()
         if self.pieces:
@@ -84,24 +97,31 @@ class Across(Result):
         return drawn(self, across=_draw)
 
     def findings(self):
-        of = {'sample': len(self.corpora), 'sample_of': 'corpora', 'source': SOURCE}
+        of = {'sample': len(self.corpora), 'sample_of': self.unit, 'source': SOURCE}
         main = np.argmax([self.means[f'pattern: {name}'] for name in CLASSES], axis=0)
-        patterns = '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all corpora.'
+        patterns = (
+            '{estimate:.0f} {unit} {estimate:|has|have} one main pattern in all ' + f'{self.unit}.'
+        )
         same = (main == main[0]).all(axis=0)
         found = [how_many('heads with one main pattern', same, template=patterns, **of)]
-        known = {name: each for name, each in self.alike.items() if each['rank_low'] < 1}
+        known = {name: each for name, each in self.alike.items() if np.isfinite(each['rank'])}
         least = min(known, key=lambda name: known[name]['rank'])
         template = (
-            'Corpora differ most in "{where}": the rank correlation of heads is {estimate:.2f}, '
-            'and {halves:.2f} between halves of a corpus.'
+            'Two {sample_of} differ most in "{where}": the rank correlation of heads is '
+            '{estimate:.2f}, and {halves:.2f} between halves of one.'
         )
         ends, halves = [known[least][f'rank{end}'] for end in _ENDS], known[least]['rank_of_halves']
-        said = {'template': template, 'where': least, 'numbers': {'halves': halves}, **of}
+        where = f'finds {least}' if least in self.relations else least
+        said = {'template': template, 'where': where, 'numbers': {'halves': halves}, **of}
         found.append(measured('least agreement', ends, unit='rank correlation', **said))
-        most = max(known, key=lambda name: known[name][_LENGTHS])
-        template = 'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
-        said = {'template': template, 'where': most, 'unit': 'share of variance', **of}
-        found.append(measured('explained by lengths', known[most][_LENGTHS], **said))
+        long = {name: each[_LENGTHS] for name, each in known.items() if np.isfinite(each[_LENGTHS])}
+        if long:
+            most = max(long, key=lambda name: long[name])
+            template = (
+                'Lengths explain most in "{where}": {estimate:.0%} of what differs by corpus.'
+            )
+            said = {'template': template, 'where': most, 'unit': 'share of variance', **of}
+            found.append(measured('explained by lengths', long[most], **said))
         if self.relations:
             groups = self._relations().groupby('relation', sort=False)
             found += filter(None, (self._order(frame, of) for _, frame in groups))
@@ -136,8 +156,8 @@ class Across(Result):
 
 
 def across(
-    pretrained: Pretrained,
-    texts: Mapping[str, Sequence[Parse] | Sequence[Text]],
+    pretrained: Pretrained | Mapping[str, Pretrained],
+    texts: Mapping[str, Sequence[Parse] | Sequence[Text]] | Sequence[Parse] | Sequence[Text],
     *,
     statistics: Sequence[str] = STATISTICS,
     resamples: int = 200,
@@ -145,29 +165,33 @@ def across(
     settings: TextSettings = TextSettings(),
     subject: Subject | None = None,
 ) -> Across:
-    """Measure the same heads on several corpora, and how far they agree.
+    """Measure the same heads on several corpora, or in several models, and how far they agree.
 
     Args:
+      pretrained: The model; or by their names, models with the same heads, such as fine-tunings in
+        two languages, each for the texts of its name or all for the same texts.
       texts: By the name of the corpus, sentences of `bs.read_treebank`, or texts. Corpora of one
         size are taken as parallel: what stands at one place is resampled together.
       statistics: The names of statistics; the five patterns are always among them.
       resamples, seed: How often sentences are resampled for intervals, and the seed of that.
-      pretrained, settings, subject: As in `special_tokens`.
+      settings, subject: As in `special_tokens`.
 
     Raises:
-      ValueError: There are fewer than two corpora, one has fewer than four texts, or no link.
+      ValueError: There are fewer than two corpora, one has fewer than four texts, or no link; or
+        models have other names than the corpora, or other layers or heads than each other.
     """
+    models, texts, unit = _paired(pretrained, texts)
     if len(texts) < 2 or min(map(len, texts.values())) < 4:
         sizes = [*map(len, texts.values())]
         raise ValueError(
             f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
         )
     patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
-    wanted, model = [*map(named, statistics), *patterns], without_head(pretrained)
+    wanted = [*map(named, statistics), *patterns]
     tables, lengths, syntax, pieces = [], [], {}, {}
     for name, corpus in texts.items():
         parses, given = [each for each in corpus if isinstance(each, Parse)], cast(Any, corpus)
-        encode = encode_parses if parses else tokenize
+        model, encode = without_head(models[name]), encode_parses if parses else tokenize
         encoded = encode(model.tokenizer, given, max_length=settings.max_length)
         shown = with_progress(bucket(encoded, **settings.bucketing), name)
         tables.append(measure(model, shown, wanted, keep_values=True, mesh=settings.mesh))
@@ -183,13 +207,38 @@ def across(
         means[name] = np.stack([table[name].mean for table in tables])
         values = [table[name].values.reshape(len(table[name].values), -1) for table in tables]
         ranks = across_halves(values, paired=paired, resamples=resamples, seed=seed)
-        alike[name] = _alike(names, values, ranks, explained(values, lengths))
+        by_length = explained(values, lengths) if unit == 'corpora' else np.nan
+        alike[name] = _alike(names, values, ranks, by_length)
     for name in every[0].relations if len(every) == len(texts) else ():
         if all(name in each.relations for each in every):
-            parts = [(each.relations.index(name), each.train, each.dev) for each in every]
-            values = [np.stack([a.right[n].ravel(), b.right[n].ravel()]) for n, a, b in parts]
-            alike[name] = _alike(names, values, across_halves(values, paired=True), np.nan)
-    return Across(subject or Subject(), names, means, alike, syntax, pieces)
+            values, errors = (
+                [
+                    np.stack([getattr(each, kind)[n].ravel() for each in (heads.train, heads.dev)])
+                    for n, heads in ((heads.relations.index(name), heads) for heads in every)
+                ]
+                for kind in ('right', 'error')
+            )
+            ranks = ranks_with_errors(values, errors, resamples=resamples, seed=seed)
+            alike[name] = _alike(names, values, ranks, np.nan)
+    return Across(subject or Subject(), names, means, alike, syntax, pieces, unit)
+
+
+def _paired(
+    pretrained: Any, texts: Any
+) -> tuple[Mapping[str, Pretrained], Mapping[str, Sequence[Any]], str]:
+    """Return the model and the texts of each name, and the unit that differs."""
+    if isinstance(pretrained, Pretrained):
+        if not isinstance(texts, Mapping):
+            raise ValueError('Give texts by the names of two corpora or more, or several models.')
+        return dict.fromkeys(texts, pretrained), texts, 'corpora'
+    unit = 'corpora' if isinstance(texts, Mapping) else 'models'
+    texts = texts if isinstance(texts, Mapping) else dict.fromkeys(pretrained, texts)
+    if set(pretrained) != set(texts):
+        raise ValueError(f'Models {[*pretrained]} and texts {[*texts]} need the same names.')
+    configs = [each.config for each in pretrained.values()]
+    if len({(each.num_hidden_layers, each.num_attention_heads) for each in configs}) > 1:
+        raise ValueError(f'Models {[*pretrained]} need the same numbers of layers and heads.')
+    return pretrained, texts, unit
 
 
 def _alike(
@@ -216,8 +265,8 @@ def _draw(result: Across):
     names = [f'rank{of}{end}' for of in ('', '_of_halves') for end in _ENDS]
     numbers = [np.array([each[name] for each in known.values()]) for name in names]
     points = {
-        'two corpora': (numbers[0], numbers[1], numbers[2]),
-        'two halves of a corpus': (numbers[3], numbers[4], numbers[5]),
+        f'two {result.unit}': (numbers[0], numbers[1], numbers[2]),
+        'two halves of one': (numbers[3], numbers[4], numbers[5]),
     }
     rows = [f'finds {name}' if name in result.relations else name for name in known]
     figure = plots.points_by_row(rows, points, label='rank correlation of heads')

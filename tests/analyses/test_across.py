@@ -8,7 +8,13 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.agreement import across_halves, agreement, around, explained
+from bert_secrets_jax.ablation.agreement import (
+    across_halves,
+    agreement,
+    around,
+    explained,
+    ranks_with_errors,
+)
 from tests.probes.conftest import LETTERS, parse_of
 
 
@@ -54,6 +60,24 @@ def test_several_corpora_are_each_measured_alone(model, settings):
         bs.analyses.across(model, texts | {'few': texts['few'][:3]}, settings=alone)
 
 
+def test_several_models_read_the_same_texts_or_their_own(model, tuned, settings):
+    alone, parses = dataclasses.replace(settings, annotations=None), CORPORA['after']
+    models = {'before': model, 'tuned': tuned.models[0]}
+    found = bs.analyses.across(models, parses, resamples=9, settings=alone)
+    apart = bs.analyses.across(models, dict.fromkeys(models, parses), resamples=9, settings=alone)
+    for place, each in enumerate(models.values()):
+        one = bs.analyses.across(each, CORPORA, resamples=9, settings=alone)
+        for name, means in one.means.items():
+            np.testing.assert_array_equal(found.means[name][place], means[0])
+            np.testing.assert_array_equal(apart.means[name][place], means[0])
+    assert found.unit == 'models' and 'models' in str(found)
+    assert not any(each.name == 'explained by lengths' for each in found.findings())
+    with pytest.raises(ValueError, match='need the same names'):
+        bs.analyses.across(models, CORPORA, settings=alone)
+    with pytest.raises(ValueError, match='texts by the names of two corpora'):
+        bs.analyses.across(model, parses, settings=alone)
+
+
 @pytest.mark.parametrize('agree', [0, 1])
 def test_corpora_that_are_one_or_have_nothing_in_common(agree):
     rng = np.random.default_rng(0)
@@ -95,6 +119,25 @@ def test_what_lengths_explain():
     assert explained(of_length, lengths) == pytest.approx(1)
     of_corpus = [3 * rng.normal(size=12) + rng.normal(size=(400, 12)) for _ in lengths]
     assert abs(explained(of_corpus, lengths)) < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('agree', [0.0, 0.6, 1.0])
+def test_the_interval_from_errors_has_the_agreement_of_other_sentences(agree):
+    """Errors are those of shares of links; heads of a sentence err together."""
+    rng, above = np.random.default_rng(1), np.triu_indices(3, 1)
+    of_heads = np.sqrt(agree) * rng.normal(size=72) + np.sqrt(1 - agree) * rng.normal(size=(3, 72))
+
+    def drawn(resamples, seed=0):
+        noise = 0.7 * rng.normal(size=(3, 40, 2, 1)) + 1.4 * rng.normal(size=(3, 40, 2, 72))
+        values = of_heads[:, None, None] + noise
+        halves, errors = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(40)
+        ranks = ranks_with_errors([*halves], [*errors], resamples=resamples, seed=seed)
+        return ranks[:, *above].mean(axis=1)
+
+    truth = np.mean([drawn(0)[0] for _ in range(400)])
+    ends = [around(drawn(100, seed)) for seed in range(300)]
+    assert 0.9 <= np.mean([low <= truth <= high for _, low, high in ends]) <= 1
 
 
 @pytest.mark.slow
