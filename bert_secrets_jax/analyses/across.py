@@ -58,6 +58,7 @@ class Across(Result):
     """
 
     title: ClassVar[str] = 'Heads across languages'
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     corpora: tuple[str, ...]
