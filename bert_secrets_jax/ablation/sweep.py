@@ -399,7 +399,8 @@ class Descent:
                 hidden = self._run_layer(layer, hidden, piece, distinct)
                 continue
             replacement = piece.replacements[layer]
-            opened = open_layer(self.setting, params, hidden, piece.scopes[layer], replacement)
+            scope = piece.scopes[layer]
+            opened = *open_layer(self.setting, params, hidden, scope, replacement), scope
             alone, unchanged = [], None
             for number, head_mask in enumerate(distinct):
                 group = members[which == number]
@@ -415,7 +416,7 @@ class Descent:
             if unchanged is None:
                 return
             members = unchanged
-            hidden = leave_layer(self.setting, params, opened[0])
+            hidden = leave_layer(self.setting, params, opened[0], scope)
         if self.whole_layers == len(self.layers):
             # Masks that are the same in all layers are one mask.
             yield members, self._read_all(hidden, piece)

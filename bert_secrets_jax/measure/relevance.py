@@ -168,7 +168,15 @@ def walk_back(
 
 
 def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput) -> tuple:
-    """Return parameters, inputs, contexts and maps of all layers, and whether each is normed."""
+    """Return parameters, inputs, contexts and maps of all layers, and whether each is normed.
+
+    ValueError for a model in which a convolution mixes tokens, which none of these say.
+    """
+    if config.conv_kernel_size:
+        raise ValueError(
+            f'The model ({config.summary}) adds a convolution over tokens to its first layer, which '
+            'no decomposition by attention has: bs.sweep and gradients take such models.'
+        )
     return (
         params['layers'],
         _layers_first(output.hidden_states[:, :-1]),

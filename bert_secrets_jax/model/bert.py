@@ -85,6 +85,7 @@ class Bert(nn.Module):
         baseline: str = 'uniform',
         replacement: ArrayLike | None = None,
         map_change: ArrayLike | None = None,
+        part_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | None = None,
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
@@ -109,6 +110,8 @@ class Bert(nn.Module):
           map_change: [B, L, N, T, S] The change that is added to the maps after the mask and before
             dropout; `attentions` are those without it. The gradient at a change of 0 is that of the
             maps.
+          part_mask: [L, P, N] The factor of each part of the scores (`config.score_parts`): 0
+            disables one part of a head. The output is differentiable in it.
           inputs_embeds: [B, T, E] The replacement for the embeddings of the wordpieces, before
             those of positions and segments are added. The output is differentiable in it. Some
             families still read positions from the wordpieces.
@@ -126,7 +129,7 @@ class Bert(nn.Module):
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
-        given = Intervention(head_mask, replacement, map_change, baseline)
+        given = Intervention(head_mask, replacement, map_change, part_mask, baseline)
         intervention = intervention_on(config, input_ids.shape[0], input_ids.shape[1], given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)

@@ -21,6 +21,10 @@ from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
 
 PROJECTIONS = ('query', 'key', 'value')
+# DeBERTa's own layers for the keys and queries of distances, by the part of scores that has them.
+_OF_DISTANCES = {'c2p': 'distance_key', 'p2c': 'distance_query'}
+# All layers that have an output for each head.
+OF_HEADS = (*PROJECTIONS, *_OF_DISTANCES.values())
 
 
 @flax.struct.dataclass
@@ -30,9 +34,15 @@ class LayerScope(attention.Scope):
     Attributes:
       normed: [] Whether the input of the attention is normalised where LayerNorm comes first; None
         if it is so in all layers. In ModernBERT's first layer it is not.
+      distances: [K, D] The embeddings of all distances (DeBERTa), or None.
+      convolved: [B, T, D] The convolution over the embeddings (DeBERTa), or None.
+      is_convolved: [] Whether it is added to the output of the layer.
     """
 
     normed: Any = None
+    distances: Any = None
+    convolved: Any = None
+    is_convolved: Any = None
 
 
 def _positions(config: BertConfig, input_ids):
@@ -80,14 +90,20 @@ class Embeddings(nn.Module):
         if config.has_positions:
             positions = _positions(config, input_ids)
             total += embed(config.max_position_embeddings, name='position')(positions)
+        projects = width != config.hidden_size or config.family.projects_always
+        if projects and config.family.projects_first:
+            total = parts.dense(config, config.hidden_size, 'project', bias=False)(total)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if config.family.zero_padding:
             hidden = hidden * attention_mask[..., None]
+        dropout = functools.partial(
+            parts.Dropout(config.hidden_dropout_prob),
+            example_ids=example_ids,
+            deterministic=deterministic,
+        )
         if config.family.embedding_dropout:
-            hidden = parts.Dropout(config.hidden_dropout_prob)(
-                hidden, example_ids, deterministic=deterministic
-            )
-        if width != config.hidden_size or config.family.projects_always:
+            hidden = dropout(hidden)
+        if projects and not config.family.projects_first:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
         if config.family.relative_buckets:
@@ -99,7 +115,18 @@ class Embeddings(nn.Module):
                 name='relative_position',
             )
             bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
-        return hidden.astype(config.array_dtype), _scopes(config, attention_mask, bias)
+        hidden = hidden.astype(config.array_dtype)
+        scope = LayerScope(None, bias, summands=1 + len(config.pos_att_type))
+        if config.relative_attention:
+            rows = 2 * config.distance_span
+            distances = embed(rows, features=config.hidden_size, name='distance').embedding
+            if config.norm_rel_ebd == 'layer_norm':
+                distances = parts.layer_norm(config, 'distance_norm')(distances)
+            scope = scope.replace(distances=distances.astype(config.array_dtype))
+        if config.conv_kernel_size:
+            convolved = dropout(parts.convolution(config, 'conv')(hidden))
+            scope = scope.replace(convolved=parts.ACTIVATIONS[config.conv_act](convolved))
+        return hidden, _scopes(config, attention_mask, scope)
 
 
 def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
@@ -112,8 +139,8 @@ def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
     return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
-def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
-    """Return the scopes of the kinds of layers, stacked on a leading axis."""
+def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope:
+    """Return the scopes of the kinds of layers, stacked, from what all of them have."""
     length = attention_mask.shape[-1]
     scopes = []
     for kind in distinct_kinds(config):
@@ -123,7 +150,9 @@ def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
             angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        scopes.append(LayerScope(visible, bias, angles, normed))
+        is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
+        changes = {'angles': angles, 'normed': normed, 'is_convolved': is_convolved}
+        scopes.append(scope.replace(visible=visible, **changes))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
         scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
@@ -176,14 +205,52 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
         config = self.config
         precision = parts.matmul_precision(config)
-        query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
-        learned = attention.attention_probabilities(query, key, scope, precision=precision)
+        projects = {name: project(config, name, self.heads) for name in projections(config)}
+        query, key, value = (projects[name](hidden) for name in PROJECTIONS)
+        if scope.distances is not None and not deterministic:
+            # The same for all examples, as they share the distances.
+            drop = parts.Dropout(config.hidden_dropout_prob)
+            distances = drop(scope.distances[None], jnp.zeros(1, int), deterministic=False)
+            scope = scope.replace(distances=distances[0])
+        scope = with_distances(config, scope, lambda name, rows: projects[name](rows))
+        learned = attention.attention_probabilities(
+            query, key, scope, precision=precision, part_mask=intervention.part_mask
+        )
         used = parts.Dropout(config.attention_probs_dropout_prob, axes='maps')(
             intervention.on_maps(learned, scope), example_ids, deterministic=deterministic
         )
         contexts = attention.attend(used.astype(value.dtype), value, precision=precision)
         contexts = intervention.on_contexts(contexts)
         return project_back(config, 'output')(contexts), learned, contexts
+
+
+def projections(config: BertConfig) -> tuple[str, ...]:
+    """Return the names of the layers that have an output for each head."""
+    own = () if config.share_att_key or not config.relative_attention else config.pos_att_type
+    return (*PROJECTIONS, *(_OF_DISTANCES[part] for part in own))
+
+
+def with_distances(
+    config: BertConfig, scope: LayerScope, make: Callable[[str, Any], Any]
+) -> LayerScope:
+    """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
+    if scope.distances is None:
+        return scope
+    rows = attention.distance_rows(
+        scope.visible.shape[-1],
+        config.distance_span,
+        config.position_buckets,
+        config.longest_distance,
+    )
+    seen = scope.distances[rows.min() : rows.max() + 1]
+    names = {
+        part: name.removeprefix('distance_') if config.share_att_key else name
+        for part, name in _OF_DISTANCES.items()
+        if part in config.pos_att_type
+    }
+    made = {part: make(name, seen) for part, name in names.items()}
+    near = jnp.asarray(rows - rows.min())
+    return scope.replace(keys=made.get('c2p'), queries=made.get('p2c'), rows=near)
 
 
 def project(
@@ -223,11 +290,15 @@ class RestOfLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, residual: Float[Array, '*rows D'], dropout: Callable[[Any], Any] | None = None
+        self,
+        residual: Float[Array, '*rows D'],
+        scope: LayerScope | None = None,
+        dropout: Callable[[Any], Any] | None = None,
     ) -> Float[Array, '*rows D']:
         """Return the output of the layer, from its input plus the output of its attention.
 
-        `dropout` drops elements of the feed-forward output; None drops nothing.
+        `scope` is needed where a convolution is added. `dropout` drops elements of the feed-forward
+        output; None drops nothing.
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:
@@ -237,7 +308,14 @@ class RestOfLayer(nn.Module):
             return residual + dropout(_feed_forward(config, normed))
         hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
         fed = dropout(_feed_forward(config, hidden))
-        return parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        hidden = parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        if not config.conv_kernel_size:
+            return hidden
+        assert scope is not None
+        joined = parts.layer_norm(config, 'conv_norm')(
+            hidden + jnp.broadcast_to(scope.convolved, hidden.shape)
+        )
+        return jnp.where(scope.is_convolved, joined.astype(config.array_dtype), hidden)
 
 
 def _feed_forward(config: BertConfig, hidden):
@@ -289,7 +367,7 @@ class Layer(nn.Module):
         )
         if config.family.dropout_after_attention:
             attended = dropout(attended)
-        hidden = parts.within(self, RestOfLayer(config))(hidden + attended, dropout)
+        hidden = parts.within(self, RestOfLayer(config))(hidden + attended, scope, dropout)
         return hidden, (hidden, maps, contexts)
 
 

@@ -16,7 +16,7 @@ from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
 from tests.conftest import as_torch, forward, random_inputs, random_params, relative
-from tests.model.conftest import in_pytorch
+from tests.model.conftest import in_pytorch, of_real_tokens
 
 VARIANTS = {
     'esm with embeddings of positions': (
@@ -36,6 +36,39 @@ VARIANTS = {
     'albert of one layer': ('albert', {'num_hidden_groups': 1, 'num_hidden_layers': 12}),
     'albert of wide embeddings': ('albert', {'embedding_size': 24}),
     'mpnet of many tokens': ('mpnet', {'max_position_embeddings': 302}),
+    'deberta-v2 with weights and positions of its own': (
+        'deberta-v2',
+        {'share_att_key': False, 'position_biased_input': True, 'type_vocab_size': 2},
+    ),
+    'deberta-v2 of many tokens': (
+        'deberta-v2',
+        {'max_position_embeddings': 302, 'position_buckets': 16, 'max_relative_positions': 40},
+    ),
+    'deberta-v2 without buckets': (
+        'deberta-v2',
+        {
+            'pos_att_type': ('p2c',),
+            'position_buckets': -1,
+            'max_relative_positions': 5,
+            'norm_rel_ebd': 'none',
+            'share_att_key': False,
+        },
+    ),
+    'deberta-v2 with a convolution': (
+        'deberta-v2',
+        {
+            'pos_att_type': ('c2p',),
+            'conv_kernel_size': 5,
+            'conv_groups': 2,
+            'conv_act': 'gelu',
+            'embedding_size': 16,
+        },
+    ),
+    # The scale still reckons with the parts that are not there.
+    'deberta-v2 without distances': (
+        'deberta-v2',
+        {'relative_attention': False, 'norm_rel_ebd': 'none', 'position_biased_input': True},
+    ),
 }
 
 
@@ -53,7 +86,7 @@ def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     found = forward(ours.bert, ours.params, inputs)
     np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
     maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
-    np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+    np.testing.assert_allclose(*of_real_tokens(config, inputs, found.attentions, maps), atol=5e-6)
 
 
 def test_contacts_equal_pytorch(config, tokenizer_of, tmp_path):
