@@ -174,8 +174,8 @@ def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput)
     """
     if config.conv_kernel_size:
         raise ValueError(
-            f'The model ({config.summary}) adds a convolution over tokens to its first layer, which '
-            'no decomposition by attention has: bs.sweep and gradients take such models.'
+            f'The model ({config.summary}) adds a convolution over tokens to its first layer, '
+            'which no decomposition by attention has: bs.sweep and gradients take such models.'
         )
     return (
         params['layers'],

@@ -38,7 +38,7 @@ class Scope:
         local layer near. T is 1 where all queries see the same.
       bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
-      keys, queries: [K, N, H] The keys and the queries of distances in one layer (DeBERTa), or None.
+      keys, queries: [K, N, H] The keys and the queries of distances in one layer, or None.
       rows: [T, S] The one of the K distances from each key to each query.
       summands: The number of summands of each score that the scale of scores reckons with.
     """

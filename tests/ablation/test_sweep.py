@@ -129,7 +129,16 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
     assert np.abs(found - of_its_own).max() > 1e-3
 
 
-ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert')
+ALL_UNIFORM = (
+    'roberta',
+    'distilbert',
+    'electra',
+    'albert',
+    'mpnet',
+    'esm',
+    'modernbert',
+    'deberta-v2',
+)
 OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
