@@ -33,7 +33,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -168,15 +168,8 @@ def walk_back(
 
 
 def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput) -> tuple:
-    """Return parameters, inputs, contexts and maps of all layers, and whether each is normed.
-
-    ValueError for a model in which a convolution mixes tokens, which none of these say.
-    """
-    if config.conv_kernel_size:
-        raise ValueError(
-            f'The model ({config.summary}) adds a convolution over tokens to its first layer, '
-            'which no decomposition by attention has: bs.sweep and gradients take such models.'
-        )
+    """Return parameters, inputs, contexts and maps of all layers, and whether each is normed."""
+    check_no_convolution(config)
     return (
         params['layers'],
         _layers_first(output.hidden_states[:, :-1]),

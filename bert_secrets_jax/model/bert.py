@@ -191,6 +191,15 @@ def check_has_all_heads(config: BertConfig) -> None:
         )
 
 
+def check_no_convolution(config: BertConfig) -> None:
+    """Raise ValueError for a model in which something besides attention mixes tokens."""
+    if config.conv_kernel_size:
+        raise ValueError(
+            f'The model ({config.summary}) adds a convolution over its embeddings to the first '
+            'layer, which this method leaves out: ask bs.sweep, bs.patch or gradients of logits.'
+        )
+
+
 def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds) -> None:
     if input_ids.ndim != 2:
         raise ValueError(f'input_ids must be [batch, length], got {input_ids.shape}.')
