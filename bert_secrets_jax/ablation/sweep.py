@@ -55,14 +55,14 @@ class Swept:
     """The logits of a model under every mask.
 
     Attributes:
-      masks: [M, L, N] The masks, as they were given to the sweep.
+      masks: [M, L, N] The masks, as they were given to the sweep; [M, L, P, N] those over parts.
       logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens
         where the head is one of single tokens, 0 past the padded length of an example. For a masked
         LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces, and for a
         model of `bs.with_pooling` [M, E, D], the embeddings.
     """
 
-    masks: Float[np.ndarray, 'M L N']
+    masks: Float[np.ndarray, 'M L *P N']
     logits: Float[np.ndarray, 'M E *T C']
 
     __repr__ = brief
