@@ -114,6 +114,17 @@ def open_intact(setting: Static, params, hidden, scope):
 
 
 @_piece
+def open_scores(setting: Static, params, hidden, scope):
+    """Return the parts [B, P, N, T, S] of the scores, and the maps that each would give alone."""
+    read = _attention_input(setting, params, hidden, scope)
+    query, key = (_project(setting, params, name, read) for name in encoder.PROJECTIONS[:2])
+    seen = _with_distances(setting, params, scope)
+    parts = attention.score_parts(query, key, seen, precision=matmul_precision(setting.config))
+    scores = jnp.stack(list(parts.values()), axis=1)
+    return scores, jax.vmap(lambda part: attention.masked_softmax(part, scope), 1, 1)(scores)
+
+
+@_piece
 def close_intact(setting: Static, params, hidden, scope, context):
     """Return the output [B, T, D] of a layer from the contexts of its heads."""
     return _rest(setting, params, hidden + _output(setting, params, context), scope)

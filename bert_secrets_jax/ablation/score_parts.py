@@ -1,41 +1,40 @@
 """The parts of attention scores in DeBERTa: what each attends to alone, and what it is needed for.
 
-Axes besides those of `model/attention.py`: P parts, which `config.score_parts` names. A part has
-the scale that it has in the sum. Source: He et al. 2021, "DeBERTa", equations 2 and 4.
+P parts are those that `config.score_parts` names; each has the scale that it has in the sum.
+Source: He et al. 2021, "DeBERTa", equations 2 and 4.
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.layers import Static, embed
+from bert_secrets_jax.ablation.contexts import layers_of
+from bert_secrets_jax.ablation.layers import Static, embed, open_scores
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.model import attention, encoder
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.config import MASKED_LM, BertConfig
-from bert_secrets_jax.model.parts import applied, matmul_precision
+from bert_secrets_jax.model.config import MASKED_LM
+from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoreParts:
-    """The parts of the scores of one batch.
+    """The parts of the scores of one batch. At queries that are padding they mean nothing.
 
     Attributes:
-      names: The P parts: 'c2c', 'c2p', 'p2c', of content and position, where the query comes first.
-      scores: The summands of the scores before softmax, in logits. At padding they mean nothing.
-      maps: The maps that a head would have by one part alone, of the same inputs to its layer.
-      shares: The share of each part in the variance of the scores over the keys that a query sees,
-        pooled over queries: its covariance with the sum. Shares sum to 1, and one is negative where
-        a part works against the others.
+      names: 'c2c', 'c2p', 'p2c': of content and position, where the query comes first.
+      scores: The summands of the scores, before softmax.
+      maps: The map that each part would give alone, with the inputs that the layer has.
+      shares: The covariance of each part with the whole score over the keys that a query sees, as a
+        share of the variance of that score, pooled over queries. They sum to 1, and one is negative
+        where a part works against the others.
     """
 
     names: tuple[str, ...]
@@ -49,10 +48,18 @@ class ScoreParts:
 def score_parts(pretrained: Pretrained, batch: Batch) -> ScoreParts:
     """Take the scores of a DeBERTa apart; ValueError if those of the model have one part alone."""
     check_whole(pretrained)
-    config = pretrained.config
-    if len(config.score_parts) == 1:
-        raise ValueError(f'Scores of this model ({config.summary}) have one part alone.')
-    return ScoreParts(config.score_parts, *fetch(_parts(pretrained.bert, pretrained.params, batch)))
+    names = pretrained.config.score_parts
+    if len(names) == 1:
+        raise ValueError(f'Scores of this model ({pretrained.config.summary}) have one part alone.')
+    states = fetch(_run(pretrained.bert, pretrained.params, batch).hidden_states)
+    scores, maps = _scores(pretrained, batch, np.moveaxis(states, 1, 0))
+    real = np.asarray(batch.attention_mask, np.float32)
+    seen = (real / np.maximum(real.sum(axis=1, keepdims=True), 1))[:, None, None, None, None]
+    centred = scores - (scores * seen).sum(axis=-1, keepdims=True)
+    shared = (centred * centred.sum(axis=2, keepdims=True) * seen).sum(axis=-1)
+    counted = real * (np.asarray(batch.example) >= 0)[:, None]
+    pooled = np.einsum('BLPNT,BT->LPN', shared, counted)
+    return ScoreParts(names, scores, maps, pooled / pooled.sum(axis=1, keepdims=True))
 
 
 def distance_preferences(
@@ -79,12 +86,11 @@ def distance_preferences(
         bias = fetch(embed(Static(config, 'zero'), params['embeddings'], batch)[1].bias)[0]
         scores = np.broadcast_to(bias, (config.num_hidden_layers, *bias.shape[1:]))
     else:
-        below = params['embeddings']['norm']['bias'][None]
-        below = jnp.concatenate([below, params['layers']['output_norm']['bias'][:-1]])
+        below = [params['embeddings']['norm']['bias'], *params['layers']['output_norm']['bias']]
         if config.conv_kernel_size:
-            below = below.at[1:2].set(params['layers']['conv_norm']['bias'][:1])
-        states = jnp.broadcast_to(below[:, None, None], (len(below), *ids.shape, below.shape[1]))
-        scores = fetch(_scores(config, params, batch, states)[0])[:, 0, 1:].sum(axis=1)
+            below[1] = params['layers']['conv_norm']['bias'][0]
+        states = [np.broadcast_to(bias, (*ids.shape, len(bias))) for bias in below]
+        scores = _scores(pretrained, batch, states)[0][0, :, 1:].sum(axis=1)
     return np.concatenate([scores[..., ::-1, 0], scores[..., 0, 1:]], axis=-1)
 
 
@@ -107,46 +113,26 @@ def sweep_parts(
 
 
 @functools.partial(jax.jit, static_argnums=0)
+def _run(bert: Bert, params, batch: Batch, part_mask=None):
+    return bert.apply({'params': params}, **batch.inputs, part_mask=part_mask)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def _logits(bert: Bert, params, batch: Batch, masks):
-    run = functools.partial(bert.apply, {'params': params}, **batch.inputs)
-    return jax.lax.map(lambda mask: run(part_mask=mask).logits, masks)
+    return jax.lax.map(lambda mask: _run(bert, params, batch, mask).logits, masks)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _scores(config: BertConfig, params, batch: Batch, entered):
-    """Return the parts [L, B, P, N, T, S] of scores of what enters the layers, and their maps."""
-    _, scopes = embed(Static(config, 'zero'), params['embeddings'], batch)
-
-    def of_layer(layer):
-        weights, kind, hidden = layer
-        scope = encoder.scope_of(scopes, kind)
-
-        def make(name, x):
-            return applied(encoder.project(config), weights['attention'][name], x)
-
-        read = applied(encoder.AttentionInput(config), weights, hidden, scope.normed)
-        query, key = (make(name, read) for name in ('query', 'key'))
-        seen = encoder.with_distances(config, scope, make)
-        found = attention.score_parts(query, key, seen, precision=matmul_precision(config))
-        found = jnp.stack(list(found.values()), axis=1)
-        alone = jax.vmap(lambda part: attention.masked_softmax(part, scope), 1, 1)(found)
-        return found, alone
-
-    kinds = jnp.array(encoder.kinds_of_layers(config))
-    return jax.lax.map(of_layer, (params['layers'], kinds, entered))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _parts(bert: Bert, params, batch: Batch):
-    output = bert.apply({'params': params}, **batch.inputs)
-    entered = jnp.moveaxis(output.hidden_states[:, :-1], 1, 0)
-    scores, maps = (
-        jnp.moveaxis(each, 0, 1) for each in _scores(bert.config, params, batch, entered)
+def _scores(
+    pretrained: Pretrained, batch: Batch, entered: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return the parts [B, L, P, N, T, S] of scores of what enters the layers, and their maps."""
+    setting = Static(pretrained.config, 'zero')
+    _, scopes = embed(setting, pretrained.params['embeddings'], batch)
+    layers = zip(
+        layers_of(pretrained.params), kinds_of_layers(setting.config), entered, strict=False
     )
-    seen = attention.Scope(attention.visible_keys(batch.attention_mask))
-    weights = attention.uniform_probabilities(seen)[:, None, None]
-    centred = scores - (scores * weights).sum(axis=-1, keepdims=True)
-    real = batch.attention_mask * (batch.example >= 0)[:, None]
-    counted = weights * real[:, None, None, None, :, None]
-    shared = (centred * centred.sum(axis=2, keepdims=True) * counted).sum(axis=(0, 4, 5))
-    return scores, maps, shared / shared.sum(axis=1, keepdims=True)
+    found = [
+        fetch(open_scores(setting, params, hidden, scope_of(scopes, kind)))
+        for params, kind, hidden in layers
+    ]
+    return [np.stack(each, axis=1) for each in zip(*found, strict=True)]

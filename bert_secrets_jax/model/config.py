@@ -13,8 +13,7 @@ from bert_secrets_jax.ranges import Range, check_ranges
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
-# The summands of scores in DeBERTa: of content and content, content and position, position and
-# content; each time the query comes first.
+# The summands of scores in DeBERTa, of content and position; the query comes first.
 SCORE_PARTS = ('c2c', 'c2p', 'p2c')
 # The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
@@ -133,15 +132,13 @@ class BertConfig:
         (ESM).
       relative_attention: Whether scores have summands for the distance of query and key (DeBERTa).
       pos_att_type: Which ones: 'c2p', 'p2c', or both; see `bs.score_parts`.
-      share_att_key: Whether distances have their keys and queries through the weights of content.
-      position_buckets: Number of buckets of distances in each direction, near ones exact and far
-        ones by their logarithm; below 1, each distance is its own.
-      max_relative_positions: The greatest distance that is told from others; below 1, that is
-        `max_position_embeddings`.
+      share_att_key: Whether distances have keys and queries through the weights of content.
+      position_buckets: Number of buckets of distances in each direction; below 1, there are none.
+      max_relative_positions: The longest distance, and 1; below 1, `max_position_embeddings`.
       norm_rel_ebd: Whether the embeddings of distances are normalised: 'layer_norm' or 'none'.
       position_biased_input: Whether there are embeddings of positions besides.
-      conv_kernel_size: Number of tokens that the convolution after the first layer sees, or 0.
-      conv_groups, conv_act: The groups of its dimensions, and its activation.
+      conv_kernel_size, conv_groups, conv_act: The tokens that the convolution after the first layer
+        sees, or 0; the groups of its dimensions; its activation.
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
@@ -289,25 +286,17 @@ class BertConfig:
             )
 
     def _check_distances(self) -> None:
-        kinds = self.pos_att_type
-        if kinds != tuple(kind for kind in SCORE_PARTS[1:] if kind in kinds):
-            raise ValueError(
-                f'pos_att_type={shortened(kinds)} must be some of {SCORE_PARTS[1:]}, in that order.'
-            )
-        if self.norm_rel_ebd != 'none' and not self.relative_attention:
-            raise ValueError('norm_rel_ebd must be none without relative_attention.')
-        middle = self.position_buckets // 2
-        if self.position_buckets > 0 and not 0 < middle < self.longest_distance - 1:
-            raise ValueError(
-                f'position_buckets={self.position_buckets} must be 2 or more, and less than twice '
-                f'the longest distance, {self.longest_distance}, without 1.'
-            )
-        if self.conv_kernel_size and not self.conv_kernel_size % 2:
-            raise ValueError(f'conv_kernel_size={self.conv_kernel_size} must be odd, or 0.')
-        if self.hidden_size % self.conv_groups:
-            raise ValueError(
-                f'conv_groups={self.conv_groups} must divide hidden_size={self.hidden_size}.'
-            )
+        kinds, size = self.pos_att_type, self.conv_kernel_size
+        buckets, most = self.position_buckets, 2 * self.longest_distance - 3
+        for name, fits, needed in (
+            ('pos_att_type', kinds in ((), ('c2p',), ('p2c',), ('c2p', 'p2c')), "'c2p' and 'p2c'"),
+            ('norm_rel_ebd', self.relative_attention or self.norm_rel_ebd == 'none', "'none'"),
+            ('position_buckets', buckets < 1 or 1 < buckets <= most, f'from 2 to {most}, or -1'),
+            ('conv_kernel_size', not size or size % 2, 'odd, or 0'),
+            ('conv_groups', not self.hidden_size % self.conv_groups, 'a divisor of hidden_size'),
+        ):
+            if not fits:
+                raise ValueError(f'{name}={shortened(getattr(self, name))} must be {needed} here.')
 
     def _check_pruned(self) -> None:
         pruned, layers = self.pruned_heads, self.num_hidden_layers

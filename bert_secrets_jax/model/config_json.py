@@ -231,11 +231,12 @@ def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         values['pos_att_type'] = tuple(kind for kind in SCORE_PARTS[1:] if kind in kinds)
     else:
         problems.append(f'pos_att_type={shortened(kinds)} must name some of {SCORE_PARTS[1:]}')
+    # A pooler of another width, or heads of one, no published model has.
     width, heads = values.get('hidden_size'), values.get('num_attention_heads')
-    # Of heads of another width, or a pooler of one, no published model is.
     for key, count in (('pooler_hidden_size', 1), ('attention_head_size', heads)):
         size = values.pop(key, None)
-        if size is not None and (size not in Range(1, 100_000) or size * count != width):
+        sizes = all(each in Range(1, 100_000) for each in (size, count, width))
+        if size is not None and not (sizes and size * count == width):
             problems.append(f'{key}={shortened(size)} is not implemented')
     return values, problems
 

@@ -21,10 +21,8 @@ from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
 
 PROJECTIONS = ('query', 'key', 'value')
-# DeBERTa's own layers for the keys and queries of distances, by the part of scores that has them.
-_OF_DISTANCES = {'c2p': 'distance_key', 'p2c': 'distance_query'}
-# All layers that have an output for each head.
-OF_HEADS = (*PROJECTIONS, *_OF_DISTANCES.values())
+# All layers that have an output for each head: DeBERTa may have some of their own for distances.
+OF_HEADS = (*PROJECTIONS, 'distance_key', 'distance_query')
 
 
 @flax.struct.dataclass
@@ -124,7 +122,16 @@ class Embeddings(nn.Module):
                 distances = parts.layer_norm(config, 'distance_norm')(distances)
             scope = scope.replace(distances=distances.astype(config.array_dtype))
         if config.conv_kernel_size:
-            convolved = dropout(parts.convolution(config, 'conv')(hidden))
+            convolution = nn.Conv(
+                config.hidden_size,
+                (config.conv_kernel_size,),
+                feature_group_count=config.conv_groups,
+                dtype=jnp.dtype(config.array_dtype),
+                kernel_init=nn.initializers.normal(config.initializer_range),
+                precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
+                name='conv',
+            )
+            convolved = dropout(convolution(hidden))
             scope = scope.replace(convolved=parts.ACTIVATIONS[config.conv_act](convolved))
         return hidden, _scopes(config, attention_mask, scope)
 
@@ -205,14 +212,14 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
         config = self.config
         precision = parts.matmul_precision(config)
-        projects = {name: project(config, name, self.heads) for name in projections(config)}
-        query, key, value = (projects[name](hidden) for name in PROJECTIONS)
+        layer = functools.cache(functools.partial(project, config, heads=self.heads))
+        query, key, value = (layer(name)(hidden) for name in PROJECTIONS)
         if scope.distances is not None and not deterministic:
             # The same for all examples, as they share the distances.
             drop = parts.Dropout(config.hidden_dropout_prob)
             distances = drop(scope.distances[None], jnp.zeros(1, int), deterministic=False)
             scope = scope.replace(distances=distances[0])
-        scope = with_distances(config, scope, lambda name, rows: projects[name](rows))
+        scope = with_distances(config, scope, lambda name, rows: layer(name)(rows))
         learned = attention.attention_probabilities(
             query, key, scope, precision=precision, part_mask=intervention.part_mask
         )
@@ -224,31 +231,18 @@ class SelfAttention(nn.Module):
         return project_back(config, 'output')(contexts), learned, contexts
 
 
-def projections(config: BertConfig) -> tuple[str, ...]:
-    """Return the names of the layers that have an output for each head."""
-    own = () if config.share_att_key or not config.relative_attention else config.pos_att_type
-    return (*PROJECTIONS, *(_OF_DISTANCES[part] for part in own))
-
-
 def with_distances(
     config: BertConfig, scope: LayerScope, make: Callable[[str, Any], Any]
 ) -> LayerScope:
     """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
     if scope.distances is None:
         return scope
-    rows = attention.distance_rows(
-        scope.visible.shape[-1],
-        config.distance_span,
-        config.position_buckets,
-        config.longest_distance,
-    )
+    table = config.distance_span, config.position_buckets, config.longest_distance
+    rows = attention.distance_rows(scope.visible.shape[-1], *table)
     seen = scope.distances[rows.min() : rows.max() + 1]
-    names = {
-        part: name.removeprefix('distance_') if config.share_att_key else name
-        for part, name in _OF_DISTANCES.items()
-        if part in config.pos_att_type
-    }
-    made = {part: make(name, seen) for part, name in names.items()}
+    own = '' if config.share_att_key else 'distance_'
+    names = [('c2p', 'key'), ('p2c', 'query')]
+    made = {part: make(own + name, seen) for part, name in names if part in config.pos_att_type}
     near = jnp.asarray(rows - rows.min())
     return scope.replace(keys=made.get('c2p'), queries=made.get('p2c'), rows=near)
 

@@ -70,6 +70,11 @@ class Family:
     ignored: tuple[str, ...] = ()
 
 
+_OF_DISTANCES = (
+    'embedding_size', 'relative_attention', 'position_buckets', 'max_relative_positions',
+    'pos_att_type', 'share_att_key', 'norm_rel_ebd', 'position_biased_input', 'conv_kernel_size',
+    'conv_groups', 'conv_act',
+)  # fmt: skip
 _ROBERTA = Family(
     name='Roberta',
     positions_after_padding=True,
@@ -144,19 +149,7 @@ FAMILIES: Mapping[str, Family] = {
         pooler_act='gelu',
         pooler_is_of_classifier=True,
         pruned_key=_OURS,
-        reads=(
-            'embedding_size',
-            'relative_attention',
-            'position_buckets',
-            'max_relative_positions',
-            'pos_att_type',
-            'share_att_key',
-            'norm_rel_ebd',
-            'position_biased_input',
-            'conv_kernel_size',
-            'conv_groups',
-            'conv_act',
-        ),
+        reads=_OF_DISTANCES,
         keys={'classifier_dropout': 'cls_dropout'},
         defaults={'type_vocab_size': 0, 'layer_norm_eps': 1e-7},
         must_be={'pooler_hidden_act': ('gelu',), 'pooler_dropout': (0,)},

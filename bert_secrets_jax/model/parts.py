@@ -63,20 +63,6 @@ def dense(
     )
 
 
-def convolution(config: BertConfig, name: str) -> nn.Conv:
-    """Return DeBERTa's convolution over tokens, with as many outputs as inputs."""
-    return nn.Conv(
-        config.hidden_size,
-        (config.conv_kernel_size,),
-        feature_group_count=config.conv_groups,
-        padding=config.conv_kernel_size // 2,
-        dtype=jnp.dtype(config.array_dtype),
-        kernel_init=nn.initializers.normal(config.initializer_range),
-        precision=matmul_precision(config),  # pyright: ignore[reportArgumentType]
-        name=name,
-    )
-
-
 def applied(module: nn.Module, params: Mapping[str, Any], *inputs: Any) -> Array:
     """Return the array that a module with these parameters makes of its inputs."""
     return cast(Array, module.apply({'params': params}, *inputs))

@@ -518,9 +518,7 @@ def _check_plausible(
     # Layers that are one layer are in the file once.
     layers = settings['num_hidden_groups'] or settings['num_hidden_layers']
     tables = ['vocab_size', 'type_vocab_size']
-    if settings.get('position_embedding_type') != 'rotary' and settings.get(
-        'position_biased_input', True
-    ):
+    if settings.get('position_embedding_type') != 'rotary':
         tables.append('max_position_embeddings')
     rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
     of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
