@@ -24,13 +24,6 @@ def single_heads(config: BertConfig) -> Masks:
     return disable(config, [[head] for head in all_heads(config)])
 
 
-def single_parts(config: BertConfig) -> Float[np.ndarray, 'M L P N']:
-    """Return one mask per part of the scores of each head, for `bs.sweep_parts`."""
-    layers, heads = _shape(config)
-    shape = layers, len(config.score_parts), heads
-    return 1 - np.eye(int(np.prod(shape)), dtype=np.float32).reshape(-1, *shape)
-
-
 def single_layers(config: BertConfig) -> Masks:
     """Return one mask per layer, which disables all its heads (the paper, Figure 9)."""
     layers, heads = map(range, _shape(config))

@@ -277,9 +277,8 @@ def _received(
 
         def project(name):
             hidden = stream if into in (INPUT, name) else intact
-            return make(
-                name, applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
-            )
+            read = applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
+            return make(name, read)
 
         query, key, value = map(project, encoder.PROJECTIONS)
         bias = None if scope.bias is None else only(scope.bias, axis=1)

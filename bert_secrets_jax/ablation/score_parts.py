@@ -15,7 +15,6 @@ from jaxtyping import Float
 from bert_secrets_jax.ablation.contexts import layers_of
 from bert_secrets_jax.ablation.layers import Static, embed, open_scores
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.brief import brief
 from bert_secrets_jax.data.encoding import Batch, in_order, listed, to_one_length
 from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert
@@ -29,27 +28,22 @@ class ScoreParts:
     """The parts of the scores of one batch. At queries that are padding they mean nothing.
 
     Attributes:
-      names: 'c2c', 'c2p', 'p2c': of content and position, where the query comes first.
-      scores: The summands of the scores, before softmax.
+      scores: The summands of the scores, before softmax, in the order of `config.score_parts`.
       maps: The map that each part would give alone, with the inputs that the layer has.
       shares: The covariance of each part with the whole score over the keys that a query sees, as a
         share of the variance of that score, pooled over queries. They sum to 1, and one is negative
         where a part works against the others.
     """
 
-    names: tuple[str, ...]
     scores: Float[np.ndarray, 'B L P N T S']
     maps: Float[np.ndarray, 'B L P N T S']
     shares: Float[np.ndarray, 'L P N']
-
-    __repr__ = brief
 
 
 def score_parts(pretrained: Pretrained, batch: Batch) -> ScoreParts:
     """Take the scores of a DeBERTa apart; ValueError if those of the model have one part alone."""
     check_whole(pretrained)
-    names = pretrained.config.score_parts
-    if len(names) == 1:
+    if len(pretrained.config.score_parts) == 1:
         raise ValueError(f'Scores of this model ({pretrained.config.summary}) have one part alone.')
     states = fetch(_run(pretrained.bert, pretrained.params, batch).hidden_states)
     scores, maps = _scores(pretrained, batch, np.moveaxis(states, 1, 0))
@@ -59,7 +53,7 @@ def score_parts(pretrained: Pretrained, batch: Batch) -> ScoreParts:
     shared = (centred * centred.sum(axis=2, keepdims=True) * seen).sum(axis=-1)
     counted = real * (np.asarray(batch.example) >= 0)[:, None]
     pooled = np.einsum('BLPNT,BT->LPN', shared, counted)
-    return ScoreParts(names, scores, maps, pooled / pooled.sum(axis=1, keepdims=True))
+    return ScoreParts(scores, maps, pooled / pooled.sum(axis=1, keepdims=True))
 
 
 def distance_preferences(
@@ -95,17 +89,24 @@ def distance_preferences(
 
 
 def sweep_parts(
-    pretrained: Pretrained, batches: Iterable[Batch], masks: Float[np.ndarray, 'M L P N']
+    pretrained: Pretrained,
+    batches: Iterable[Batch],
+    masks: Float[np.ndarray, 'M L P N'] | None = None,
 ) -> Swept:
-    """Compute the logits of every example under masks over parts, such as `bs.masks.single_parts`.
+    """Compute the logits of every example under masks over parts of scores.
 
-    A mask multiplies the scores: 1 keeps a part of a head, 0 disables it. Each costs a pass.
+    A mask multiplies the scores: 1 keeps a part of a head, 0 disables it. Each costs a pass. None
+    disables one part of one head at a time, by layers, then parts, then heads.
+
     ValueError if the model has no head, or one of a masked LM, or the masks do not fit.
     """
     check_whole(pretrained)
     config, batches = pretrained.config, list(listed(batches))
     if not config.has_head or config.head == MASKED_LM:
         raise ValueError(f'A sweep over parts compares classes or embeddings: {config.summary}.')
+    if masks is None:
+        shape = config.num_hidden_layers, len(config.score_parts), config.num_attention_heads
+        masks = 1 - np.eye(int(np.prod(shape))).reshape(-1, *shape)
     masks = np.asarray(masks, np.float32)
     logits = (fetch(_logits(pretrained.bert, pretrained.params, each, masks)) for each in batches)
     order = [batch.example for batch in batches]
@@ -128,11 +129,9 @@ def _scores(
     """Return the parts [B, L, P, N, T, S] of scores of what enters the layers, and their maps."""
     setting = Static(pretrained.config, 'zero')
     _, scopes = embed(setting, pretrained.params['embeddings'], batch)
-    layers = zip(
-        layers_of(pretrained.params), kinds_of_layers(setting.config), entered, strict=False
-    )
+    layers, kinds = layers_of(pretrained.params), kinds_of_layers(setting.config)
     found = [
         fetch(open_scores(setting, params, hidden, scope_of(scopes, kind)))
-        for params, kind, hidden in layers
+        for params, kind, hidden in zip(layers, kinds, entered, strict=False)
     ]
     return [np.stack(each, axis=1) for each in zip(*found, strict=True)]

@@ -233,7 +233,6 @@ class BertConfig:
         for name, choices in CHOICES.items():
             check_name(name, getattr(self, name), choices)
         self._check_layers()
-        self._check_distances()
         self._check_pruned()
         for name in self.family.defaults:
             if getattr(self, name) is None:
@@ -284,13 +283,10 @@ class BertConfig:
             raise ValueError(
                 f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
             )
-
-    def _check_distances(self) -> None:
-        kinds, size = self.pos_att_type, self.conv_kernel_size
-        buckets, most = self.position_buckets, 2 * self.longest_distance - 3
+        kinds, size, (_, buckets, most) = self.pos_att_type, self.conv_kernel_size, self.distances
+        most = 2 * most - 3
         for name, fits, needed in (
             ('pos_att_type', kinds in ((), ('c2p',), ('p2c',), ('c2p', 'p2c')), "'c2p' and 'p2c'"),
-            ('norm_rel_ebd', self.relative_attention or self.norm_rel_ebd == 'none', "'none'"),
             ('position_buckets', buckets < 1 or 1 < buckets <= most, f'from 2 to {most}, or -1'),
             ('conv_kernel_size', not size or size % 2, 'odd, or 0'),
             ('conv_groups', not self.hidden_size % self.conv_groups, 'a divisor of hidden_size'),
@@ -357,15 +353,11 @@ class BertConfig:
         return self.position_embedding_type == 'absolute' and self.position_biased_input
 
     @property
-    def longest_distance(self) -> int:
-        """The greatest distance of query and key that DeBERTa tells from others, and 1."""
-        most = self.max_relative_positions
-        return self.max_position_embeddings if most < 1 else most
-
-    @property
-    def distance_span(self) -> int:
-        """Half the number of embeddings of distances that DeBERTa has."""
-        return self.longest_distance if self.position_buckets < 1 else self.position_buckets
+    def distances(self) -> tuple[int, int, int]:
+        """Half the rows of DeBERTa's table of distances, its buckets, the longest one plus 1."""
+        most, buckets = self.max_relative_positions, self.position_buckets
+        most = self.max_position_embeddings if most < 1 else most
+        return (most if buckets < 1 else buckets), buckets, most
 
     @property
     def score_parts(self) -> tuple[str, ...]:

@@ -231,7 +231,6 @@ def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         values['pos_att_type'] = tuple(kind for kind in SCORE_PARTS[1:] if kind in kinds)
     else:
         problems.append(f'pos_att_type={shortened(kinds)} must name some of {SCORE_PARTS[1:]}')
-    # A pooler of another width, or heads of one, no published model has.
     width, heads = values.get('hidden_size'), values.get('num_attention_heads')
     for key, count in (('pooler_hidden_size', 1), ('attention_head_size', heads)):
         size = values.pop(key, None)
@@ -244,10 +243,9 @@ def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
-    if values.get('layer_types') is not None:
-        values['layer_types'] = list(values['layer_types'])
-    if values.get('pos_att_type') is not None:
-        values['pos_att_type'] = list(values['pos_att_type'])
+    for key in ('layer_types', 'pos_att_type'):
+        if values.get(key) is not None:
+            values[key] = list(values[key])
     if values.get('embedding_size', 0) is None:
         # `transformers` would make a table of no width.
         del values['embedding_size']

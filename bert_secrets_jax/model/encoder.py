@@ -94,13 +94,9 @@ class Embeddings(nn.Module):
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if config.family.zero_padding:
             hidden = hidden * attention_mask[..., None]
-        dropout = functools.partial(
-            parts.Dropout(config.hidden_dropout_prob),
-            example_ids=example_ids,
-            deterministic=deterministic,
-        )
+        dropout = parts.Dropout(config.hidden_dropout_prob)
         if config.family.embedding_dropout:
-            hidden = dropout(hidden)
+            hidden = dropout(hidden, example_ids, deterministic=deterministic)
         if projects and not config.family.projects_first:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
@@ -116,7 +112,7 @@ class Embeddings(nn.Module):
         hidden = hidden.astype(config.array_dtype)
         scope = LayerScope(None, bias, summands=1 + len(config.pos_att_type))
         if config.relative_attention:
-            rows = 2 * config.distance_span
+            rows = 2 * config.distances[0]
             distances = embed(rows, features=config.hidden_size, name='distance').embedding
             if config.norm_rel_ebd == 'layer_norm':
                 distances = parts.layer_norm(config, 'distance_norm')(distances)
@@ -131,7 +127,7 @@ class Embeddings(nn.Module):
                 precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
                 name='conv',
             )
-            convolved = dropout(convolution(hidden))
+            convolved = dropout(convolution(hidden), example_ids, deterministic=deterministic)
             scope = scope.replace(convolved=parts.ACTIVATIONS[config.conv_act](convolved))
         return hidden, _scopes(config, attention_mask, scope)
 
@@ -237,14 +233,14 @@ def with_distances(
     """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
     if scope.distances is None:
         return scope
-    table = config.distance_span, config.position_buckets, config.longest_distance
-    rows = attention.distance_rows(scope.visible.shape[-1], *table)
+    rows = attention.distance_rows(scope.visible.shape[-1], *config.distances)
     seen = scope.distances[rows.min() : rows.max() + 1]
     own = '' if config.share_att_key else 'distance_'
-    names = [('c2p', 'key'), ('p2c', 'query')]
-    made = {part: make(own + name, seen) for part, name in names if part in config.pos_att_type}
-    near = jnp.asarray(rows - rows.min())
-    return scope.replace(keys=made.get('c2p'), queries=made.get('p2c'), rows=near)
+    return scope.replace(
+        keys=make(f'{own}key', seen) if 'c2p' in config.pos_att_type else None,
+        queries=make(f'{own}query', seen) if 'p2c' in config.pos_att_type else None,
+        rows=jnp.asarray(rows - rows.min()),
+    )
 
 
 def project(

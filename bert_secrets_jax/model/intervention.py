@@ -89,8 +89,7 @@ def intervention_on(
         replacement = jnp.moveaxis(replacement, 1, 0)
     if map_change is not None:
         map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
-    if part_mask is not None:
-        part_mask = jnp.asarray(part_mask, jnp.float32)
+    part_mask = None if part_mask is None else jnp.asarray(part_mask, jnp.float32)
     return Intervention(head_mask, replacement, map_change, part_mask, baseline)
 
 
