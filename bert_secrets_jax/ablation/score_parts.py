@@ -6,7 +6,7 @@ Source: He et al. 2021, "DeBERTa", equations 2 and 4.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -124,7 +124,7 @@ def _logits(bert: Bert, params, batch: Batch, masks):
 
 
 def _scores(
-    pretrained: Pretrained, batch: Batch, entered: Sequence[np.ndarray]
+    pretrained: Pretrained, batch: Batch, entered: Iterable[np.ndarray]
 ) -> list[np.ndarray]:
     """Return the parts [B, L, P, N, T, S] of scores of what enters the layers, and their maps."""
     setting = Static(pretrained.config, 'zero')
