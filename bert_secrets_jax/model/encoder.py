@@ -4,6 +4,7 @@ A layer is a composition that the frozen record of its family describes (`famili
 arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -116,7 +117,7 @@ class Embeddings(nn.Module):
             distances = embed(rows, features=config.hidden_size, name='distance').embedding
             if config.norm_rel_ebd == 'layer_norm':
                 distances = parts.layer_norm(config, 'distance_norm')(distances)
-            scope = scope.replace(distances=distances.astype(config.array_dtype))
+            scope = dataclasses.replace(scope, distances=distances.astype(config.array_dtype))
         if config.conv_kernel_size:
             convolution = nn.Conv(
                 config.hidden_size,
@@ -128,7 +129,9 @@ class Embeddings(nn.Module):
                 name='conv',
             )
             convolved = dropout(convolution(hidden), example_ids, deterministic=deterministic)
-            scope = scope.replace(convolved=parts.ACTIVATIONS[config.conv_act](convolved))
+            scope = dataclasses.replace(
+                scope, convolved=parts.ACTIVATIONS[config.conv_act](convolved)
+            )
         return hidden, _scopes(config, attention_mask, scope)
 
 
@@ -155,7 +158,7 @@ def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
         is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
         changes = {'angles': angles, 'normed': normed, 'is_convolved': is_convolved}
-        scopes.append(scope.replace(visible=visible, **changes))
+        scopes.append(dataclasses.replace(scope, visible=visible, **changes))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
         scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
@@ -200,7 +203,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, 'B T D'],
-        scope: attention.Scope,
+        scope: LayerScope,
         intervention: Intervention,
         example_ids: Int[Array, ' B'] | None,
         *,
@@ -214,7 +217,7 @@ class SelfAttention(nn.Module):
             # The same for all examples, as they share the distances.
             drop = parts.Dropout(config.hidden_dropout_prob)
             distances = drop(scope.distances[None], jnp.zeros(1, int), deterministic=False)
-            scope = scope.replace(distances=distances[0])
+            scope = dataclasses.replace(scope, distances=distances[0])
         scope = with_distances(config, scope, lambda name, rows: layer(name)(rows))
         learned = attention.attention_probabilities(
             query, key, scope, precision=precision, part_mask=intervention.part_mask
@@ -236,7 +239,8 @@ def with_distances(
     rows = attention.distance_rows(scope.visible.shape[-1], *config.distances)
     seen = scope.distances[rows.min() : rows.max() + 1]
     own = '' if config.share_att_key else 'distance_'
-    return scope.replace(
+    return dataclasses.replace(
+        scope,
         keys=make(f'{own}key', seen) if 'c2p' in config.pos_att_type else None,
         queries=make(f'{own}query', seen) if 'p2c' in config.pos_att_type else None,
         rows=jnp.asarray(rows - rows.min()),
