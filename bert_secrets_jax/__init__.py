@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.path_patching import PatchedPaths, patch_paths
     from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
+    from bert_secrets_jax.ablation.score_parts import (
+        ScoreParts,
+        distance_preferences,
+        score_parts,
+        sweep_parts,
+    )
     from bert_secrets_jax.ablation.sequential import (
         Decided,
         replay_until_decided,

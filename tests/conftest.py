@@ -74,6 +74,15 @@ RELATIVES = {
     'camembert': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
     'albert': {'embedding_size': 16, 'num_hidden_groups': 2, 'classifier_dropout': 0.1},
     'mpnet': {'vocab_size': 400, 'type_vocab_size': 0, 'pad_token_id': 1},
+    'deberta-v2': {
+        'type_vocab_size': 0,
+        'relative_attention': True,
+        'pos_att_type': ('c2p', 'p2c'),
+        'share_att_key': True,
+        'position_buckets': 4,
+        'norm_rel_ebd': 'layer_norm',
+        'position_biased_input': False,
+    },
     'esm': {
         'type_vocab_size': 0,
         'pad_token_id': 1,

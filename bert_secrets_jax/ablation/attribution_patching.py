@@ -17,7 +17,7 @@ from bert_secrets_jax.ablation.patching import Host, Pairs, Patched, run_from
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.devices import fetch
-from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.parts import matmul_precision
 from bert_secrets_jax.model.weights import Pretrained
 
@@ -55,6 +55,8 @@ def estimate_patches(
     if steps < 0:
         raise ValueError(f'{steps=} must be 0, for the gradient alone, or more.')
     pairs = Pairs.start(pretrained, (clean, corrupted), of, positions, metric, answers, compute)
+    if steps:
+        check_no_convolution(pretrained.config)
     return pairs.patched('Estimating', functools.partial(estimate_each, pairs, steps=steps))
 
 

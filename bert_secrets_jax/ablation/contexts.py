@@ -65,9 +65,10 @@ def intact_contexts(
     """Yield the outputs [B, T, N, H] of the heads, layer by layer, each when it is asked."""
     hidden, scopes = embed(setting, embeddings, batch)
     for params, kind in zip(layers, kinds_of_layers(setting.config), strict=False):
-        context = open_intact(setting, params, hidden, scope_of(scopes, kind))
+        scope = scope_of(scopes, kind)
+        context = open_intact(setting, params, hidden, scope)
         yield context
-        hidden = close_intact(setting, params, hidden, context)
+        hidden = close_intact(setting, params, hidden, scope, context)
 
 
 def layers_of(params: Any) -> list[Any]:

@@ -65,7 +65,7 @@ def run_layer(setting: Static, params, hidden, scope, head_mask, replacement=Non
     if head_mask is not None:
         baseline = _baseline(setting, value, scope, replacement)
         context = context + (1 - head_mask)[:, None, :, None] * (baseline - context)
-    return _rest(setting, params, hidden + _output(setting, params, context))
+    return _rest(setting, params, hidden + _output(setting, params, context), scope)
 
 
 @_piece
@@ -83,7 +83,7 @@ def open_layer(setting: Static, params, hidden, scope, replacement=None):
 
 
 @_piece
-def close_layer(setting: Static, params, residual, changes, heads, amounts):
+def close_layer(setting: Static, params, residual, changes, scope, heads, amounts):
     """Return the output [B * M, T, D] of an opened layer under M masks.
 
     Each mask changes `heads` [M, J] by `amounts`, 1 minus itself; 0 fills up masks of fewer heads.
@@ -98,13 +98,13 @@ def close_layer(setting: Static, params, residual, changes, heads, amounts):
     rows = rows.reshape(-1, *residual.shape[1:])
     if setting.spread is not None and len(rows) % setting.spread.num_devices == 0:
         rows = jax.lax.with_sharding_constraint(rows, setting.spread)
-    return _rest(setting, params, rows)
+    return _rest(setting, params, rows, _scope_per_row(scope, len(rows)))
 
 
 @_piece
-def leave_layer(setting: Static, params, residual):
+def leave_layer(setting: Static, params, residual, scope):
     """Return the output [B, T, D] of an opened layer in which no head is disabled."""
-    return _rest(setting, params, residual)
+    return _rest(setting, params, residual, scope)
 
 
 @_piece
@@ -114,9 +114,20 @@ def open_intact(setting: Static, params, hidden, scope):
 
 
 @_piece
-def close_intact(setting: Static, params, hidden, context):
+def open_scores(setting: Static, params, hidden, scope):
+    """Return the parts [B, P, N, T, S] of the scores, and the maps that each would give alone."""
+    read = _attention_input(setting, params, hidden, scope)
+    query, key = (_project(setting, params, name, read) for name in encoder.PROJECTIONS[:2])
+    seen = _with_distances(setting, params, scope)
+    parts = attention.score_parts(query, key, seen, precision=matmul_precision(setting.config))
+    scores = jnp.stack(list(parts.values()), axis=1)
+    return scores, jax.vmap(lambda part: attention.masked_softmax(part, scope), 1, 1)(scores)
+
+
+@_piece
+def close_intact(setting: Static, params, hidden, scope, context):
     """Return the output [B, T, D] of a layer from the contexts of its heads."""
-    return _rest(setting, params, hidden + _output(setting, params, context))
+    return _rest(setting, params, hidden + _output(setting, params, context), scope)
 
 
 @jax.jit
@@ -142,20 +153,21 @@ def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, r
     """Return the logits [Z, M, C] under M masks [Z, M, N] of the last layer.
 
     The logits depend on [CLS] alone. Its one query is multiplied into the weights of the keys,
-    unless these are rotated, and its maps average the hidden states before these become values. A
-    token then costs 2 N D multiply-adds instead of the 2 D^2 of its key and value.
+    unless these are rotated or meet distances, and its maps average the hidden states before these
+    become values. A token then costs 2 N D multiply-adds instead of the 2 D^2 of its key and value.
     """
     config = setting.config
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
     scope = _scope_per_row(scope, len(hidden))
     read = _attention_input(setting, params, hidden, scope)
-    if scope.angles is None:
+    if scope.angles is None and scope.distances is None:
         learned = _maps_of_first(setting, params, read, scope)
     else:
         query = _project(setting, params, 'query', read[:, :1])
         key = _project(setting, params, 'key', read)
+        seen = _with_distances(setting, params, scope)
         learned = attention.attention_probabilities(
-            query, key, scope, precision=matmul_precision(config)
+            query, key, seen, precision=matmul_precision(config)
         )[:, :, 0]
 
     def values(maps):
@@ -175,7 +187,9 @@ def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, r
         baseline = _per_row(replacement[:, 0], len(read)).astype(context.dtype)
     amounts = (1 - head_masks).astype(context.dtype)[..., None]
     used = context[:, None] + amounts * (baseline - context)[:, None]
-    row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used))
+    if scope.convolved is not None:
+        scope = dataclasses.replace(scope, convolved=scope.convolved[:, :1])
+    row = _rest(setting, params, hidden[:, :1] + _output(setting, params, used), scope)
     return Head(config).apply({'params': classifier}, row).logits
 
 
@@ -205,7 +219,7 @@ def _maps_of_first(setting: Static, params, read, scope):
     # The bias of the keys adds the same number to all scores of a query: softmax ignores it.
     weights = einsum('ZNH,DNH->ZND', query, _kernel(setting, params, 'key'))
     scores = einsum('ZND,ZSD->ZNS', weights, read, preferred_element_type=jnp.float32)
-    scores = scores / jnp.sqrt(jnp.float32(setting.config.head_size))
+    scores = scores / jnp.sqrt(jnp.float32(setting.config.head_size * scope.summands))
     return attention.masked_softmax(scores[:, :, None], scope)[:, :, 0]
 
 
@@ -219,7 +233,8 @@ def _per_row(array, rows: int):
 
 
 def _scope_per_row(scope: encoder.LayerScope, rows: int) -> encoder.LayerScope:
-    return dataclasses.replace(scope, visible=_per_row(scope.visible, rows))
+    convolved = None if scope.convolved is None else _per_row(scope.convolved, rows)
+    return dataclasses.replace(scope, visible=_per_row(scope.visible, rows), convolved=convolved)
 
 
 def _contexts(setting: Static, params, hidden, scope):
@@ -227,7 +242,8 @@ def _contexts(setting: Static, params, hidden, scope):
     precision = matmul_precision(setting.config)
     read = _attention_input(setting, params, hidden, scope)
     query, key, value = (_project(setting, params, name, read) for name in encoder.PROJECTIONS)
-    learned = attention.attention_probabilities(query, key, scope, precision=precision)
+    seen = _with_distances(setting, params, scope)
+    learned = attention.attention_probabilities(query, key, seen, precision=precision)
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value
 
 
@@ -251,10 +267,15 @@ def _project(setting: Static, params, name: str, hidden):
     return applied(encoder.project(setting.config), params['attention'][name], hidden)
 
 
+def _with_distances(setting: Static, params, scope):
+    make = functools.partial(_project, setting, params)
+    return encoder.with_distances(setting.config, scope, make)
+
+
 def _output(setting: Static, params, context):
     """Return what the contexts [..., N, H] add to the residual stream."""
     return applied(encoder.project_back(setting.config), params['attention']['output'], context)
 
 
-def _rest(setting: Static, params, residual):
-    return applied(encoder.RestOfLayer(setting.config), params, residual)
+def _rest(setting: Static, params, residual, scope):
+    return applied(encoder.RestOfLayer(setting.config), params, residual, scope)

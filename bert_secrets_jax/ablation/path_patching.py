@@ -229,11 +229,14 @@ def _streams(bert: Bert, params, host: Host, layer, heads, stops) -> Float[Array
     own = host.own[0]
     change = host.donor[0].contexts[:, layer] - own.contexts[:, layer]
     these = jax.nn.one_hot(heads, change.shape[2], dtype=change.dtype)
+    setting, kinds = Static(bert.config, 'zero'), jnp.array(encoder.kinds_of_layers(bert.config))
+    _, scopes = embed(setting, params['embeddings'], host.batch)
 
     def leave(number, streams, sent: Any = 0.0):
         of_layer = jax.tree.map(lambda leaf: leaf[number], params['layers'])
         contexts = own.contexts[:, number][None] + sent
-        return close_intact(Static(bert.config, 'zero'), of_layer, streams, contexts)
+        scope = encoder.scope_of(scopes, kinds[number])
+        return close_intact(setting, of_layer, streams, scope, contexts)
 
     def go_on(before, stop):
         start, streams = before
@@ -268,15 +271,18 @@ def _received(
     def one(stream, head):
         only = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=head, slice_size=1)
 
-        def project(name):
-            hidden = stream if into in (INPUT, name) else intact
-            read = applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
+        def make(name, read):
             weights = jax.tree.map(lambda leaf: only(leaf, axis=-2), of_layer['attention'][name])
             return applied(encoder.project(config, heads=1), weights, read)
 
+        def project(name):
+            hidden = stream if into in (INPUT, name) else intact
+            read = applied(encoder.AttentionInput(config), of_layer, hidden, scope.normed)
+            return make(name, read)
+
         query, key, value = map(project, encoder.PROJECTIONS)
         bias = None if scope.bias is None else only(scope.bias, axis=1)
-        seen = dataclasses.replace(scope, bias=bias)
+        seen = dataclasses.replace(encoder.with_distances(config, scope, make), bias=bias)
         learned = attention.attention_probabilities(query, key, seen, precision=precision)
         received = attention.attend(learned.astype(value.dtype), value, precision=precision)
         shifts = shifts_at(bert, layer, head, received - only(contexts, axis=2))

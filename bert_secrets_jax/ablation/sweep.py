@@ -55,14 +55,14 @@ class Swept:
     """The logits of a model under every mask.
 
     Attributes:
-      masks: [M, L, N] The masks, as they were given to the sweep.
+      masks: [M, L, N] The masks, as they were given to the sweep; [M, L, P, N] those over parts.
       logits: [M, E, C] The logits of every example under every mask; [M, E, T, C] of its tokens
         where the head is one of single tokens, 0 past the padded length of an example. For a masked
         LM it is [M, E, 1], the sum of the log-probabilities of the hidden wordpieces, and for a
         model of `bs.with_pooling` [M, E, D], the embeddings.
     """
 
-    masks: Float[np.ndarray, 'M L N']
+    masks: Float[np.ndarray, 'M L *P N']
     logits: Float[np.ndarray, 'M E *T C']
 
     __repr__ = brief
@@ -399,7 +399,8 @@ class Descent:
                 hidden = self._run_layer(layer, hidden, piece, distinct)
                 continue
             replacement = piece.replacements[layer]
-            opened = open_layer(self.setting, params, hidden, piece.scopes[layer], replacement)
+            scope = piece.scopes[layer]
+            opened = *open_layer(self.setting, params, hidden, scope, replacement), scope
             alone, unchanged = [], None
             for number, head_mask in enumerate(distinct):
                 group = members[which == number]
@@ -415,7 +416,7 @@ class Descent:
             if unchanged is None:
                 return
             members = unchanged
-            hidden = leave_layer(self.setting, params, opened[0])
+            hidden = leave_layer(self.setting, params, opened[0], scope)
         if self.whole_layers == len(self.layers):
             # Masks that are the same in all layers are one mask.
             yield members, self._read_all(hidden, piece)

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_secrets_jax.data.encoding import Batch
-from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.bert import Bert, check_no_convolution
 from bert_secrets_jax.model.encoder import Embeddings, Layer, kinds_of_layers
 from bert_secrets_jax.model.intervention import Intervention
 
@@ -83,6 +83,7 @@ def integrated_gradients(
 
 def embedded(bert: Bert, params: Mapping[str, Any], batch: Batch) -> tuple[Array, Any]:
     """Return the hidden states [B, T, D] that enter the first layer, and the scopes of layers."""
+    check_no_convolution(bert.config)
     return Embeddings(bert.config).apply(
         {'params': params['embeddings']}, **batch.inputs, example_ids=None, deterministic=True
     )

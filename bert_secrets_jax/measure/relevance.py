@@ -33,7 +33,7 @@ from bert_secrets_jax.data.encoding import Batch
 from bert_secrets_jax.measure.statistics import Marks, Result
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.model.bert import Bert, BertOutput
+from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
@@ -169,6 +169,7 @@ def walk_back(
 
 def layers_of(config: BertConfig, params: Mapping[str, Any], output: BertOutput) -> tuple:
     """Return parameters, inputs, contexts and maps of all layers, and whether each is normed."""
+    check_no_convolution(config)
     return (
         params['layers'],
         _layers_first(output.hidden_states[:, :-1]),

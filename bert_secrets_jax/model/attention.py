@@ -9,7 +9,9 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
   attends to token `s`.
 """
 
+import functools
 import math
+import operator
 from typing import Any
 
 import flax.struct
@@ -36,11 +38,18 @@ class Scope:
         local layer near. T is 1 where all queries see the same.
       bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
       angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
+      keys, queries: [K, N, H] The keys and the queries of distances in one layer, or None.
+      rows: [T, S] The one of the K distances from each key to each query.
+      summands: The number of summands of each score that the scale of scores reckons with.
     """
 
     visible: Any
     bias: Any = None
     angles: Any = None
+    keys: Any = None
+    queries: Any = None
+    rows: Any = None
+    summands: int = flax.struct.field(default=1, pytree_node=False)
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
@@ -86,25 +95,72 @@ def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.n
     return bucket + np.where(distance > 0, half, 0)
 
 
+def distance_rows(length: int, span: int, buckets: int, longest: int) -> Int[np.ndarray, 'T S']:
+    """Return the row of each distance, query minus key, in DeBERTa's table of 2 * `span` rows.
+
+    With `buckets` below 1 each distance has its row. Otherwise those up to half as many have, and
+    longer ones share rows by their logarithm, up to `longest` (He et al. 2021, "DeBERTa", equation
+    3, with the buckets of its version 2).
+    """
+    distance = np.arange(length)[:, None] - np.arange(length)
+    middle = buckets // 2
+    if buckets > 0:
+        # In float32, as in PyTorch: a logarithm may fall on a bound between two buckets.
+        far = np.maximum(np.abs(distance), middle).astype(np.float32) / np.float32(middle)
+        grown = np.log(far) / np.log(np.float32((longest - 1) / middle)) * np.float32(middle - 1)
+        grown = (np.ceil(grown) + middle).astype(int) * np.sign(distance)
+        distance = np.where(np.abs(distance) <= middle, distance, grown)
+    return np.clip(distance + span, 0, 2 * span - 1)
+
+
+def score_parts(
+    query: Float[Array, 'B T N H'],
+    key: Float[Array, 'B S N H'],
+    scope: Scope,
+    *,
+    precision: jax.lax.PrecisionLike = None,
+) -> dict[str, Float[Array, 'B N T S']]:
+    """Return the scaled summands of the scores, in float32, by their names in DeBERTa.
+
+    'c2c' is the product of query and key, which others have alone. In 'c2p' the query meets the key
+    of the distance, in 'p2c' the key meets its query (He et al. 2021, "DeBERTa", equation 4).
+    """
+    einsum = functools.partial(jnp.einsum, precision=precision, preferred_element_type=jnp.float32)
+    count = query.shape[1]
+    if scope.angles is not None:
+        query = rotate(query, scope.angles[:count])
+        key = rotate(key, scope.angles)
+    parts = {'c2c': einsum('BTNH,BSNH->BNTS', query, key)}
+    if scope.keys is not None:
+        of_rows = einsum('BTNH,KNH->BNTK', query, scope.keys)
+        parts['c2p'] = jnp.take_along_axis(of_rows, scope.rows[None, None, :count], axis=-1)
+    if scope.queries is not None:
+        of_rows = einsum('BSNH,KNH->BNSK', key, scope.queries)
+        of_keys = jnp.take_along_axis(of_rows, scope.rows[:count].T[None, None], axis=-1)
+        parts['p2c'] = jnp.swapaxes(of_keys, -1, -2)
+    divisor = jnp.sqrt(jnp.float32(query.shape[-1] * scope.summands))
+    return {name: part / divisor for name, part in parts.items()}
+
+
 def attention_probabilities(
     query: Float[Array, 'B T N H'],
     key: Float[Array, 'B S N H'],
     scope: Scope,
     *,
     precision: jax.lax.PrecisionLike = None,
+    part_mask: Float[Array, 'P N'] | None = None,
 ) -> Float[Array, 'B N T S']:
     """Scaled dot-product attention, `softmax(Q K^T / sqrt(H))`, in float32 whatever the inputs are.
 
     Queries are of all tokens or of the first ones. An invisible key gets exactly 0. The rows of the
     maps sum to 1; one without any visible key (in a filler example) is uniform rather than NaN.
+    Scores are the sum of their parts, each times its row of `part_mask`, if there is one.
     """
-    if scope.angles is not None:
-        query = rotate(query, scope.angles[: query.shape[1]])
-        key = rotate(key, scope.angles)
-    scores = jnp.einsum(
-        'BTNH,BSNH->BNTS', query, key, precision=precision, preferred_element_type=jnp.float32
-    )
-    return masked_softmax(scores / jnp.sqrt(jnp.float32(query.shape[-1])), scope)
+    parts = list(score_parts(query, key, scope, precision=precision).values())
+    if part_mask is not None:
+        kept = part_mask[:, None, :, None, None]
+        parts = [kept[at] * part for at, part in enumerate(parts)]
+    return masked_softmax(functools.reduce(operator.add, parts), scope)
 
 
 def masked_softmax(scores: Float[Array, 'B N T S'], scope: Scope) -> Float[Array, 'B N T S']:

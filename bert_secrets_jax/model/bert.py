@@ -85,6 +85,7 @@ class Bert(nn.Module):
         baseline: str = 'uniform',
         replacement: ArrayLike | None = None,
         map_change: ArrayLike | None = None,
+        part_mask: ArrayLike | None = None,
         inputs_embeds: ArrayLike | None = None,
         deterministic: bool = True,
         example_ids: ArrayLike | None = None,
@@ -109,6 +110,8 @@ class Bert(nn.Module):
           map_change: [B, L, N, T, S] The change that is added to the maps after the mask and before
             dropout; `attentions` are those without it. The gradient at a change of 0 is that of the
             maps.
+          part_mask: [L, P, N] The factor of each part of the scores (`config.score_parts`): 0
+            disables one part of a head. The output is differentiable in it.
           inputs_embeds: [B, T, E] The replacement for the embeddings of the wordpieces, before
             those of positions and segments are added. The output is differentiable in it. Some
             families still read positions from the wordpieces.
@@ -126,7 +129,7 @@ class Bert(nn.Module):
             jnp.asarray, (input_ids, token_type_ids, attention_mask)
         )
         _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embeds)
-        given = Intervention(head_mask, replacement, map_change, baseline)
+        given = Intervention(head_mask, replacement, map_change, part_mask, baseline)
         intervention = intervention_on(config, input_ids.shape[0], input_ids.shape[1], given)
         if jax.tree.leaves(intervention):
             check_has_all_heads(config)
@@ -185,6 +188,15 @@ def check_has_all_heads(config: BertConfig) -> None:
             f'Heads were removed from this model ({config.summary}), and what is gone cannot be '
             "asked about: ask the whole model, under a mask with baseline='zero', which computes "
             'the same as the removal; remove heads for use, once you know which.'
+        )
+
+
+def check_no_convolution(config: BertConfig) -> None:
+    """Raise ValueError for a model in which something besides attention mixes tokens."""
+    if config.conv_kernel_size:
+        raise ValueError(
+            f'The model ({config.summary}) adds a convolution over its embeddings to the first '
+            'layer, which this method leaves out: ask bs.sweep, bs.patch or gradients of logits.'
         )
 
 

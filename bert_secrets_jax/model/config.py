@@ -13,6 +13,8 @@ from bert_secrets_jax.ranges import Range, check_ranges
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
 ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
+# The summands of scores in DeBERTa, of content and position; the query comes first.
+SCORE_PARTS = ('c2c', 'c2p', 'p2c')
 # The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
 _BASE = Range(1.0, 1e12, whole=False, optional=True)
@@ -36,6 +38,10 @@ RANGES: Mapping[str, Range] = {
     'local_rope_theta': _BASE,
     'local_attention': Range(0, 10_000_000, optional=True),
     'mask_token_id': Range(0, 10_000_000, optional=True),
+    'position_buckets': Range(-1, 1_000_000),
+    'max_relative_positions': Range(-1, 1_000_000),
+    'conv_kernel_size': Range(0, 1_000),
+    'conv_groups': Range(1, 100_000),
 }
 # The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
@@ -44,14 +50,19 @@ HEADS = (SEQUENCES, TOKENS, QUESTIONS, MASKED_LM)
 # No checkpoint has this one: it has no weights, and gives the embedding of a text.
 EMBEDDING = 'embedding'
 ANSWER = ('start', 'end')
-_SWITCHES = ('attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias')
+_SWITCHES = (
+    'attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias', 'emb_layer_norm_before',
+    'token_dropout', 'relative_attention', 'share_att_key', 'position_biased_input',
+)  # fmt: skip
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': (*HEADS, EMBEDDING),
     'position_embedding_type': ('absolute', 'rotary'),
     'classifier_pooling': ('cls', 'mean'),
-} | dict.fromkeys((*_SWITCHES, 'emb_layer_norm_before', 'token_dropout'), (False, True))
+    'norm_rel_ebd': ('none', 'layer_norm'),
+    'conv_act': ('tanh', *ACTIVATIONS),
+} | dict.fromkeys(_SWITCHES, (False, True))
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -73,11 +84,13 @@ class LayerKind:
       reach: The greatest distance that attention sees; None sees the whole text.
       rope_theta: The base of rotary positions; None has none.
       normed: Whether LayerNorm stands before attention, where the family has it there.
+      convolved: Whether a convolution over the embeddings is added to its output.
     """
 
     reach: int | None = None
     rope_theta: float | None = None
     normed: bool = True
+    convolved: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +102,7 @@ class BertConfig:
       vocab_size: Number of wordpieces.
       hidden_size: Width of the hidden states (D).
       embedding_size: Width of the embeddings, if they are projected to another one (ELECTRA,
-        ALBERT).
+        ALBERT, DeBERTa).
       num_hidden_layers: Number of layers (L).
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
@@ -117,6 +130,15 @@ class BertConfig:
       emb_layer_norm_before: Whether the embeddings are normalised.
       token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
         (ESM).
+      relative_attention: Whether scores have summands for the distance of query and key (DeBERTa).
+      pos_att_type: Which ones: 'c2p', 'p2c', or both; see `bs.score_parts`.
+      share_att_key: Whether distances have keys and queries through the weights of content.
+      position_buckets: Number of buckets of distances in each direction; below 1, there are none.
+      max_relative_positions: The longest distance, and 1; below 1, `max_position_embeddings`.
+      norm_rel_ebd: Whether the embeddings of distances are normalised: 'layer_norm' or 'none'.
+      position_biased_input: Whether there are embeddings of positions besides.
+      conv_kernel_size, conv_groups, conv_act: The tokens that the convolution after the first layer
+        sees, or 0; the groups of its dimensions; its activation.
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
@@ -166,6 +188,16 @@ class BertConfig:
     emb_layer_norm_before: bool = True
     token_dropout: bool = False
     mask_token_id: int | None = None
+    relative_attention: bool = False
+    pos_att_type: tuple[str, ...] = ()
+    share_att_key: bool = False
+    position_buckets: int = -1
+    max_relative_positions: int = -1
+    norm_rel_ebd: str = 'none'
+    position_biased_input: bool = True
+    conv_kernel_size: int = 0
+    conv_groups: int = 1
+    conv_act: str = 'tanh'
     rope_frequencies: tuple[float, ...] | None = None
     add_pooler: bool = True
     add_contact_head: bool = False
@@ -251,6 +283,16 @@ class BertConfig:
             raise ValueError(
                 f'num_hidden_groups={groups} is more than the {self.num_hidden_layers} layers.'
             )
+        kinds, size, (_, buckets, most) = self.pos_att_type, self.conv_kernel_size, self.distances
+        most = 2 * most - 3
+        for name, fits, needed in (
+            ('pos_att_type', kinds in ((), ('c2p',), ('p2c',), ('c2p', 'p2c')), "'c2p' and 'p2c'"),
+            ('position_buckets', buckets < 1 or 1 < buckets <= most, f'from 2 to {most}, or -1'),
+            ('conv_kernel_size', not size or size % 2, 'odd, or 0'),
+            ('conv_groups', not self.hidden_size % self.conv_groups, 'a divisor of hidden_size'),
+        ):
+            if not fits:
+                raise ValueError(f'{name}={shortened(getattr(self, name))} must be {needed} here.')
 
     def _check_pruned(self) -> None:
         pruned, layers = self.pruned_heads, self.num_hidden_layers
@@ -308,7 +350,19 @@ class BertConfig:
     @property
     def has_positions(self) -> bool:
         """Whether there are embeddings of positions."""
-        return self.position_embedding_type == 'absolute'
+        return self.position_embedding_type == 'absolute' and self.position_biased_input
+
+    @property
+    def distances(self) -> tuple[int, int, int]:
+        """Half the rows of DeBERTa's table of distances, its buckets, the longest one plus 1."""
+        most, buckets = self.max_relative_positions, self.position_buckets
+        most = self.max_position_embeddings if most < 1 else most
+        return (most if buckets < 1 else buckets), buckets, most
+
+    @property
+    def score_parts(self) -> tuple[str, ...]:
+        """The summands of the scores that query and key give: in DeBERTa up to three."""
+        return (SCORE_PARTS[0], *(self.pos_att_type if self.relative_attention else ()))
 
     @property
     def layer_kinds(self) -> tuple[LayerKind, ...]:
@@ -317,11 +371,12 @@ class BertConfig:
         kinds = []
         for number, kind in enumerate(self.layer_types or (GLOBAL,) * self.num_hidden_layers):
             normed = bool(number) or not self.family.first_layer_unnormed
+            convolved = not number and self.conv_kernel_size > 0
             if kind == LOCAL:
                 assert self.local_attention is not None
                 kinds.append(LayerKind(self.local_attention // 2, self.local_rope_theta, normed))
             else:
-                kinds.append(LayerKind(None, theta, normed))
+                kinds.append(LayerKind(None, theta, normed, convolved))
         return tuple(kinds)
 
     @property

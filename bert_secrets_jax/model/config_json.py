@@ -13,6 +13,7 @@ from bert_secrets_jax.model.config import (
     GLOBAL,
     LOCAL,
     RANGES,
+    SCORE_PARTS,
     SEQUENCES,
     TOKENS,
     BertConfig,
@@ -104,6 +105,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     problems = []
     if 'layer_types' in family.reads:
         values, problems = _with_layer_types(values)
+    if 'pos_att_type' in family.reads:
+        values, problems = _with_distances(values)
     required = (
         'vocab_size',
         'hidden_size',
@@ -218,11 +221,34 @@ def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     return values, problems
 
 
+def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return DeBERTa's settings with its parts of scores as a tuple, and what is wrong."""
+    values, problems = dict(values), []
+    kinds = values.pop('pos_att_type', None) or []
+    if isinstance(kinds, str):
+        kinds = [kind.strip() for kind in kinds.lower().split('|')]
+    if _is_list_of_texts(kinds) and set(kinds) <= set(SCORE_PARTS[1:]):
+        values['pos_att_type'] = tuple(kind for kind in SCORE_PARTS[1:] if kind in kinds)
+    else:
+        problems.append(f'pos_att_type={shortened(kinds)} must name some of {SCORE_PARTS[1:]}')
+    width, heads = values.get('hidden_size'), values.get('num_attention_heads')
+    for key, count in (('pooler_hidden_size', 1), ('attention_head_size', heads)):
+        size = values.pop(key, None)
+        sizes = all(each in Range(1, 100_000) for each in (size, count, width))
+        if size is not None and not (sizes and size * count == width):
+            problems.append(f'{key}={shortened(size)} is not implemented')
+    return values, problems
+
+
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
-    if values.get('layer_types') is not None:
-        values['layer_types'] = list(values['layer_types'])
+    for key in ('layer_types', 'pos_att_type'):
+        if values.get(key) is not None:
+            values[key] = list(values[key])
+    if values.get('embedding_size', 0) is None:
+        # `transformers` would make a table of no width.
+        del values['embedding_size']
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'

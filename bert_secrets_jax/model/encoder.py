@@ -4,6 +4,7 @@ A layer is a composition that the frozen record of its family describes (`famili
 arithmetic of attention and the legend of shapes are in `attention.py`.
 """
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from bert_secrets_jax.model.config import BertConfig, LayerKind
 from bert_secrets_jax.model.intervention import Intervention
 
 PROJECTIONS = ('query', 'key', 'value')
+# All layers that have an output for each head: DeBERTa may have some of their own for distances.
+OF_HEADS = (*PROJECTIONS, 'distance_key', 'distance_query')
 
 
 @flax.struct.dataclass
@@ -30,9 +33,15 @@ class LayerScope(attention.Scope):
     Attributes:
       normed: [] Whether the input of the attention is normalised where LayerNorm comes first; None
         if it is so in all layers. In ModernBERT's first layer it is not.
+      distances: [K, D] The embeddings of all distances (DeBERTa), or None.
+      convolved: [B, T, D] The convolution over the embeddings (DeBERTa), or None.
+      is_convolved: [] Whether it is added to the output of the layer.
     """
 
     normed: Any = None
+    distances: Any = None
+    convolved: Any = None
+    is_convolved: Any = None
 
 
 def _positions(config: BertConfig, input_ids):
@@ -80,14 +89,16 @@ class Embeddings(nn.Module):
         if config.has_positions:
             positions = _positions(config, input_ids)
             total += embed(config.max_position_embeddings, name='position')(positions)
+        projects = width != config.hidden_size or config.family.projects_always
+        if projects and config.family.projects_first:
+            total = parts.dense(config, config.hidden_size, 'project', bias=False)(total)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if config.family.zero_padding:
             hidden = hidden * attention_mask[..., None]
+        dropout = parts.Dropout(config.hidden_dropout_prob)
         if config.family.embedding_dropout:
-            hidden = parts.Dropout(config.hidden_dropout_prob)(
-                hidden, example_ids, deterministic=deterministic
-            )
-        if width != config.hidden_size or config.family.projects_always:
+            hidden = dropout(hidden, example_ids, deterministic=deterministic)
+        if projects and not config.family.projects_first:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
         if config.family.relative_buckets:
@@ -99,7 +110,29 @@ class Embeddings(nn.Module):
                 name='relative_position',
             )
             bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
-        return hidden.astype(config.array_dtype), _scopes(config, attention_mask, bias)
+        hidden = hidden.astype(config.array_dtype)
+        scope = LayerScope(None, bias, summands=1 + len(config.pos_att_type))
+        if config.relative_attention:
+            rows = 2 * config.distances[0]
+            distances = embed(rows, features=config.hidden_size, name='distance').embedding
+            if config.norm_rel_ebd == 'layer_norm':
+                distances = parts.layer_norm(config, 'distance_norm')(distances)
+            scope = dataclasses.replace(scope, distances=distances.astype(config.array_dtype))
+        if config.conv_kernel_size:
+            convolution = nn.Conv(
+                config.hidden_size,
+                (config.conv_kernel_size,),
+                feature_group_count=config.conv_groups,
+                dtype=jnp.dtype(config.array_dtype),
+                kernel_init=nn.initializers.normal(config.initializer_range),
+                precision=parts.matmul_precision(config),  # pyright: ignore[reportArgumentType]
+                name='conv',
+            )
+            convolved = dropout(convolution(hidden), example_ids, deterministic=deterministic)
+            scope = dataclasses.replace(
+                scope, convolved=parts.ACTIVATIONS[config.conv_act](convolved)
+            )
+        return hidden, _scopes(config, attention_mask, scope)
 
 
 def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
@@ -112,8 +145,8 @@ def _without_masked(config: BertConfig, embedded, input_ids, attention_mask):
     return jnp.where(masked[..., None], 0, embedded) * scale[:, None, None]
 
 
-def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
-    """Return the scopes of the kinds of layers, stacked on a leading axis."""
+def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope:
+    """Return the scopes of the kinds of layers, stacked, from what all of them have."""
     length = attention_mask.shape[-1]
     scopes = []
     for kind in distinct_kinds(config):
@@ -123,7 +156,9 @@ def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
             angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        scopes.append(LayerScope(visible, bias, angles, normed))
+        is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
+        changes = {'angles': angles, 'normed': normed, 'is_convolved': is_convolved}
+        scopes.append(dataclasses.replace(scope, visible=visible, **changes))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
         scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
@@ -168,7 +203,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, 'B T D'],
-        scope: attention.Scope,
+        scope: LayerScope,
         intervention: Intervention,
         example_ids: Int[Array, ' B'] | None,
         *,
@@ -176,14 +211,40 @@ class SelfAttention(nn.Module):
     ) -> tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]:
         config = self.config
         precision = parts.matmul_precision(config)
-        query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
-        learned = attention.attention_probabilities(query, key, scope, precision=precision)
+        layer = functools.cache(functools.partial(project, config, heads=self.heads))
+        query, key, value = (layer(name)(hidden) for name in PROJECTIONS)
+        if scope.distances is not None and not deterministic:
+            # The same for all examples, as they share the distances.
+            drop = parts.Dropout(config.hidden_dropout_prob)
+            distances = drop(scope.distances[None], jnp.zeros(1, int), deterministic=False)
+            scope = dataclasses.replace(scope, distances=distances[0])
+        scope = with_distances(config, scope, lambda name, rows: layer(name)(rows))
+        learned = attention.attention_probabilities(
+            query, key, scope, precision=precision, part_mask=intervention.part_mask
+        )
         used = parts.Dropout(config.attention_probs_dropout_prob, axes='maps')(
             intervention.on_maps(learned, scope), example_ids, deterministic=deterministic
         )
         contexts = attention.attend(used.astype(value.dtype), value, precision=precision)
         contexts = intervention.on_contexts(contexts)
         return project_back(config, 'output')(contexts), learned, contexts
+
+
+def with_distances(
+    config: BertConfig, scope: LayerScope, make: Callable[[str, Any], Any]
+) -> LayerScope:
+    """Return a scope with the keys and queries of distances; `make` projects by a named layer."""
+    if scope.distances is None:
+        return scope
+    rows = attention.distance_rows(scope.visible.shape[-1], *config.distances)
+    seen = scope.distances[rows.min() : rows.max() + 1]
+    own = '' if config.share_att_key else 'distance_'
+    return dataclasses.replace(
+        scope,
+        keys=make(f'{own}key', seen) if 'c2p' in config.pos_att_type else None,
+        queries=make(f'{own}query', seen) if 'p2c' in config.pos_att_type else None,
+        rows=jnp.asarray(rows - rows.min()),
+    )
 
 
 def project(
@@ -223,11 +284,15 @@ class RestOfLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, residual: Float[Array, '*rows D'], dropout: Callable[[Any], Any] | None = None
+        self,
+        residual: Float[Array, '*rows D'],
+        scope: LayerScope | None = None,
+        dropout: Callable[[Any], Any] | None = None,
     ) -> Float[Array, '*rows D']:
         """Return the output of the layer, from its input plus the output of its attention.
 
-        `dropout` drops elements of the feed-forward output; None drops nothing.
+        `scope` is needed where a convolution is added. `dropout` drops elements of the feed-forward
+        output; None drops nothing.
         """
         config = self.config
         if dropout is None or not config.family.dropout_after_feed_forward:
@@ -237,7 +302,14 @@ class RestOfLayer(nn.Module):
             return residual + dropout(_feed_forward(config, normed))
         hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
         fed = dropout(_feed_forward(config, hidden))
-        return parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        hidden = parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
+        if not config.conv_kernel_size:
+            return hidden
+        assert scope is not None
+        joined = parts.layer_norm(config, 'conv_norm')(
+            hidden + jnp.broadcast_to(scope.convolved, hidden.shape)
+        )
+        return jnp.where(scope.is_convolved, joined.astype(config.array_dtype), hidden)
 
 
 def _feed_forward(config: BertConfig, hidden):
@@ -289,7 +361,7 @@ class Layer(nn.Module):
         )
         if config.family.dropout_after_attention:
             attended = dropout(attended)
-        hidden = parts.within(self, RestOfLayer(config))(hidden + attended, dropout)
+        hidden = parts.within(self, RestOfLayer(config))(hidden + attended, scope, dropout)
         return hidden, (hidden, maps, contexts)
 
 

@@ -22,6 +22,7 @@ class Family:
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
+      projects_first: Whether they are projected before LayerNorm, and without a bias.
       zero_padding: Whether the embeddings of padding are set to 0.
       embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
       pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
@@ -48,6 +49,7 @@ class Family:
     relative_buckets: int = 0
     positions_after_padding: bool = False
     projects_always: bool = False
+    projects_first: bool = False
     zero_padding: bool = False
     embedding_dropout: bool = True
     dropout_after_attention: bool = True
@@ -68,6 +70,11 @@ class Family:
     ignored: tuple[str, ...] = ()
 
 
+_OF_DISTANCES = (
+    'embedding_size', 'relative_attention', 'position_buckets', 'max_relative_positions',
+    'pos_att_type', 'share_att_key', 'norm_rel_ebd', 'position_biased_input', 'conv_kernel_size',
+    'conv_groups', 'conv_act',
+)  # fmt: skip
 _ROBERTA = Family(
     name='Roberta',
     positions_after_padding=True,
@@ -134,6 +141,19 @@ FAMILIES: Mapping[str, Family] = {
         always={'type_vocab_size': 0, 'classifier_dropout': None},
         # Whatever stands there, `transformers` counts positions on from 1.
         must_be={'relative_attention_num_buckets': (32,), 'pad_token_id': (1, None)},
+    ),
+    'deberta-v2': Family(
+        name='DebertaV2',
+        projects_first=True,
+        zero_padding=True,
+        pooler_act='gelu',
+        pooler_is_of_classifier=True,
+        pruned_key=_OURS,
+        reads=_OF_DISTANCES,
+        keys={'classifier_dropout': 'cls_dropout'},
+        defaults={'type_vocab_size': 0, 'layer_norm_eps': 1e-7},
+        must_be={'pooler_hidden_act': ('gelu',), 'pooler_dropout': (0,)},
+        ignored=('legacy',),
     ),
     'esm': dataclasses.replace(
         _ROBERTA,

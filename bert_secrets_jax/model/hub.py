@@ -27,7 +27,7 @@ _EMBEDDED_FILES = {
     'tokenizer_config.json': 'acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b',
     'vocab.txt': '07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3',
 }
-_TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'LICENSE*', 'NOTICE*']
+_TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'spm.model', 'LICENSE*', 'NOTICE*']
 _REACH_SECONDS = 5
 
 

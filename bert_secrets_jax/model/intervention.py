@@ -21,11 +21,13 @@ class Intervention:
       mask: [L, N] or [L, B, N] 1 keeps a head, 0 replaces what it does; None keeps all.
       replacement: [L, #B, #T, N, H] The outputs of disabled heads; None if they have other maps.
       map_change: [L, B, N, T, S] The change that is added to the maps; None adds nothing.
+      part_mask: [L, P, N] The factor of each part of the scores; None is 1.
     """
 
     mask: Any = None
     replacement: Any = None
     map_change: Any = None
+    part_mask: Any = None
     baseline: str = flax.struct.field(default='uniform', pytree_node=False)
 
     def on_maps(
@@ -58,9 +60,10 @@ def intervention_on(
         'length': length,
         'heads': config.num_attention_heads,
         'width': config.head_size,
+        'parts': len(config.score_parts),
     }
     head_mask, replacement, map_change = given.mask, given.replacement, given.map_change
-    baseline = given.baseline
+    baseline, part_mask = given.baseline, given.part_mask
     attention.check_baseline(baseline)
     _check_shape('head_mask', head_mask, sizes, 'layers, heads', 'batch, layers, heads')
     if baseline in attention.MAP_BASELINES and replacement is not None:
@@ -76,6 +79,7 @@ def intervention_on(
     outputs = 'layers, heads, width', 'batch, layers, length, heads, width'
     _check_shape('replacement', replacement, sizes, *outputs)
     _check_shape('map_change', map_change, sizes, 'batch, layers, heads, length, length')
+    _check_shape('part_mask', part_mask, sizes, 'layers, parts, heads')
     if head_mask is not None:
         head_mask = jnp.moveaxis(jnp.asarray(head_mask, jnp.float32), -2, 0)
     if replacement is not None:
@@ -85,7 +89,8 @@ def intervention_on(
         replacement = jnp.moveaxis(replacement, 1, 0)
     if map_change is not None:
         map_change = jnp.moveaxis(jnp.asarray(map_change, jnp.float32), 1, 0)
-    return Intervention(head_mask, replacement, map_change, baseline)
+    part_mask = None if part_mask is None else jnp.asarray(part_mask, jnp.float32)
+    return Intervention(head_mask, replacement, map_change, part_mask, baseline)
 
 
 def _check_shape(name: str, array: ArrayLike | None, sizes: dict[str, int], *shapes: str) -> None:

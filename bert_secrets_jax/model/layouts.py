@@ -20,6 +20,7 @@ class Layout:
       second_bias: The second name of the bias of a masked LM; '' if it has one name.
       fused: A module of theirs that holds several of ours one after the other, and those.
       saves_frequencies: Whether the frequencies of rotary positions are among the tensors.
+      not_legacy: How names begin if config.json says `legacy: false`, and how they do otherwise.
     """
 
     prefix: str
@@ -29,6 +30,7 @@ class Layout:
     second_bias: str = ''
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     saves_frequencies: bool = False
+    not_legacy: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def modules(self, head: str) -> dict[str, str]:
         """Return our name of each module and theirs, of the encoder and of one head."""
@@ -95,6 +97,11 @@ def _lm(dense: str, norm: str, decoder: str) -> dict[str, str]:
 
 _OF_CLASSIFIER = {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
 _LM_HEAD = _lm('lm_head.dense', 'lm_head.layer_norm', 'lm_head.decoder')
+_BERT_LM = _lm(
+    'cls.predictions.transform.dense',
+    'cls.predictions.transform.LayerNorm',
+    'cls.predictions.decoder',
+)
 _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 # No classifier stands on RoBERTa's pooler.
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
@@ -104,13 +111,7 @@ LAYOUTS: Mapping[str, Layout] = {
     'bert': Layout(
         'bert.',
         _BERT | {'pooler': 'pooler.dense'},
-        _heads(
-            lm=_lm(
-                'cls.predictions.transform.dense',
-                'cls.predictions.transform.LayerNorm',
-                'cls.predictions.decoder',
-            )
-        ),
+        _heads(lm=_BERT_LM),
         ('cls.seq_relationship.',),
         'cls.predictions.bias',
     ),
@@ -183,6 +184,29 @@ LAYOUTS: Mapping[str, Layout] = {
         _WITH_POOLER,
         ('pooler.',),
         'lm_head.bias',
+    ),
+    'deberta-v2': Layout(
+        'deberta.',
+        _BERT
+        | {
+            'embeddings/project': 'embeddings.embed_proj',
+            'embeddings/distance': 'encoder.rel_embeddings',
+            'embeddings/distance_norm': 'encoder.LayerNorm',
+            'embeddings/conv': 'encoder.conv.conv',
+            'layers/attention/query': 'encoder.layer.{}.attention.self.query_proj',
+            'layers/attention/key': 'encoder.layer.{}.attention.self.key_proj',
+            'layers/attention/value': 'encoder.layer.{}.attention.self.value_proj',
+            'layers/attention/distance_key': 'encoder.layer.{}.attention.self.pos_key_proj',
+            'layers/attention/distance_query': 'encoder.layer.{}.attention.self.pos_query_proj',
+            'layers/conv_norm': 'encoder.conv.LayerNorm',
+        },
+        _heads(pooler='pooler.dense', lm=_BERT_LM),
+        ('mask_predictions.', 'lm_predictions.'),
+        'cls.predictions.bias',
+        not_legacy={
+            'lm_predictions.lm_head.bias': 'cls.predictions.bias',
+            'lm_predictions.lm_head.': 'cls.predictions.transform.',
+        },
     ),
     'esm': Layout(
         'esm.',

@@ -17,7 +17,7 @@ from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
-    'added_tokens.json',
+    'added_tokens.json', 'spm.model',
 )  # fmt: skip
 _LONGEST_ERROR = 1000
 _MANY_CAPITALS = 0.01
@@ -29,12 +29,12 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     if not any(
         # A link to nothing is a fault of the file, which its reader will name.
         os.path.lexists(directory / name)
-        for name in ('tokenizer.json', 'vocab.txt', 'merges.txt')
+        for name in ('tokenizer.json', 'vocab.txt', 'merges.txt', 'spm.model')
     ):
         logging.warning(
-            '%s has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt): the '
-            'model takes ids and no texts. Copy the files of the model it was fine-tuned from into '
-            'it, or give from_pretrained(tokenizer=...).', directory,
+            '%s has no tokenizer (tokenizer.json, vocab.txt, spm.model, or vocab.json with '
+            'merges.txt): the model takes ids and no texts. Copy the files of the model it was '
+            'fine-tuned from into it, or give from_pretrained(tokenizer=...).', directory,
         )  # fmt: skip
         return None
     try:
@@ -159,7 +159,7 @@ def _copy_tokenizer(
     for name in _TOKENIZER_FILES:
         if os.path.lexists(directory / name):
             data = read_bytes(directory / name)
-            if b'\0' in data:
+            if b'\0' in data and not name.endswith('.model'):
                 raise ValueError(f'{directory / name} has bytes that are no text.')
             (plain / name).write_bytes(data)
             if name.endswith('.json'):

@@ -163,7 +163,11 @@ def from_pretrained(
     settings, values = _read_settings(directory, ignore_config)
     tensors, file = _read_tensors(directory)
     _check_plausible(settings, tensors, directory / 'config.json', file)
-    tensors = _normalise(tensors, LAYOUTS[settings['model_type']], file)
+    layout = LAYOUTS[settings['model_type']]
+    tensors = _normalise(tensors, layout, file, legacy=values.get('legacy') is not False)
+    if not settings.get('position_biased_input', True):
+        # Some files hold them all the same.
+        tensors.pop(f'{layout.encoder["embeddings/position"]}.weight', None)
     settings['rope_frequencies'] = _frequencies(settings, tensors, file)
     settings, fresh = _settle_head(settings, values, tensors, label_names, head, file)
     config = BertConfig(**settings, pooling=read_pooling(directory), dtype=dtype)
@@ -435,11 +439,14 @@ def _their_names(config: BertConfig, path: str) -> list[str | None]:
     module, leaf = path.rsplit('/', 1)
     modules = LAYOUTS[config.model_type].modules(config.head)
     name = f'{modules[module]}.{_LEAVES[leaf]}'
-    if '{}' not in name:
+    if not module.startswith('layers/'):
         return [name]
     layers = zip(config.groups, config.layer_kinds, strict=True)
-    always = module != 'layers/attention_norm'
-    return [name.format(group) if always or kind.normed else None for group, kind in layers]
+    of_some = {'layers/attention_norm': 'normed', 'layers/conv_norm': 'convolved'}.get(module)
+    return [
+        name.format(group) if of_some is None or getattr(kind, of_some) else None
+        for group, kind in layers
+    ]
 
 
 def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -448,6 +455,8 @@ def _their_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         shape = shape[1:]
     if path == 'layers/attention/output/kernel':
         return (shape[2], shape[0] * shape[1])
+    if path == 'embeddings/conv/kernel':
+        return shape[::-1]
     if path.endswith('kernel'):
         return (int(np.prod(shape[1:])), shape[0])
     return shape if path.endswith('embedding') else (int(np.prod(shape)),)
@@ -516,7 +525,7 @@ def _check_plausible(
     of_head = 4 * width * width // settings['num_attention_heads']
     lost = sum(map(len, settings.get('pruned_heads', ()))) / settings['num_hidden_layers']
     wanted = int(layers * (of_layer - lost * of_head)) + rows * (
-        settings['embedding_size'] or width
+        settings.get('embedding_size') or width
     )
     held = sum(tensor.size for tensor in tensors.values())
     # Smaller differences are named tensor by tensor.
@@ -542,7 +551,7 @@ def _weight_file(directory: pathlib.Path) -> pathlib.Path:
 
 
 def _normalise(
-    tensors: Mapping[str, np.ndarray], layout: Layout, file: pathlib.Path
+    tensors: Mapping[str, np.ndarray], layout: Layout, file: pathlib.Path, *, legacy: bool
 ) -> dict[str, np.ndarray]:
     """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
     result = {}
@@ -551,6 +560,8 @@ def _normalise(
         short = name.removeprefix('module.').removeprefix(layout.prefix)
         short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
+        for start, usual in {} if legacy else layout.not_legacy.items():
+            short = usual + short.removeprefix(start) if short.startswith(start) else short
         if short in _BUFFERS:
             continue
         if short in result and not short.startswith(layout.other_heads):

@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Shaped
 
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.encoder import PROJECTIONS, spread_heads
+from bert_secrets_jax.model.encoder import OF_HEADS, spread_heads
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 from bert_secrets_jax.names import head_name
 
@@ -157,8 +157,8 @@ def heads_kept(config: BertConfig, head_mask: Any) -> Bool[np.ndarray, 'L N']:
 # The axis of heads in the parameters of one layer that have one.
 _AXES: dict[tuple[str, ...], int] = {
     ('attention', 'output', 'kernel'): 0,
-    **{('attention', name, 'kernel'): 1 for name in PROJECTIONS},
-    **{('attention', name, 'bias'): 0 for name in PROJECTIONS},
+    **{('attention', name, 'kernel'): 1 for name in OF_HEADS},
+    **{('attention', name, 'bias'): 0 for name in OF_HEADS},
 }
 
 

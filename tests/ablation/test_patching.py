@@ -24,6 +24,7 @@ WORDS = [('cat', 'dog'), ('bird', 'tree'), ('saw', 'ran')]
 IN_PYTORCH = {
     'bert': ('bert.embeddings', 'bert.encoder.layer', 'attention.output.dense'),
     'modernbert': ('model.embeddings', 'model.layers', 'attn.Wo'),
+    'deberta-v2': ('deberta.embeddings', 'deberta.encoder.layer', 'attention.output.dense'),
 }
 DIRECTIONS = {'denoising': (1, 0), 'noising': (0, 1)}
 
@@ -82,6 +83,8 @@ def both(request, config, tmp_path_factory, tokenizer):
     torch = pytest.importorskip('torch')
     directory = tmp_path_factory.mktemp('patched')
     config = dataclasses.replace(relative(config, request.param), initializer_range=0.3)
+    if request.param == 'deberta-v2':
+        config = dataclasses.replace(config, share_att_key=False, conv_kernel_size=3)
     reference = InPyTorch(config, directory, tokenizer)
     batches = [bs.encode(tokenizer, texts, buckets=[12])[0] for texts in (CLEAN, CORRUPTED)]
     with torch.no_grad():
@@ -118,6 +121,10 @@ def test_equals_hooks_in_pytorch(both):
 def test_estimates_equal_gradients_in_pytorch(both, steps):
     torch = pytest.importorskip('torch')
     reference, model, batches, answers = both
+    if steps and model.config.conv_kernel_size:
+        with pytest.raises(ValueError, match='adds a convolution over its embeddings'):
+            bs.estimate_patches(model, CLEAN, CORRUPTED, steps=steps)
+        return
     found = bs.estimate_patches(model, CLEAN, CORRUPTED, steps=steps)
     for direction, (host, donor) in DIRECTIONS.items():
         _, own, start = reference.run(batches[host])

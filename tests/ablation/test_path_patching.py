@@ -23,6 +23,7 @@ from tests.conftest import RELATIVES, forward, random_params, rarely, relative
 # By type, the modules of a layer of PyTorch that make queries, keys and values, and where in these.
 PROJECTED = {
     'bert': {name: (f'attention.self.{name}', 0) for name in PROJECTIONS},
+    'deberta-v2': {name: (f'attention.self.{name}_proj', 0) for name in PROJECTIONS},
     'modernbert': {name: ('attn.Wqkv', at) for at, name in enumerate(PROJECTIONS)},
 }
 SENDERS, RECEIVERS = [(0, 1), (1, 2), (2, 3)], [(2, 1), (1, 3), (2, 0)]

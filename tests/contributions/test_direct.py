@@ -13,6 +13,7 @@ from tests.conftest import PAIRS, forward, rarely, relative
 from tests.contributions.reference import Reference, Summands, batch_of, random_model
 
 TYPES = ['bert', 'modernbert', 'esm', 'distilbert', 'electra', 'roberta', 'albert', 'mpnet']
+TYPES += ['deberta-v2']
 
 
 def check_sums(found, margins, right, *, dropped=False):

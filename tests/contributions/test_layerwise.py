@@ -11,7 +11,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
 from bert_secrets_jax.contributions.scores import prediction_weights
-from tests.conftest import real_checkpoint, relative
+from tests.conftest import RELATIVES, real_checkpoint, relative
 from tests.contributions.reference import Reference, batch_of, random_model
 
 # Rows of a matrix that are shares, and what they are shares of.
@@ -37,7 +37,7 @@ def everything(bert, params, batch):
         ('mpnet', 0.2),
         *(
             pytest.param(name, 0.2, marks=pytest.mark.slow)
-            for name in ('distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert')
+            for name in sorted(RELATIVES.keys() - {'bert', 'esm', 'modernbert', 'mpnet'})
         ),
     ],
 )  # fmt: skip

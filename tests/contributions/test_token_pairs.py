@@ -47,7 +47,7 @@ def test_contributions_sum_to_the_similarity(encoder, paired):
     ('model_type', 'pooling'),
     [
         ('bert', 'cls'), ('bert', 'weightedmean'), ('modernbert', 'mean'), ('mpnet', 'mean'),
-        ('esm', 'mean'), ('albert', 'mean'),
+        ('esm', 'mean'), ('albert', 'mean'), ('deberta-v2', 'mean'),
     ],
 )  # fmt: skip
 def test_contributions_sum_to_the_similarity_in_others(config, tokenizer, model_type, pooling):

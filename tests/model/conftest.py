@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import safetensors.numpy
 
@@ -31,6 +32,16 @@ def without_tensors(*parts):
     return lambda tensors: {
         name: tensor for name, tensor in tensors.items() if not any(part in name for part in parts)
     }
+
+
+def of_real_tokens(config, inputs, *arrays):
+    """Return what arrays [B, ..., T, X] have of real tokens, where padding may mean nothing.
+
+    In PyTorch's DeBERTa, padding sees padding, and here real tokens; nothing reads it.
+    """
+    if config.model_type != 'deberta-v2':
+        return arrays
+    return [np.moveaxis(x, -2, 1)[inputs['attention_mask'].astype(bool)] for x in arrays]
 
 
 def in_pytorch(config, directory, tokenizer):

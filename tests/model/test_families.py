@@ -15,8 +15,8 @@ from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
-from tests.conftest import as_torch, forward, random_inputs, random_params, relative
-from tests.model.conftest import in_pytorch
+from tests.conftest import WORDS, as_torch, forward, random_inputs, random_params, relative
+from tests.model.conftest import in_pytorch, of_real_tokens
 
 VARIANTS = {
     'esm with embeddings of positions': (
@@ -36,6 +36,39 @@ VARIANTS = {
     'albert of one layer': ('albert', {'num_hidden_groups': 1, 'num_hidden_layers': 12}),
     'albert of wide embeddings': ('albert', {'embedding_size': 24}),
     'mpnet of many tokens': ('mpnet', {'max_position_embeddings': 302}),
+    'deberta-v2 with weights and positions of its own': (
+        'deberta-v2',
+        {'share_att_key': False, 'position_biased_input': True, 'type_vocab_size': 2},
+    ),
+    'deberta-v2 of many tokens': (
+        'deberta-v2',
+        {'max_position_embeddings': 302, 'position_buckets': 16, 'max_relative_positions': 40},
+    ),
+    'deberta-v2 without buckets': (
+        'deberta-v2',
+        {
+            'pos_att_type': ('p2c',),
+            'position_buckets': -1,
+            'max_relative_positions': 5,
+            'norm_rel_ebd': 'none',
+            'share_att_key': False,
+        },
+    ),
+    'deberta-v2 with a convolution': (
+        'deberta-v2',
+        {
+            'pos_att_type': ('c2p',),
+            'conv_kernel_size': 5,
+            'conv_groups': 2,
+            'conv_act': 'gelu',
+            'embedding_size': 16,
+        },
+    ),
+    # The scale still reckons with the parts that are not there.
+    'deberta-v2 without distances': (
+        'deberta-v2',
+        {'relative_attention': False, 'norm_rel_ebd': 'none', 'position_biased_input': True},
+    ),
 }
 
 
@@ -53,7 +86,7 @@ def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     found = forward(ours.bert, ours.params, inputs)
     np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
     maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
-    np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+    np.testing.assert_allclose(*of_real_tokens(config, inputs, found.attentions, maps), atol=5e-6)
 
 
 def test_contacts_equal_pytorch(config, tokenizer_of, tmp_path):
@@ -214,6 +247,128 @@ def test_settings_of_modernbert_old_and_new():
 def test_settings_that_do_not_fit_are_named(values, named):
     with pytest.raises(ValueError, match=named):
         bs.BertConfig(**read_config(MODERN | values), add_pooler=False)
+
+
+# As the hub has DeBERTa-v3-base, but for its size.
+DEBERTA = {
+    'model_type': 'deberta-v2', 'attention_probs_dropout_prob': 0.1, 'hidden_act': 'gelu',
+    'hidden_dropout_prob': 0.1, 'hidden_size': 24, 'initializer_range': 0.02,
+    'intermediate_size': 40, 'max_position_embeddings': 32, 'relative_attention': True,
+    'position_buckets': 16, 'norm_rel_ebd': 'layer_norm', 'share_att_key': True,
+    'pos_att_type': 'p2c|c2p', 'layer_norm_eps': 1e-07, 'max_relative_positions': -1,
+    'position_biased_input': False, 'num_attention_heads': 4, 'num_hidden_layers': 3,
+    'type_vocab_size': 0, 'vocab_size': 60, 'attention_head_size': 6, 'pooler_dropout': 0,
+    'pooler_hidden_act': 'gelu', 'pooler_hidden_size': 24,
+}  # fmt: skip
+
+
+def test_settings_of_deberta(config):
+    read = bs.BertConfig(**read_config(DEBERTA), add_pooler=False)
+    assert read.score_parts == ('c2c', 'c2p', 'p2c') and read.distances == (16, 16, 32)
+    assert not read.has_positions and read.embedding_size is None and read.conv_kernel_size == 0
+    assert read_config(DEBERTA | {'pos_att_type': ['c2p', 'p2c']}) == read_config(DEBERTA)
+    assert read_config(DEBERTA | {'pos_att_type': None})['pos_att_type'] == ()
+    assert bs.BertConfig(**read_config(write_config(read)), add_pooler=False) == read
+
+
+@pytest.mark.parametrize(
+    ('values', 'named'),
+    [
+        ({'pos_att_type': 'c2p|p2p'}, r"pos_att_type=\['c2p', 'p2p'\] must name some of"),
+        ({'pos_att_type': 3}, 'pos_att_type=3 must name some of'),
+        ({'attention_head_size': 8}, 'attention_head_size=8 is not implemented'),
+        ({'attention_head_size': [6]}, r'attention_head_size=\[6\] is not implemented'),
+        ({'pooler_hidden_size': 8}, 'pooler_hidden_size=8 is not implemented'),
+        ({'pooler_hidden_act': 'tanh'}, "pooler_hidden_act='tanh' is not implemented"),
+        ({'norm_rel_ebd': 'batch_norm'}, "norm_rel_ebd='batch_norm' must be 'none' or"),
+        ({'position_buckets': 1}, 'position_buckets=1 must be from 2 to 61, or -1 here'),
+        ({'position_buckets': 62}, 'position_buckets=62 must be from 2 to 61, or -1 here'),
+        ({'conv_kernel_size': 2}, 'conv_kernel_size=2 must be odd, or 0 here'),
+        ({'conv_act': 'silu'}, "conv_act='silu' must be"),
+        ({'conv_groups': 5}, 'conv_groups=5 must be a divisor of hidden_size here'),
+        ({'z_steps': 2}, 'unknown: z_steps=2'),
+    ],
+)
+def test_settings_of_deberta_that_do_not_fit_are_named(values, named):
+    with pytest.raises(ValueError, match=named):
+        bs.BertConfig(**read_config(DEBERTA | values), add_pooler=False)
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
+def test_files_of_deberta(config, tokenizer, tmp_path, dtype):
+    """Its newer masked-LM head, half precision, a table of positions that nothing reads."""
+    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
+    bare = {'label_names': (), 'add_pooler': False}
+    values = write_config(dataclasses.replace(relative(config, 'deberta-v2'), **bare))
+    settings = transformers.AutoConfig.for_model(**values | {'legacy': False})
+    torch.manual_seed(0)
+    model = transformers.DebertaV2ForMaskedLM(settings).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_((weight + 0.1 * torch.randn_like(weight)).to(getattr(torch, dtype)))
+    state = {name: weight.to(getattr(torch, dtype)) for name, weight in model.state_dict().items()}
+    state['deberta.embeddings.position_embeddings.weight'] = torch.zeros(32, 24)
+    settings.architectures = ['DebertaV2ForMaskedLM']
+    settings.save_pretrained(tmp_path)
+    torch.save(state, tmp_path / 'pytorch_model.bin')
+    ours = bs.from_pretrained(tmp_path)
+    assert ours.config.head == 'masked_lm'
+    inputs = random_inputs(ours.config, lengths=(11, 4, 1), length=11, seed=5)
+    expected = model(**as_torch(ours.config, inputs)).logits.detach().numpy()
+    found = np.asarray(forward(ours.bert, ours.params, inputs).logits)
+    np.testing.assert_allclose(*of_real_tokens(ours.config, inputs, found, expected), atol=1e-5)
+    # It is written as the older head, which computes the same.
+    save_pretrained(ours, tmp_path / 'again')
+    theirs = transformers.DebertaV2ForMaskedLM.from_pretrained(tmp_path / 'again').eval()
+    again = theirs(**as_torch(ours.config, inputs)).logits.detach().numpy()
+    np.testing.assert_allclose(again, expected, atol=1e-5)
+
+
+def test_gradients_of_deberta_equal_pytorch(config, tokenizer, tmp_path):
+    torch = pytest.importorskip('torch')
+    mine = relative(config, 'deberta-v2')
+    mine = dataclasses.replace(mine, initializer_range=0.2, conv_kernel_size=3)
+    model = in_pytorch(mine, tmp_path, tokenizer)
+    inputs = random_inputs(mine, lengths=(11, 4, 1), length=11, seed=5)
+    weights = np.arange(9, dtype=np.float32).reshape(3, 3)
+    logits = model(**as_torch(mine, inputs)).logits
+    (logits * torch.tensor(weights)).sum().backward()
+    ours = bs.from_pretrained(tmp_path)
+    loss = lambda params: (forward(ours.bert, params, inputs).logits * weights).sum()
+    found = tensors_from_params(ours.config, jax.grad(loss)(ours.params))
+    expected = {name: each.grad.numpy() for name, each in model.named_parameters()}
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        scale = np.abs(array).max()
+        np.testing.assert_allclose(found[name], array, atol=2e-5 * max(scale, 1), err_msg=name)
+
+
+def test_a_vocabulary_of_sentencepiece(config, tmp_path):
+    """The hub has DeBERTa-v3 without tokenizer.json."""
+    sentencepiece = pytest.importorskip('sentencepiece')
+    special = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='[PAD]', bos_piece='[CLS]')
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([' '.join(WORDS)] * 9), model_prefix=str(tmp_path / 'spm'),
+        vocab_size=44, eos_piece='[SEP]', unk_piece='[UNK]', minloglevel=2, **special,
+    )  # fmt: skip
+    bert = bs.Bert(
+        dataclasses.replace(relative(config, 'deberta-v2'), label_names=(), add_pooler=False)
+    )
+    save_pretrained(bs.Pretrained(bert, random_params(bert), None), tmp_path)
+    (tmp_path / 'tokenizer_config.json').write_text('{"do_lower_case": false, "vocab_type": "spm"}')
+    model = bs.from_pretrained(tmp_path)
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / 'spm.model'))
+    (batch,) = bs.encode(model.tokenizer, ['the teacher never slept'])
+    found = np.asarray(batch.input_ids)[0][np.asarray(batch.attention_mask)[0] == 1].tolist()
+    assert found == [1, *pieces.encode('the teacher never slept'), 2]
+    save_pretrained(model, tmp_path / 'again')
+    again = bs.from_pretrained(tmp_path / 'again').tokenizer
+    assert (
+        again('the cat', 'a dog')['input_ids'] == model.tokenizer('the cat', 'a dog')['input_ids']
+    )
+    (tmp_path / 'spm.model').write_bytes(b'no model')
+    with pytest.raises(ValueError, match='The tokenizer in .* was not loaded'):
+        bs.from_pretrained(tmp_path)
 
 
 def test_settings_of_albert(config):

@@ -92,6 +92,7 @@ OTHER_HEADS = {
     'camembert': ['lm_head.dense.weight', 'roberta.pooler.dense.weight'],
     'albert': ['predictions.dense.weight', 'sop_classifier.classifier.bias'],
     'mpnet': ['lm_head.layer_norm.weight', 'mpnet.pooler.dense.weight'],
+    'deberta-v2': ['lm_predictions.lm_head.bias', 'mask_predictions.dense.weight'],
     'esm': ['lm_head.decoder.weight', 'esm.pooler.dense.bias', 'esm.embeddings.position_ids'],
     'modernbert': ['decoder.bias'],
 }
@@ -233,10 +234,10 @@ LARGE = [
         *((values, r'config\.json is of a model of .* numbers or more') for values in LARGE),
         ({'position_embedding_type': 'relative_key'}, "position_embedding_type='relative_key'"),
         (
-            {'model_type': 'deberta-v2'},
-            "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "
-            "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', "
-            "'modernbert'",
+            {'model_type': 'funnel'},
+            "model_type='funnel' is not implemented; these are: 'bert', 'roberta', "
+            "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', "
+            "'deberta-v2', 'esm', 'modernbert'",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),

@@ -28,7 +28,7 @@ from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
 COMPUTE = bs.Compute(max_length=24)
-AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet')
+AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'deberta-v2')
 
 
 @pytest.fixture(scope='module')
@@ -189,7 +189,9 @@ def test_logits_of_all_sets(model_of, model_type):
     assert np.abs(found[1:] - found[0]).max(axis=(1, 2)).min() > 1e-4
 
 
-@pytest.mark.parametrize('model_type', ['bert', 'roberta', 'albert', 'electra', 'mpnet'])
+@pytest.mark.parametrize(
+    'model_type', ['bert', 'roberta', 'albert', 'electra', 'mpnet', 'deberta-v2']
+)
 def test_losses_of_all_sets(model_of, model_type):
     """As the sweep of heads computes them in a model that lost the dimensions before."""
     model = model_of(model_type, head='masked_lm', label_names=(), add_pooler=False)

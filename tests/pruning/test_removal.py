@@ -195,6 +195,7 @@ OURS = 'bert_secrets_jax_pruned_heads'
         ('albert', 'pruned_heads', {'0': [1, 2], '1': [0]}),
         # Those that `transformers` could not remove heads from.
         ('mpnet', OURS, EACH),
+        ('deberta-v2', OURS, EACH),
         ('modernbert', OURS, EACH),
     ],
 )

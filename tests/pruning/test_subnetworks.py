@@ -21,7 +21,7 @@ def model_of(config, tokenizer, family):
     return bs.Pretrained(bert, random_params(bert), tokenizer)
 
 
-@pytest.mark.parametrize('family', ['bert', 'modernbert', 'mpnet', 'esm'])
+@pytest.mark.parametrize('family', ['bert', 'modernbert', 'mpnet', 'esm', 'deberta-v2'])
 def test_they_put_out_nothing(config, tokenizer, family):
     model = model_of(config, tokenizer, family)
     (batch,) = bs.encode(tokenizer, PAIRS, max_length=24, buckets=())
