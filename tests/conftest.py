@@ -98,6 +98,13 @@ RELATIVES = {
         'norm_bias': False,
         'classifier_bias': False,
     },
+    'nomic_bert': {
+        'hidden_act': 'silu',
+        'position_embedding_type': 'rotary',
+        'rope_theta': 1000.0,
+        'attention_bias': False,
+        'mlp_bias': False,
+    },
 }
 
 

@@ -12,7 +12,7 @@ from bert_secrets_jax.ranges import Range, check_ranges
 # 'tf32x3' is float32 of which an NVIDIA GPU multiplies two halves in TF32, three times.
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
-ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
+ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu', 'silu')
 # The range of each number; every published model is far within it.
 _RATE = Range(0.0, 1.0, whole=False, without=1.0)
 _BASE = Range(1.0, 1e12, whole=False, optional=True)
@@ -94,7 +94,7 @@ class BertConfig:
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
       hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
-        'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
+        'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation, and 'silu' is x / (1 + e^-x).
       hidden_dropout_prob, attention_probs_dropout_prob: Dropout rates while training, of hidden
         states and of each attention probability.
       classifier_dropout: Dropout rate of the pooled output; None means `hidden_dropout_prob`.

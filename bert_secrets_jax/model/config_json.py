@@ -102,8 +102,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     family = FAMILIES[model_type]
     keys = _keys(family)
     problems = []
-    if 'layer_types' in family.reads:
-        values, problems = _with_layer_types(values)
+    if 'rope_theta' in family.reads:
+        values, problems = _modernised(values, family)
     required = (
         'vocab_size',
         'hidden_size',
@@ -159,8 +159,10 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
+    fractions = {name for name, allowed in RANGES.items() if not allowed.whole}
     read = {
-        name: values[key]
+        # Some files have 1000 for 1000.0.
+        name: float(values[key]) if name in fractions and values[key] is not None else values[key]
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
@@ -192,12 +194,41 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
     return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
 
 
-def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ModernBERT's settings with `layer_types` and bases of positions, and what is wrong.
-
-    Older files of `transformers` say only how often a layer is global.
-    """
+def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with the keys of today and bases of rotary positions, and what is wrong."""
     values, problems = dict(values), []
+    if 'max_trained_positions' in family.ignored and values.pop('rotary_scaling_factor', None):
+        # Beyond these, the authors' own code turns by other angles in longer texts.
+        values['n_positions'] = values.get('max_trained_positions', 2048)
+    for old, new in family.former.items():
+        if old in values:
+            values = {new: values.pop(old)} | values
+    if 'layer_types' in family.reads:
+        values, problems = _with_layer_types(values)
+    width = values.pop('head_dim', None)
+    if width is not None and (
+        width not in Range(1, 100_000)
+        or values.get('hidden_size') != width * values.get('num_attention_heads', 0)
+    ):
+        problems.append(
+            f'head_dim={shortened(width)} is not implemented (only hidden_size / '
+            'num_attention_heads is)'
+        )
+    bases = values.pop('rope_parameters', None) or {}
+    theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
+    kinds = ((GLOBAL, theta), (LOCAL, local)) if local in family.reads else ((None, theta),)
+    for kind, key in kinds:
+        rope = (bases.get(kind) or {}) if kind and isinstance(bases, dict) else bases
+        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
+            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
+        elif 'rope_theta' in rope:
+            values[key] = rope['rope_theta']
+    return values, problems
+
+
+def _with_layer_types(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with `layer_types`: older files say only how often a layer is global."""
+    problems = []
     count, every = values.get('num_hidden_layers', 0), values.pop('global_attn_every_n_layers', 3)
     kinds = values.pop('layer_types', None)
     if kinds is not None and _is_list_of_texts(kinds):
@@ -208,13 +239,6 @@ def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         problems.append(f'global_attn_every_n_layers={shortened(every)} must be {Range(1, 1_000)}')
     elif count in RANGES['num_hidden_layers']:
         values['layer_types'] = tuple(LOCAL if layer % every else GLOBAL for layer in range(count))
-    bases = values.pop('rope_parameters', None) or {}
-    for kind, key in ((GLOBAL, 'global_rope_theta'), (LOCAL, 'local_rope_theta')):
-        rope = (bases.get(kind) or {}) if isinstance(bases, dict) else bases
-        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
-            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
-        elif 'rope_theta' in rope:
-            values[key] = rope['rope_theta']
     return values, problems
 
 

@@ -18,24 +18,32 @@ class Family:
         and once more after the last layer.
       first_layer_unnormed: Whether the attention of the first layer has no LayerNorm before it.
       gated: Whether the feed-forward layer multiplies its activation by a second projection.
+      rms_norm: Whether norms divide by the root mean square and subtract no mean (RMSNorm).
+      sinusoidal: Whether rotary positions turn each two neighbours, by a table of sinusoids
+        (RoFormer), and not the first half of a head against the second.
       relative_buckets: The number of buckets of distances with a bias of the scores; 0 for none.
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
       zero_padding: Whether the embeddings of padding are set to 0.
       embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
-      pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
-        LayerNorm follows it.
+      pooler_act, pooler_norm: The activation of the dense layer under the classifier (None is that
+        of the feed-forward layers), and whether LayerNorm follows it.
       pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
       lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
+      lm_plain: Whether that head is the row of weights of each wordpiece alone, with biases where
+        feed-forward layers have them.
       eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
       reads, always: The fields that its config.json has and BERT's lacks, and values of others that
         it never has.
       keys: Our fields that have another name in config.json, and that name.
+      former: Keys of older files, and those of today.
+      values: Fields of which config.json has but some values, or names them otherwise: its names,
+        and ours.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
@@ -45,6 +53,8 @@ class Family:
     norm_first: bool = False
     first_layer_unnormed: bool = False
     gated: bool = False
+    rms_norm: bool = False
+    sinusoidal: bool = False
     relative_buckets: int = 0
     positions_after_padding: bool = False
     projects_always: bool = False
@@ -52,16 +62,19 @@ class Family:
     embedding_dropout: bool = True
     dropout_after_attention: bool = True
     dropout_after_feed_forward: bool = True
-    pooler_act: str = 'tanh'
+    pooler_act: str | None = 'tanh'
     pooler_norm: bool = False
     pooler_is_of_classifier: bool = False
     dropout_before_pooler: bool = False
     pools_tokens: bool = False
     lm_act: str | None = None
+    lm_plain: bool = False
     eos_token_id: int | None = None
     pruned_key: str = 'pruned_heads'
     reads: tuple[str, ...] = ()
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
@@ -191,6 +204,7 @@ FAMILIES: Mapping[str, Family] = {
             'attention_probs_dropout_prob': 'attention_dropout',
             'rope_theta': 'global_rope_theta',
         },
+        values={'classifier_pooling': {'cls': 'cls', 'mean': 'mean'}},
         defaults={
             'max_position_embeddings': 8192,
             'layer_norm_eps': 1e-5,
@@ -226,6 +240,63 @@ FAMILIES: Mapping[str, Family] = {
             'repad_logits_with_grad',
             'sparse_pred_ignore_index',
             'sparse_prediction',
+        ),
+    ),
+    'nomic_bert': Family(
+        name='NomicBert',
+        gated=True,
+        pooler_is_of_classifier=True,
+        pruned_key=_OURS,
+        reads=('rope_theta',),
+        former={
+            'n_embd': 'hidden_size',
+            'n_layer': 'num_hidden_layers',
+            'n_head': 'num_attention_heads',
+            'n_inner': 'intermediate_size',
+            'n_positions': 'max_position_embeddings',
+            'attn_pdrop': 'attention_probs_dropout_prob',
+            'resid_pdrop': 'hidden_dropout_prob',
+            'layer_norm_epsilon': 'layer_norm_eps',
+            'rotary_emb_base': 'rope_theta',
+        },
+        defaults={
+            'hidden_act': 'silu',
+            'hidden_dropout_prob': 0.0,
+            'attention_probs_dropout_prob': 0.0,
+            'max_position_embeddings': 2048,
+            'rope_theta': 1000.0,
+        },
+        always={'position_embedding_type': 'rotary', 'attention_bias': False, 'mlp_bias': False},
+        must_be={
+            'activation_function': ('swiglu',),
+            'causal': (False,),
+            'mlp_fc1_bias': (False,),
+            'mlp_fc2_bias': (False,),
+            'num_experts': (0, None),
+            'parallel_block': (False,),
+            'prenorm': (False,),
+            'qkv_proj_bias': (False,),
+            'rotary_emb_fraction': (1.0,),
+            'rotary_emb_interleaved': (False,),
+            'rotary_emb_scale_base': (None,),
+            'scale_attn_by_inverse_layer_idx': (False,),
+            'scale_attn_weights': (True,),
+            'use_rms_norm': (False, None),
+        },
+        ignored=(
+            'dense_seq_output',
+            'embd_pdrop',
+            'fused_bias_fc',
+            'fused_dropout_add_ln',
+            'max_trained_positions',
+            'pad_vocab_size_multiple',
+            'parallel_block_tied_norm',
+            'position_embedding_type',
+            'reorder_and_upcast_attn',
+            'summary_first_dropout',
+            'summary_proj_to_labels',
+            'use_flash_attn',
+            'use_xentropy',
         ),
     ),
 }

@@ -39,6 +39,7 @@ ACTIVATIONS = {
     'gelu_new': functools.partial(nn.gelu, approximate=True),
     'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
     'relu': nn.relu,
+    'silu': nn.silu,
     'tanh': nn.tanh,
 }
 

@@ -548,7 +548,7 @@ def _normalise(
     result = {}
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
-        short = name.removeprefix('module.').removeprefix(layout.prefix)
+        short = layout.renamed(name.removeprefix('module.'))
         short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
         if short in _BUFFERS:
@@ -612,11 +612,15 @@ def _settle_head(
     else:
         kept = ()
     theirs = tuple(f'{modules[name]}.' for name in kept)
+    needed, unused = needs_pooler(family, head, names), ()
+    if family.pooler_is_of_classifier and not needed:
+        unused = tuple(f'{modules[name]}.' for name in poolers)
     for name in list(tensors):
-        if any(layout.is_of(each, name) for each in layout.heads) and not name.startswith(theirs):
+        of_head = any(layout.is_of(each, name) for each in layout.heads)
+        if name.startswith(unused) or (of_head and not name.startswith(theirs)):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
-    has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)
+    has_pooler = _has(poolers, modules, tensors)
     fresh = ['classifier'] if label_names else []
     if fresh and needed and not has_pooler:
         fresh = [*poolers, *fresh]

@@ -234,3 +234,53 @@ def test_padding_of_mpnet_is_what_transformers_takes_for_it(config):
     assert read_config(values | {'pad_token_id': None})['pad_token_id'] == 1
     with pytest.raises(ValueError, match=r'pad_token_id=0 is not implemented \(only 1 is\)'):
         read_config(values | {'pad_token_id': 0})
+
+
+# As the repositories of nomic-ai name them: parts of names, and keys with values in config.json.
+NOMIC_NAMES = {
+    'nomic_bert.': '', 'embeddings.LayerNorm': 'emb_ln', 'layers.': 'encoder.layers.',
+    'self_attn.o_proj': 'attn.out_proj', 'up_proj': 'fc11', 'gate_proj': 'fc12', 'down_proj': 'fc2',
+    'post_attention_layernorm': 'norm1', 'post_mlp_layernorm': 'norm2',
+}  # fmt: skip
+NOMIC = {
+    'activation_function': 'swiglu', 'attn_pdrop': 0.0, 'causal': False, 'embd_pdrop': 0.0,
+    'fused_bias_fc': True, 'layer_norm_epsilon': 1e-12, 'mlp_fc1_bias': False, 'n_embd': 24,
+    'mlp_fc2_bias': False, 'model_type': 'nomic_bert', 'n_head': 4, 'n_inner': 40, 'n_layer': 3,
+    'n_positions': 64, 'pad_token_id': 0, 'prenorm': False, 'qkv_proj_bias': False,
+    'resid_pdrop': 0.0, 'rotary_emb_base': 1000, 'rotary_emb_fraction': 1.0,
+    'rotary_emb_interleaved': False, 'rotary_emb_scale_base': None, 'rotary_scaling_factor': None,
+    'scale_attn_weights': True, 'type_vocab_size': 2, 'use_rms_norm': False, 'vocab_size': 60,
+}  # fmt: skip
+
+
+def test_older_files_of_nomic(config, tokenizer_of, tmp_path):
+    """They are read as `transformers` reads them, and as what they are in today's names."""
+    config = dataclasses.replace(
+        relative(config, 'nomic_bert'), initializer_range=0.3, label_names=(), add_pooler=False
+    )
+    model = in_pytorch(config, tmp_path, tokenizer_of('nomic_bert'))
+    today = bs.from_pretrained(tmp_path)
+    old, tensors = {}, tensors_from_params(today.config, today.params)
+    for name, tensor in tensors.items():
+        if 'q_proj' in name:
+            rest = [tensors[name.replace('q_proj', each)] for each in ('k_proj', 'v_proj')]
+            name, tensor = (
+                name.replace('self_attn.q_proj', 'attn.Wqkv'),
+                np.concatenate([tensor, *rest]),
+            )
+        for theirs, ours in NOMIC_NAMES.items():
+            name = name.replace(theirs, ours)
+        if 'self_attn' not in name:
+            old[name] = tensor
+    safetensors.numpy.save_file(old, tmp_path / 'model.safetensors')
+    theirs = type(model).from_pretrained(tmp_path).state_dict()
+    assert all(theirs[name].equal(tensor) for name, tensor in model.state_dict().items())
+    (tmp_path / 'config.json').write_text(json.dumps(NOMIC))
+    read = bs.from_pretrained(tmp_path)
+    assert read.config.max_length == 64
+    jax.tree.map(np.testing.assert_array_equal, read.params, today.params)
+    stretched = NOMIC | {'rotary_scaling_factor': 2, 'max_trained_positions': 48}
+    assert read_config(stretched)['max_position_embeddings'] == 48
+    for values in ({'prenorm': True}, {'num_experts': 8}, {'activation_function': 'gelu'}):
+        with pytest.raises(ValueError, match=f'{min(values)}=.* is not implemented'):
+            read_config(NOMIC | values)

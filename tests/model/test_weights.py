@@ -94,6 +94,7 @@ OTHER_HEADS = {
     'mpnet': ['lm_head.layer_norm.weight', 'mpnet.pooler.dense.weight'],
     'esm': ['lm_head.decoder.weight', 'esm.pooler.dense.bias', 'esm.embeddings.position_ids'],
     'modernbert': ['decoder.bias'],
+    'nomic_bert': ['cls.predictions.transform.layer_norm.bias', 'cls.predictions.bias'],
 }
 
 
@@ -236,12 +237,12 @@ LARGE = [
             {'model_type': 'deberta-v2'},
             "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "
             "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', "
-            "'modernbert'",
+            "'modernbert', 'nomic_bert'",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
         ({'is_decoder': True}, 'is_decoder=True'),
-        ({'hidden_act': 'swish'}, "hidden_act='swish'"),
+        ({'hidden_act': 'mish'}, "hidden_act='mish'"),
         ({'pruned_heads': {'3': [1]}}, 'pruned_heads'),
         (
             {'rope_theta': 1e4, 'novelty': 3},
