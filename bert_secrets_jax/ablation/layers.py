@@ -149,7 +149,7 @@ def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, r
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
     scope = _scope_per_row(scope, len(hidden))
     read = _attention_input(setting, params, hidden, scope)
-    if scope.angles is None:
+    if scope.turns is None:
         learned = _maps_of_first(setting, params, read, scope)
     else:
         query = _project(setting, params, 'query', read[:, :1])
@@ -227,6 +227,7 @@ def _contexts(setting: Static, params, hidden, scope):
     precision = matmul_precision(setting.config)
     read = _attention_input(setting, params, hidden, scope)
     query, key, value = (_project(setting, params, name, read) for name in encoder.PROJECTIONS)
+    value = encoder.turned(setting.config, value)
     learned = attention.attention_probabilities(query, key, scope, precision=precision)
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value
 

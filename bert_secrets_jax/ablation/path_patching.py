@@ -275,6 +275,7 @@ def _received(
             return applied(encoder.project(config, heads=1), weights, read)
 
         query, key, value = map(project, encoder.PROJECTIONS)
+        value = encoder.turned(config, value)
         bias = None if scope.bias is None else only(scope.bias, axis=1)
         seen = dataclasses.replace(scope, bias=bias)
         learned = attention.attention_probabilities(query, key, seen, precision=precision)

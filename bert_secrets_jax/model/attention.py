@@ -9,6 +9,7 @@ Queries are rows and keys are columns of a map: `probabilities[b, n, t, s]` is h
   attends to token `s`.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -35,12 +36,16 @@ class Scope:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
       bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
-      angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
+      turns: [2, T, H/2] Cosines and sines of the angles by which queries and keys are rotated
+        (RoPE); None without.
+      interleaved: Whether they rotate two neighbours each, and not the first half of a head against
+        the second.
     """
 
     visible: Any
     bias: Any = None
-    angles: Any = None
+    turns: Any = None
+    interleaved: bool = flax.struct.field(pytree_node=False, default=False)
 
 
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
@@ -62,12 +67,22 @@ def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
     return (1 / np.float32(base) ** exponents).astype(np.float32)
 
 
-def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[Array, 'B T N H']:
-    """Rotate queries or keys by their positions, the first half of a head against the second."""
-    cos, sin = jnp.cos(angles)[None, :, None], jnp.sin(angles)[None, :, None]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
+def sinusoids(length: int, width: int, base: float) -> Float[np.ndarray, '2 T half']:
+    """Return cosines and sines of the same angles, rounded only once they are computed."""
+    angles = np.arange(length)[:, None] / base ** (np.arange(0, width, 2)[None, :] / width)
+    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+def rotate(
+    x: Float[Array, 'B T N H'], turns: Float[Array, '2 T half'], *, interleaved: bool = False
+) -> Float[Array, 'B T N H']:
+    """Rotate queries or keys by their positions; arguments as in `Scope`."""
+    cos, sin = turns[:, None, :, None]
+    axis = -1 if interleaved else -2
+    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], *((-1, 2) if interleaved else (2, -1)))
+    first, second = jnp.moveaxis(pairs, axis, 0)
+    rotated = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
+    return rotated.reshape(x.shape).astype(x.dtype)
 
 
 def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
@@ -98,9 +113,10 @@ def attention_probabilities(
     Queries are of all tokens or of the first ones. An invisible key gets exactly 0. The rows of the
     maps sum to 1; one without any visible key (in a filler example) is uniform rather than NaN.
     """
-    if scope.angles is not None:
-        query = rotate(query, scope.angles[: query.shape[1]])
-        key = rotate(key, scope.angles)
+    if scope.turns is not None:
+        turned = functools.partial(rotate, interleaved=scope.interleaved)
+        query = turned(query, scope.turns[:, : query.shape[1]])
+        key = turned(key, scope.turns)
     scores = jnp.einsum(
         'BTNH,BSNH->BNTS', query, key, precision=precision, preferred_element_type=jnp.float32
     )

@@ -32,6 +32,7 @@ RANGES: Mapping[str, Range] = {
     'initializer_range': Range(0.0, 1.0, whole=False),
     'pad_token_id': Range(0, 10_000_000),
     'num_hidden_groups': Range(1, 1_000, optional=True),
+    'num_key_value_heads': Range(1, 1_000, optional=True),
     'rope_theta': _BASE,
     'local_rope_theta': _BASE,
     'local_attention': Range(0, 10_000_000, optional=True),
@@ -50,8 +51,11 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': (*HEADS, EMBEDDING),
     'position_embedding_type': ('absolute', 'rotary'),
-    'classifier_pooling': ('cls', 'mean'),
-} | dict.fromkeys((*_SWITCHES, 'emb_layer_norm_before', 'token_dropout'), (False, True))
+    'classifier_pooling': ('cls', 'mean', 'late'),
+    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
+} | dict.fromkeys(
+    (*_SWITCHES, 'emb_layer_norm_before', 'token_dropout', 'rotary_value'), (False, True)
+)
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -107,18 +111,23 @@ class BertConfig:
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
       num_hidden_groups: Number of different layers, each used several times in a row (ALBERT), if
         there are fewer than layers.
+      num_key_value_heads: Number of different keys and values of a layer, each of several heads in
+        a row (EuroBERT), if there are fewer than heads; see `key_value_heads`.
       position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
       rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: The input of the classifier: [CLS] ('cls') or the mean of tokens ('mean').
+      classifier_pooling: The input of the pooler: [CLS] ('cls') or the mean of tokens ('mean');
+        with 'late' it reads each token, and the classifier the mean of what it makes of them.
       emb_layer_norm_before: Whether the embeddings are normalised.
       token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
         (ESM).
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
+      rotary_value: Whether values are rotated, too (RoFormer).
+      rotary_rounding: The type to which the weights round RoFormer's table of sinusoids.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       head: The kind of head on the encoder: 'sequence_classification' (or regression),
         'token_classification', 'question_answering' (where the answer starts and ends), or
@@ -153,6 +162,7 @@ class BertConfig:
     initializer_range: float = 0.02
     pad_token_id: int = 0
     num_hidden_groups: int | None = None
+    num_key_value_heads: int | None = None
     position_embedding_type: str = 'absolute'
     rope_theta: float | None = None
     local_rope_theta: float | None = None
@@ -167,6 +177,8 @@ class BertConfig:
     token_dropout: bool = False
     mask_token_id: int | None = None
     rope_frequencies: tuple[float, ...] | None = None
+    rotary_value: bool = False
+    rotary_rounding: str = 'float32'
     add_pooler: bool = True
     add_contact_head: bool = False
     head: str = SEQUENCES
@@ -199,7 +211,8 @@ class BertConfig:
                     f'always {value!r}.'
                 )
         for name, choices in CHOICES.items():
-            check_name(name, getattr(self, name), choices)
+            known = tuple(self.family.values.get(name, {}).values()) or choices
+            check_name(name, getattr(self, name), known)
         self._check_layers()
         self._check_pruned()
         for name in self.family.defaults:
@@ -246,6 +259,12 @@ class BertConfig:
                 )
             if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
                 raise ValueError('Local layers need local_attention and local_rope_theta.')
+        shared = self.num_key_value_heads
+        if shared is not None and self.num_attention_heads % shared:
+            raise ValueError(
+                f'num_key_value_heads={shared} must divide '
+                f'num_attention_heads={self.num_attention_heads}.'
+            )
         groups = self.num_hidden_groups
         if groups is not None and groups > self.num_hidden_layers:
             raise ValueError(
@@ -294,6 +313,11 @@ class BertConfig:
         return FAMILIES[self.model_type]
 
     @property
+    def pooler_act(self) -> str:
+        """The activation of the pooler."""
+        return self.family.pooler_act or self.hidden_act
+
+    @property
     def max_length(self) -> int:
         """Number of tokens of the longest possible sequence."""
         counted = self.has_positions and self.family.positions_after_padding
@@ -330,6 +354,11 @@ class BertConfig:
         return groups_of(self.num_hidden_layers, self.num_hidden_groups)
 
     @property
+    def key_value_heads(self) -> tuple[int, ...]:
+        """The number of the keys and values of each head: heads with one number share them."""
+        return groups_of(self.num_attention_heads, self.num_key_value_heads)
+
+    @property
     def heads_left(self) -> tuple[tuple[int, ...], ...]:
         """The heads that each layer has, from 0 on."""
         heads = range(self.num_attention_heads)
@@ -360,6 +389,8 @@ class BertConfig:
     def summary(self) -> str:
         """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
         sizes = f'{self.num_hidden_layers} layers, {self.num_attention_heads} heads'
+        alike = self.num_attention_heads // len(set(self.key_value_heads))
+        sizes += f' (each {alike} share keys and values)' if alike > 1 else ''
         parts = [self.model_type, sizes, f'width {self.hidden_size}']
         if any(self.pruned_heads):
             gone = sum(map(len, self.pruned_heads))
@@ -381,7 +412,7 @@ class BertConfig:
 
 
 def groups_of(layers: int, count: int | None) -> tuple[int, ...]:
-    """Return the group of each layer, of `count` groups; None is one for each layer."""
+    """Return the group of each layer or head, of `count` groups; None is one for each."""
     return tuple(layer * (count or layers) // layers for layer in range(layers))
 
 

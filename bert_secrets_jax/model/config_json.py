@@ -25,8 +25,8 @@ from bert_secrets_jax.ranges import Range
 
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
-    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
-    'multi_label', 'pooling', 'tie_word_embeddings', 'pruned_heads', 'dtype',
+    'model_type', 'rope_frequencies', 'rotary_rounding', 'add_pooler', 'add_contact_head', 'head',
+    'label_names', 'multi_label', 'pooling', 'tie_word_embeddings', 'pruned_heads', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = {
@@ -145,8 +145,9 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         given = key in values and not (values[key] is None and name in family.defaults)
         if given and allowed is not None and values[key] not in allowed:
             problems.append(f'{key}={shortened(values[key])} must be {allowed}')
-        if given and name in CHOICES and values[key] not in CHOICES[name]:
-            problems.append(f'{key}={shortened(values[key])} must be {either(CHOICES[name])}')
+        choices = tuple(family.values.get(name, CHOICES.get(name, ())))
+        if given and choices and values[key] not in choices:
+            problems.append(f'{key}={shortened(values[key])} must be {either(choices)}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
         problems.append(
@@ -166,6 +167,9 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
+    for name, ours in family.values.items():
+        if name in read:
+            read[name] = ours[read[name]]
     about = {'model_type': model_type, **fixed(family), **family.defaults, **read}
     if family.pruned_key in values and family.pruned_key not in ignore:
         groups = groups_of(about['num_hidden_layers'], about['num_hidden_groups'])
@@ -245,6 +249,9 @@ def _with_layer_types(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
+    for name, ours in config.family.values.items():
+        theirs = {our: their for their, our in ours.items()}
+        values[config.family.keys.get(name, name)] = theirs[getattr(config, name)]
     if values.get('layer_types') is not None:
         values['layer_types'] = list(values['layer_types'])
     values |= {'model_type': config.model_type, 'dtype': 'float32'}

@@ -117,13 +117,13 @@ def _scopes(config: BertConfig, attention_mask, bias) -> LayerScope:
     length = attention_mask.shape[-1]
     scopes = []
     for kind in distinct_kinds(config):
-        angles = None
+        turns = None
         if kind.rope_theta is not None:
-            frequencies = jnp.asarray(frequencies_of(config, kind.rope_theta))
-            angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
+            turns = turns_of(config, kind.rope_theta, length)
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
-        scopes.append(LayerScope(visible, bias, angles, normed))
+        interleaved = config.family.sinusoidal
+        scopes.append(LayerScope(visible, bias, turns, interleaved, normed))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
         scopes = [scope.replace(visible=jnp.broadcast_to(scope.visible, size)) for scope in scopes]
@@ -135,6 +135,25 @@ def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
     if config.rope_frequencies is not None:
         return np.array(config.rope_frequencies, np.float32)
     return attention.rotation_frequencies(config.head_size, rope_theta)
+
+
+def turns_of(config: BertConfig, rope_theta: float, length: int) -> Float[Array, '2 T half']:
+    """Return the cosines and sines of the angles of rotary positions of a base."""
+    if config.family.sinusoidal:
+        table = attention.sinusoids(length, config.head_size, rope_theta)
+        return jnp.asarray(table).astype(config.rotary_rounding).astype(jnp.float32)
+    frequencies = jnp.asarray(frequencies_of(config, rope_theta))
+    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+
+
+def turned(config: BertConfig, value: Float[Array, 'B S N H']) -> Float[Array, 'B S N H']:
+    """Return values rotated by their positions, where a model does that (`rotary_value`)."""
+    if not config.rotary_value:
+        return value
+    assert config.rope_theta is not None
+    turns = turns_of(config, config.rope_theta, value.shape[1])
+    return attention.rotate(value, turns, interleaved=config.family.sinusoidal)
 
 
 def distinct_kinds(config: BertConfig) -> list[LayerKind]:
@@ -177,6 +196,7 @@ class SelfAttention(nn.Module):
         config = self.config
         precision = parts.matmul_precision(config)
         query, key, value = (project(config, name, self.heads)(hidden) for name in PROJECTIONS)
+        value = turned(config, value)
         learned = attention.attention_probabilities(query, key, scope, precision=precision)
         used = parts.Dropout(config.attention_probs_dropout_prob, axes='maps')(
             intervention.on_maps(learned, scope), example_ids, deterministic=deterministic

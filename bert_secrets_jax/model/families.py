@@ -89,6 +89,60 @@ _ROBERTA = Family(
     lm_act='gelu',
     defaults={'pad_token_id': 1},
 )
+_NOMIC = Family(
+    name='NomicBert', gated=True, pooler_is_of_classifier=True, pruned_key=_OURS,
+    reads=('rope_theta',),
+    # Older keys, and those without an effect below, are of the repositories of nomic-ai.
+    former={
+        'n_embd': 'hidden_size', 'n_layer': 'num_hidden_layers', 'n_head': 'num_attention_heads',
+        'n_inner': 'intermediate_size', 'n_positions': 'max_position_embeddings',
+        'attn_pdrop': 'attention_probs_dropout_prob', 'resid_pdrop': 'hidden_dropout_prob',
+        'layer_norm_epsilon': 'layer_norm_eps', 'rotary_emb_base': 'rope_theta',
+    },
+    defaults={
+        'hidden_act': 'silu', 'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0,
+        'max_position_embeddings': 2048, 'rope_theta': 1000.0,
+    },
+    always={'position_embedding_type': 'rotary', 'attention_bias': False, 'mlp_bias': False},
+    must_be=dict.fromkeys(
+        """causal mlp_fc1_bias mlp_fc2_bias num_experts parallel_block prenorm qkv_proj_bias
+        rotary_emb_interleaved rotary_emb_scale_base scale_attn_by_inverse_layer_idx
+        use_rms_norm""".split(), (False, None)
+    )
+    | {'activation_function': ('swiglu',), 'rotary_emb_fraction': (1,), 'scale_attn_weights': (1,)},
+    ignored=tuple(
+        """dense_seq_output embd_pdrop fused_bias_fc fused_dropout_add_ln max_trained_positions
+        pad_vocab_size_multiple parallel_block_tied_norm position_embedding_type
+        reorder_and_upcast_attn summary_first_dropout summary_proj_to_labels use_flash_attn
+        use_xentropy""".split()
+    ),
+)  # fmt: skip
+_EURO = Family(
+    name='EuroBert', norm_first=True, gated=True, rms_norm=True, embedding_dropout=False,
+    pooler_act='gelu', pooler_is_of_classifier=True, lm_plain=True, pruned_key=_OURS,
+    reads=('rope_theta', 'num_key_value_heads', 'attention_bias', 'mlp_bias', 'classifier_pooling'),
+    keys={'layer_norm_eps': 'rms_norm_eps', 'attention_probs_dropout_prob': 'attention_dropout'},
+    values={'classifier_pooling': {'late': 'late', 'mean': 'mean', 'bos': 'cls'}},
+    defaults={
+        'hidden_act': 'silu', 'attention_probs_dropout_prob': 0.0, 'layer_norm_eps': 1e-5,
+        'max_position_embeddings': 8192, 'pad_token_id': 128001, 'rope_theta': 10_000.0,
+        'attention_bias': False, 'mlp_bias': False, 'classifier_pooling': 'late',
+    },
+    always={
+        'type_vocab_size': 0, 'hidden_dropout_prob': 0.0, 'classifier_dropout': 0.0,
+        'position_embedding_type': 'rotary', 'emb_layer_norm_before': False, 'norm_bias': False,
+    },
+    # In the code of its authors, `clf_pooling` is what `classifier_pooling` is today.
+    must_be={'clf_pooling': ('late',), 'hidden_dropout': (0.0,), 'pretraining_tp': (1,)},
+    ignored=('bos_token', 'eos_token', 'mask_token', 'pad_token', 'position_embedding_type'),
+)  # fmt: skip
+_ROFORMER = dataclasses.replace(
+    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act=None,
+    lm_act=None, reads=('embedding_size', 'rotary_value', 'rotary_rounding'),
+    defaults={'max_position_embeddings': 1536, 'rotary_value': False},
+    always={'classifier_dropout': None, 'position_embedding_type': 'rotary', 'rope_theta': 1e4},
+    ignored=('position_embedding_type',),
+)  # fmt: skip
 FAMILIES: Mapping[str, Family] = {
     'bert': Family(name='Bert'),
     'roberta': _ROBERTA,
@@ -242,61 +296,7 @@ FAMILIES: Mapping[str, Family] = {
             'sparse_prediction',
         ),
     ),
-    'nomic_bert': Family(
-        name='NomicBert',
-        gated=True,
-        pooler_is_of_classifier=True,
-        pruned_key=_OURS,
-        reads=('rope_theta',),
-        former={
-            'n_embd': 'hidden_size',
-            'n_layer': 'num_hidden_layers',
-            'n_head': 'num_attention_heads',
-            'n_inner': 'intermediate_size',
-            'n_positions': 'max_position_embeddings',
-            'attn_pdrop': 'attention_probs_dropout_prob',
-            'resid_pdrop': 'hidden_dropout_prob',
-            'layer_norm_epsilon': 'layer_norm_eps',
-            'rotary_emb_base': 'rope_theta',
-        },
-        defaults={
-            'hidden_act': 'silu',
-            'hidden_dropout_prob': 0.0,
-            'attention_probs_dropout_prob': 0.0,
-            'max_position_embeddings': 2048,
-            'rope_theta': 1000.0,
-        },
-        always={'position_embedding_type': 'rotary', 'attention_bias': False, 'mlp_bias': False},
-        must_be={
-            'activation_function': ('swiglu',),
-            'causal': (False,),
-            'mlp_fc1_bias': (False,),
-            'mlp_fc2_bias': (False,),
-            'num_experts': (0, None),
-            'parallel_block': (False,),
-            'prenorm': (False,),
-            'qkv_proj_bias': (False,),
-            'rotary_emb_fraction': (1.0,),
-            'rotary_emb_interleaved': (False,),
-            'rotary_emb_scale_base': (None,),
-            'scale_attn_by_inverse_layer_idx': (False,),
-            'scale_attn_weights': (True,),
-            'use_rms_norm': (False, None),
-        },
-        ignored=(
-            'dense_seq_output',
-            'embd_pdrop',
-            'fused_bias_fc',
-            'fused_dropout_add_ln',
-            'max_trained_positions',
-            'pad_vocab_size_multiple',
-            'parallel_block_tied_norm',
-            'position_embedding_type',
-            'reorder_and_upcast_attn',
-            'summary_first_dropout',
-            'summary_proj_to_labels',
-            'use_flash_attn',
-            'use_xentropy',
-        ),
-    ),
+    'nomic_bert': _NOMIC,
+    'eurobert': _EURO,
+    'roformer': _ROFORMER,
 }

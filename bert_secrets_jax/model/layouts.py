@@ -23,6 +23,7 @@ class Layout:
       joined: A module of ours that holds several of theirs one after the other, and those.
       former: Patterns of names in older files, and what stands there today.
       formerly_fused: A module of older files that holds several of theirs, and those.
+      sinusoids: The tensor of cosines and sines of rotary positions; '' without one.
       saves_frequencies: Whether the frequencies of rotary positions are among the tensors.
     """
 
@@ -36,6 +37,7 @@ class Layout:
     former: Mapping[str, str] = dataclasses.field(default_factory=dict)
     formerly_fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     saves_frequencies: bool = False
+    sinusoids: str = ''
 
     def modules(self, head: str) -> dict[str, str]:
         """Return our name of each module and theirs, of the encoder and of one head."""
@@ -121,6 +123,11 @@ def _lm(dense: str, norm: str, decoder: str) -> dict[str, str]:
 
 _OF_CLASSIFIER = {'pooler': 'classifier.dense', 'classifier': 'classifier.out_proj'}
 _LM_HEAD = _lm('lm_head.dense', 'lm_head.layer_norm', 'lm_head.decoder')
+_CLS_HEAD = _lm(
+    'cls.predictions.transform.dense',
+    'cls.predictions.transform.LayerNorm',
+    'cls.predictions.decoder',
+)
 _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 # No classifier stands on RoBERTa's pooler.
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
@@ -134,18 +141,32 @@ _LLAMA = {
     'layers/output': 'layers.{}.mlp.down_proj',
 }
 _GATE_AND_UP = {'mlp.gate_and_up': ('mlp.gate_proj', 'mlp.up_proj')}
+_EMBEDDINGS = {name: _BERT[name] for name in _BERT if name.startswith('embeddings/')}
+_NOMIC = Layout(
+    'nomic_bert.',
+    _EMBEDDINGS | _LLAMA | {
+        'layers/attention_norm': 'layers.{}.post_attention_layernorm',
+        'layers/output_norm': 'layers.{}.post_mlp_layernorm',
+        'pooler': 'pooler.dense',
+    },
+    _heads(lm=_CLS_HEAD | {'lm/norm': 'cls.predictions.transform.layer_norm'}),
+    second_bias='cls.predictions.bias',
+    joined=_GATE_AND_UP,
+    # As the repositories of nomic-ai have them.
+    former={
+        r'^bert\.': '', r'^encoder\.layers\.': 'layers.', r'^emb_ln\.': 'embeddings.LayerNorm.',
+        r'\.attn\.out_proj\.': '.self_attn.o_proj.', r'\.fc11\.': '.up_proj.',
+        r'\.fc12\.': '.gate_proj.', r'\.fc2\.': '.down_proj.',
+        r'\.norm1\.': '.post_attention_layernorm.', r'\.norm2\.': '.post_mlp_layernorm.',
+    },
+    formerly_fused={'attn.Wqkv': ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj')},
+)  # fmt: skip
 _MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
 LAYOUTS: Mapping[str, Layout] = {
     'bert': Layout(
         'bert.',
         _BERT | {'pooler': 'pooler.dense'},
-        _heads(
-            lm=_lm(
-                'cls.predictions.transform.dense',
-                'cls.predictions.transform.LayerNorm',
-                'cls.predictions.decoder',
-            )
-        ),
+        _heads(lm=_CLS_HEAD),
         ('cls.seq_relationship.',),
         'cls.predictions.bias',
     ),
@@ -187,7 +208,7 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     'albert': Layout(
         'albert.',
-        {name: module for name, module in _BERT.items() if name.startswith('embeddings/')}
+        _EMBEDDINGS
         | {
             'embeddings/project': 'encoder.embedding_hidden_mapping_in',
             'layers/attention/query': f'{_ALBERT}.attention.query',
@@ -252,39 +273,25 @@ LAYOUTS: Mapping[str, Layout] = {
         | {MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'}},
         fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
     ),
-    'nomic_bert': Layout(
-        'nomic_bert.',
-        {
-            name: _BERT[name]
-            for name in ('embeddings/word', 'embeddings/token_type', 'embeddings/norm')
-        }
-        | _LLAMA
+    'nomic_bert': _NOMIC,
+    'eurobert': Layout(
+        'model.',
+        _LLAMA
         | {
-            'layers/attention_norm': 'layers.{}.post_attention_layernorm',
-            'layers/output_norm': 'layers.{}.post_mlp_layernorm',
-            'pooler': 'pooler.dense',
+            'embeddings/word': 'embed_tokens',
+            'layers/attention_norm': 'layers.{}.input_layernorm',
+            'layers/output_norm': 'layers.{}.post_attention_layernorm',
+            'final_norm': 'norm',
         },
-        _heads(
-            lm=_lm(
-                'cls.predictions.transform.dense',
-                'cls.predictions.transform.layer_norm',
-                'cls.predictions.decoder',
-            )
-        ),
-        second_bias='cls.predictions.bias',
+        _heads(pooler='dense', lm=dict.fromkeys(('lm/decoder', 'lm'), 'lm_head')),
         joined=_GATE_AND_UP,
-        # As the repositories of nomic-ai have them.
-        former={
-            r'^bert\.': '',
-            r'^encoder\.layers\.': 'layers.',
-            r'^emb_ln\.': 'embeddings.LayerNorm.',
-            r'\.attn\.out_proj\.': '.self_attn.o_proj.',
-            r'\.fc11\.': '.up_proj.',
-            r'\.fc12\.': '.gate_proj.',
-            r'\.fc2\.': '.down_proj.',
-            r'\.norm1\.': '.post_attention_layernorm.',
-            r'\.norm2\.': '.post_mlp_layernorm.',
-        },
-        formerly_fused={'attn.Wqkv': ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj')},
+    ),
+    'roformer': Layout(
+        'roformer.',
+        _BERT | {'embeddings/project': 'embeddings_project'},
+        _heads(**_OF_CLASSIFIER, lm=_CLS_HEAD),
+        ('pooler.', 'sequence_summary.'),
+        'cls.predictions.bias',
+        sinusoids='encoder.embed_positions.weight',
     ),
 }
