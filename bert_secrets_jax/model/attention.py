@@ -64,12 +64,13 @@ def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
     """Return frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15)."""
     # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    return (1 / np.float32(base) ** exponents).astype(np.float32)
+    # PyTorch rounds the power as float64 does; NumPy's in float32 differs in each sixth.
+    return np.float32(1) / (base ** exponents.astype(float)).astype(np.float32)
 
 
-def sinusoids(length: int, width: int, base: float) -> Float[np.ndarray, '2 T half']:
-    """Return cosines and sines of the same angles, rounded only once they are computed."""
-    angles = np.arange(length)[:, None] / base ** (np.arange(0, width, 2)[None, :] / width)
+def sinusoids(length: int, width: int) -> Float[np.ndarray, '2 T half']:
+    """Return cosines and sines of the angles of RoFormer, rounded only once they are computed."""
+    angles = np.arange(length)[:, None] / 10_000.0 ** (np.arange(0, width, 2)[None, :] / width)
     return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
 
 

@@ -313,11 +313,6 @@ class BertConfig:
         return FAMILIES[self.model_type]
 
     @property
-    def pooler_act(self) -> str:
-        """The activation of the pooler."""
-        return self.family.pooler_act or self.hidden_act
-
-    @property
     def max_length(self) -> int:
         """Number of tokens of the longest possible sequence."""
         counted = self.has_positions and self.family.positions_after_padding

@@ -160,10 +160,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
-    fractions = {name for name, allowed in RANGES.items() if not allowed.whole}
     read = {
-        # Some files have 1000 for 1000.0.
-        name: float(values[key]) if name in fractions and values[key] is not None else values[key]
+        name: values[key]
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
@@ -171,6 +169,9 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         if name in read:
             read[name] = ours[read[name]]
     about = {'model_type': model_type, **fixed(family), **family.defaults, **read}
+    size = about['hidden_size'] / about['num_attention_heads']
+    if 'head_dim' in family.ignored and values.get('head_dim') not in (None, size):
+        raise ValueError(f'head_dim={shortened(values["head_dim"])} must be {size:g}.')
     if family.pruned_key in values and family.pruned_key not in ignore:
         groups = groups_of(about['num_hidden_layers'], about['num_hidden_groups'])
         about['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
@@ -209,15 +210,6 @@ def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, An
             values = {new: values.pop(old)} | values
     if 'layer_types' in family.reads:
         values, problems = _with_layer_types(values)
-    width = values.pop('head_dim', None)
-    if width is not None and (
-        width not in Range(1, 100_000)
-        or values.get('hidden_size') != width * values.get('num_attention_heads', 0)
-    ):
-        problems.append(
-            f'head_dim={shortened(width)} is not implemented (only hidden_size / '
-            'num_attention_heads is)'
-        )
     bases = values.pop('rope_parameters', None) or {}
     theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
     kinds = ((GLOBAL, theta), (LOCAL, local)) if local in family.reads else ((None, theta),)

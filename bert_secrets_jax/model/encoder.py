@@ -140,7 +140,7 @@ def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
 def turns_of(config: BertConfig, rope_theta: float, length: int) -> Float[Array, '2 T half']:
     """Return the cosines and sines of the angles of rotary positions of a base."""
     if config.family.sinusoidal:
-        table = attention.sinusoids(length, config.head_size, rope_theta)
+        table = attention.sinusoids(length, config.head_size)
         return jnp.asarray(table).astype(config.rotary_rounding).astype(jnp.float32)
     frequencies = jnp.asarray(frequencies_of(config, rope_theta))
     angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]

@@ -27,8 +27,8 @@ class Family:
       projects_always: Whether embeddings are projected even if they have the width of the model.
       zero_padding: Whether the embeddings of padding are set to 0.
       embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
-      pooler_act, pooler_norm: The activation of the dense layer under the classifier (None is that
-        of the feed-forward layers), and whether LayerNorm follows it.
+      pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
+        LayerNorm follows it.
       pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
@@ -62,7 +62,7 @@ class Family:
     embedding_dropout: bool = True
     dropout_after_attention: bool = True
     dropout_after_feed_forward: bool = True
-    pooler_act: str | None = 'tanh'
+    pooler_act: str = 'tanh'
     pooler_norm: bool = False
     pooler_is_of_classifier: bool = False
     dropout_before_pooler: bool = False
@@ -111,9 +111,10 @@ _NOMIC = Family(
     )
     | {'activation_function': ('swiglu',), 'rotary_emb_fraction': (1,), 'scale_attn_weights': (1,)},
     ignored=tuple(
-        """dense_seq_output embd_pdrop fused_bias_fc fused_dropout_add_ln max_trained_positions
-        pad_vocab_size_multiple parallel_block_tied_norm position_embedding_type
-        reorder_and_upcast_attn summary_first_dropout summary_proj_to_labels use_flash_attn
+        """dense_seq_output embd_pdrop fused_bias_fc fused_dropout_add_ln head_dim
+        max_trained_positions pad_vocab_size_multiple parallel_block_tied_norm
+        position_embedding_type reorder_and_upcast_attn summary_first_dropout
+        summary_proj_to_labels use_flash_attn
         use_xentropy""".split()
     ),
 )  # fmt: skip
@@ -134,13 +135,17 @@ _EURO = Family(
     },
     # In the code of its authors, `clf_pooling` is what `classifier_pooling` is today.
     must_be={'clf_pooling': ('late',), 'hidden_dropout': (0.0,), 'pretraining_tp': (1,)},
-    ignored=('bos_token', 'eos_token', 'mask_token', 'pad_token', 'position_embedding_type'),
+    ignored=tuple(
+        'bos_token eos_token head_dim mask_token pad_token position_embedding_type'.split()
+    ),
 )  # fmt: skip
 _ROFORMER = dataclasses.replace(
-    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act=None,
+    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act='gelu',
     lm_act=None, reads=('embedding_size', 'rotary_value', 'rotary_rounding'),
     defaults={'max_position_embeddings': 1536, 'rotary_value': False},
     always={'classifier_dropout': None, 'position_embedding_type': 'rotary', 'rope_theta': 1e4},
+    # Its classifier has the activation of its feed-forward layers.
+    must_be={'hidden_act': ('gelu',)},
     ignored=('position_embedding_type',),
 )  # fmt: skip
 FAMILIES: Mapping[str, Family] = {

@@ -407,10 +407,7 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     if config.num_key_value_heads is not None:
         same = jax.tree.map(np.array_equal, dict(params), all_heads(config, own))
         if not all(jax.tree.leaves(same)):
-            raise ValueError(
-                'Keys or values differ between heads that share them: with '
-                f'num_key_value_heads={config.num_key_value_heads}, change all their copies.'
-            )
+            raise ValueError('Keys or values differ between heads that share them: change all.')
     for path, leaf in _leaves(own).items():
         names = _their_names(config, path)
         path, shape = _without_number(path, leaf.shape)
@@ -432,10 +429,8 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
     if 'lm' in params and layout.second_bias:
         tensors[layout.second_bias] = np.asarray(params['lm']['bias'], np.float32)
     if layout.sinusoids:
-        assert config.rope_theta is not None
-        size = config.max_position_embeddings, config.head_size
         tensors[prefix + layout.sinusoids] = _table(
-            *size, config.rope_theta, config.rotary_rounding
+            config.max_position_embeddings, config.head_size, config.rotary_rounding
         )
     if layout.saves_frequencies and config.rope_theta is not None and not config.has_positions:
         tensors[prefix + _FREQUENCIES] = frequencies_of(config, config.rope_theta)
@@ -537,10 +532,7 @@ def _check_plausible(
     if settings.get('position_embedding_type') != 'rotary':
         tables.append('max_position_embeddings')
     rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
-    shared = settings.get('num_key_value_heads') or settings['num_attention_heads']
-    of_layer = (2 + 2 * shared / settings['num_attention_heads']) * width**2 + 2 * width * settings[
-        'intermediate_size'
-    ]
+    of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
     of_head = 4 * width * width // settings['num_attention_heads']
     lost = sum(map(len, settings.get('pruned_heads', ()))) / settings['num_hidden_layers']
     wanted = int(layers * (of_layer - lost * of_head)) + rows * (
@@ -623,16 +615,15 @@ def _rounding(
     dtype, width = table.dtype.name, settings['hidden_size'] // settings['num_attention_heads']
     shape = settings['max_position_embeddings'], width
     if table.shape == shape and dtype in CHOICES['rotary_rounding']:
-        expected = _table(*shape, settings['rope_theta'], dtype)
+        expected = _table(*shape, dtype)
         if np.allclose(*(each.astype(np.float32) for each in (table, expected)), 0, 1e-6):
             return dtype
     raise ValueError(f'{file}: {name} holds no sinusoids of the shape {list(shape)}.')
 
 
-def _table(length: int, width: int, theta: float, dtype: str) -> np.ndarray:
+def _table(length: int, width: int, dtype: str) -> np.ndarray:
     """Return sines, then cosines, of the angles of each position, as RoFormer keeps them."""
-    cos, sin = sinusoids(length, width, theta)
-    return np.concatenate([sin, cos], axis=1).astype(jnp.dtype(dtype))
+    return np.concatenate(sinusoids(length, width)[::-1], axis=1).astype(jnp.dtype(dtype))
 
 
 def _settle_head(

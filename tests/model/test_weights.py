@@ -95,6 +95,8 @@ OTHER_HEADS = {
     'esm': ['lm_head.decoder.weight', 'esm.pooler.dense.bias', 'esm.embeddings.position_ids'],
     'modernbert': ['decoder.bias'],
     'nomic_bert': ['cls.predictions.transform.layer_norm.bias', 'cls.predictions.bias'],
+    'eurobert': ['lm_head.weight'],
+    'roformer': ['cls.predictions.bias', 'roformer.pooler.dense.weight', 'qa_outputs.bias'],
 }
 
 
@@ -237,7 +239,7 @@ LARGE = [
             {'model_type': 'deberta-v2'},
             "model_type='deberta-v2' is not implemented; these are: 'bert', 'roberta', "
             "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', "
-            "'modernbert', 'nomic_bert'",
+            "'modernbert', 'nomic_bert', 'eurobert', 'roformer'",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
