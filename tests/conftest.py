@@ -119,7 +119,12 @@ RELATIVES = {
         'norm_bias': False,
         'classifier_pooling': 'mean',
     },
-    'roformer': {'embedding_size': 16, 'position_embedding_type': 'rotary', 'rope_theta': 10_000.0},
+    'roformer': {
+        'embedding_size': 16,
+        'position_embedding_type': 'rotary',
+        'rotary_value': True,
+        'rope_theta': 10_000.0,
+    },
 }
 
 

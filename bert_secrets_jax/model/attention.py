@@ -79,8 +79,9 @@ def rotate(
 ) -> Float[Array, 'B T N H']:
     """Rotate queries or keys by their positions; arguments as in `Scope`."""
     cos, sin = turns[:, None, :, None]
-    axis = -1 if interleaved else -2
-    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], *((-1, 2) if interleaved else (2, -1)))
+    axis, half = (-1 if interleaved else -2), x.shape[-1] // 2
+    shape = (half, 2) if interleaved else (2, half)
+    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], *shape)
     first, second = jnp.moveaxis(pairs, axis, 0)
     rotated = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
     return rotated.reshape(x.shape).astype(x.dtype)

@@ -24,6 +24,8 @@ WORDS = [('cat', 'dog'), ('bird', 'tree'), ('saw', 'ran')]
 IN_PYTORCH = {
     'bert': ('bert.embeddings', 'bert.encoder.layer', 'attention.output.dense'),
     'modernbert': ('model.embeddings', 'model.layers', 'attn.Wo'),
+    'eurobert': ('model.embed_tokens', 'model.layers', 'self_attn.o_proj'),
+    'roformer': ('roformer.embeddings', 'roformer.encoder.layer', 'attention.output.dense'),
 }
 DIRECTIONS = {'denoising': (1, 0), 'noising': (0, 1)}
 

@@ -130,7 +130,9 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
 
 
 ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert')
+ALL_UNIFORM += ('nomic_bert', 'eurobert', 'roformer')
 OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
+OTHERS += [('roformer', 'mean'), ('eurobert', 'resample')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 

@@ -37,7 +37,10 @@ def everything(bert, params, batch):
         ('mpnet', 0.2),
         *(
             pytest.param(name, 0.2, marks=pytest.mark.slow)
-            for name in ('distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert')
+            for name in (
+                'distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert',
+                'nomic_bert', 'eurobert', 'roformer',
+            )
         ),
     ],
 )  # fmt: skip
@@ -45,6 +48,8 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
     mine = relative(config, model_type)
     if model_type == 'modernbert' and scale == 0.2:
         mine = dataclasses.replace(mine, classifier_pooling='mean')
+    if model_type == 'eurobert':
+        mine = dataclasses.replace(mine, classifier_pooling='late')
     if model_type == 'esm':
         mine = dataclasses.replace(mine, label_names=('value',))
     compare_with_reference(random_model(mine, tokenizer, scale))

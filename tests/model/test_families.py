@@ -45,9 +45,9 @@ VARIANTS = {
         'eurobert',
         {'classifier_pooling': 'cls', 'attention_bias': True, 'mlp_bias': True},
     ),
-    'roformer that rotates values': (
+    'roformer of many tokens': (
         'roformer',
-        {'rotary_value': True, 'embedding_size': 24, 'max_position_embeddings': 300},
+        {'rotary_value': False, 'embedding_size': 24, 'max_position_embeddings': 300},
     ),
 }
 

@@ -196,6 +196,7 @@ OURS = 'bert_secrets_jax_pruned_heads'
         # Those that `transformers` could not remove heads from.
         ('mpnet', OURS, EACH),
         ('modernbert', OURS, EACH),
+        ('eurobert', OURS, EACH),
     ],
 )
 def test_config_json_names_removed_heads(config, model_type, key, lost):
