@@ -16,7 +16,7 @@ from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
 from tests.conftest import as_torch, forward, random_inputs, random_params, relative
-from tests.model.conftest import in_pytorch
+from tests.model.conftest import in_pytorch, rewrite, without_tensors
 
 VARIANTS = {
     'esm with embeddings of positions': (
@@ -299,3 +299,36 @@ def test_older_files_of_nomic(config, tokenizer_of, tmp_path):
     for values in ({'prenorm': True}, {'num_experts': 8}, {'activation_function': 'gelu'}):
         with pytest.raises(ValueError, match=f'{min(values)}=.* is not implemented'):
             read_config(NOMIC | values)
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
+@pytest.mark.parametrize('model_type', ['nomic_bert', 'eurobert', 'roformer'])
+def test_files_of_half_precision_equal_pytorch(config, tokenizer_of, tmp_path, model_type, dtype):
+    """RoFormer's table of sinusoids is then rounded, too, and remains so."""
+    torch = pytest.importorskip('torch')
+    config = dataclasses.replace(relative(config, model_type), initializer_range=0.3)
+    model = in_pytorch(config, tmp_path, tokenizer_of(model_type)).to(getattr(torch, dtype))
+    model.save_pretrained(tmp_path)
+    inputs = random_inputs(config, lengths=(20, 7), length=20, seed=5)
+    # Read again, since `to` rounds frequencies that no file has.
+    model = type(model).from_pretrained(tmp_path, dtype=torch.float64, attn_implementation='eager')
+    expected = model(**as_torch(config, inputs), output_attentions=True)
+    maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
+    for _ in range(2):
+        ours = bs.from_pretrained(tmp_path)
+        found = forward(ours.bert, ours.params, inputs)
+        np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
+        np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+        save_pretrained(ours, tmp_path)
+
+
+def test_a_table_that_holds_no_sinusoids_is_refused(config, tokenizer_of, tmp_path):
+    model = in_pytorch(relative(config, 'roformer'), tmp_path, tokenizer_of('roformer'))
+    whole = bs.from_pretrained(tmp_path)
+    table = model.roformer.encoder.embed_positions.weight.data
+    table[3, 2] += 0.01
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r'embed_positions.weight holds no sinusoids .*\[32, 6\]'):
+        bs.from_pretrained(tmp_path)
+    rewrite(tmp_path, without_tensors('embed_positions'))
+    assert bs.from_pretrained(tmp_path).config == whole.config
