@@ -616,7 +616,7 @@ def _rounding(
     shape = settings['max_position_embeddings'], width
     if table.shape == shape and dtype in CHOICES['rotary_rounding']:
         expected = _table(*shape, dtype)
-        if np.allclose(*(each.astype(np.float32) for each in (table, expected)), 0, 1e-6):
+        if np.allclose(table.astype(np.float32), expected.astype(np.float32), 0, 1e-6):
             return dtype
     raise ValueError(f'{file}: {name} holds no sinusoids of the shape {list(shape)}.')
 
@@ -685,7 +685,7 @@ def _checkpoint_head(
     named = classes.get(architectures[0]) if len(architectures) == 1 else None
     whole = [head for head in HEADS if _ends(layout, head) in tensors]
     if family.lm_plain and named == MASKED_LM:
-        # Of a tied one, no tensor is left.
+        # No tensor is left of one that is tied.
         decoder = f'{layout.heads[MASKED_LM]["lm/decoder"]}.weight'
         whole = [MASKED_LM] if decoder in tensors or values.get('tie_word_embeddings') else []
     head = named if named in whole else whole[0] if whole else SEQUENCES
