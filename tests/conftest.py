@@ -107,6 +107,33 @@ RELATIVES = {
         'norm_bias': False,
         'classifier_bias': False,
     },
+    'nomic_bert': {
+        'hidden_act': 'silu',
+        'position_embedding_type': 'rotary',
+        'rope_theta': 1000.0,
+        'attention_bias': False,
+        'mlp_bias': False,
+    },
+    'eurobert': {
+        'type_vocab_size': 0,
+        'hidden_act': 'silu',
+        'hidden_dropout_prob': 0.0,
+        'classifier_dropout': 0.0,
+        'num_key_value_heads': 2,
+        'position_embedding_type': 'rotary',
+        'rope_theta': 10_000.0,
+        'emb_layer_norm_before': False,
+        'attention_bias': False,
+        'mlp_bias': False,
+        'norm_bias': False,
+        'classifier_pooling': 'mean',
+    },
+    'roformer': {
+        'embedding_size': 16,
+        'position_embedding_type': 'rotary',
+        'rotary_value': True,
+        'rope_theta': 10_000.0,
+    },
 }
 
 

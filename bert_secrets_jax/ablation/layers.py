@@ -160,7 +160,7 @@ def last_layer(setting: Static, params, classifier, hidden, scope, head_masks, r
     einsum = functools.partial(jnp.einsum, precision=matmul_precision(config))
     scope = _scope_per_row(scope, len(hidden))
     read = _attention_input(setting, params, hidden, scope)
-    if scope.angles is None and scope.distances is None:
+    if scope.turns is None and scope.distances is None:
         learned = _maps_of_first(setting, params, read, scope)
     else:
         query = _project(setting, params, 'query', read[:, :1])
@@ -242,6 +242,7 @@ def _contexts(setting: Static, params, hidden, scope):
     precision = matmul_precision(setting.config)
     read = _attention_input(setting, params, hidden, scope)
     query, key, value = (_project(setting, params, name, read) for name in encoder.PROJECTIONS)
+    value = encoder.turned(setting.config, value)
     seen = _with_distances(setting, params, scope)
     learned = attention.attention_probabilities(query, key, seen, precision=precision)
     return attention.attend(learned.astype(value.dtype), value, precision=precision), value

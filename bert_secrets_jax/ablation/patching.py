@@ -288,7 +288,8 @@ def _intact(bert: Bert, of: str, params, batch: Batch) -> tuple[BertOutput, Any]
     def of_layer(layer, kind, hidden):
         scope = encoder.scope_of(scopes, kind)
         read = applied(encoder.AttentionInput(config), layer, hidden, scope.normed)
-        return applied(encoder.project(config), layer['attention']['value'], read)
+        value = applied(encoder.project(config), layer['attention']['value'], read)
+        return encoder.turned(config, value)
 
     kinds = jnp.array(encoder.kinds_of_layers(config))
     before = output.hidden_states[:, :-1]

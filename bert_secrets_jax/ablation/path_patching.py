@@ -281,6 +281,7 @@ def _received(
             return make(name, read)
 
         query, key, value = map(project, encoder.PROJECTIONS)
+        value = encoder.turned(config, value)
         bias = None if scope.bias is None else only(scope.bias, axis=1)
         seen = dataclasses.replace(encoder.with_distances(config, scope, make), bias=bias)
         learned = attention.attention_probabilities(query, key, seen, precision=precision)

@@ -297,7 +297,9 @@ class Descent:
     def whole_layers(self) -> int:
         """The number of layers that are run for all tokens: all, unless logits read [CLS] alone."""
         config = self.setting.config
+        # The last layer averages hidden states, of which rotated values are not the projection.
         reads_first = config.head == SEQUENCES and config.classifier_pooling == 'cls'
+        reads_first = reads_first and not config.rotary_value
         if config.head == EMBEDDING and config.pooling is not None:
             reads_first = config.pooling.reads_first
         return len(self.layers) - reads_first

@@ -293,8 +293,9 @@ def subnetworks(
 
 
 def has_own_layers(config: BertConfig) -> bool:
-    """Return whether a model uses each of its layers once."""
-    return config.num_hidden_groups in (None, config.num_hidden_layers)
+    """Return whether a model uses each of its layers, keys and values once."""
+    own = config.num_key_value_heads in (None, config.num_attention_heads)
+    return own and config.num_hidden_groups in (None, config.num_hidden_layers)
 
 
 def surviving_heads(

@@ -174,12 +174,13 @@ def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 
         states = activated(_STEPS, family.pooler_act, states)
         if family.pooler_norm:
             states = normed_by(config, _STEPS, top['pooler_norm'], states)
-    else:
+    elif not family.lm_plain:
         states = dense(_STEPS, '...D,DF->...F', top['lm']['dense'], states)
         states = activated(_STEPS, family.lm_act or config.hidden_act, states)
         states = normed_by(config, _STEPS, top['lm']['norm'], states)
     table = embeddings['word'] if config.tie_word_embeddings else top['lm']['decoder']
-    return product('RE,VE->RV', states, table['embedding']) + top['lm']['bias'][None]
+    logits = product('RE,VE->RV', states, table['embedding'])
+    return logits + top['lm']['bias'][None] if 'bias' in top.get('lm', {}) else logits
 
 
 def _margins(logits: Float[Array, 'R C'], targets: Int[Array, ' R']) -> Float[Array, 'R C']:

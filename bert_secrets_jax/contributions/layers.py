@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from bert_secrets_jax.measure.relevance import layers_of, product
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_has_all_heads
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import applied, layer_norm
 
 
@@ -64,6 +65,7 @@ def attended(config: BertConfig, params, entered, contexts, maps, normed) -> Att
         read = jnp.where(normed, applied(norm, params['attention_norm'], entered), entered)
     value, output = params['attention']['value'], params['attention']['output']
     values = _with_bias(value, product('BSD,DNH->BSNH', read, value['kernel']))
+    values = turned(config, values)
     attention = _with_bias(output, product('BTNH,NHD->BTD', contexts, output['kernel']))
     return Attended(
         entered=entered,

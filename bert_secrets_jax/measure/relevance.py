@@ -35,6 +35,7 @@ from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
+from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
 from bert_secrets_jax.model.weights import Pretrained, check_pretrained
 
@@ -208,6 +209,10 @@ def contexts_of(config: BertConfig, steps: BackwardSteps, params, hidden, *, map
     if config.family.norm_first:
         read = jnp.where(normed, normed_by(config, steps, params['attention_norm'], hidden), hidden)
     values = dense(steps, '...D,DNH->...NH', params['attention']['value'], read)
+    if config.rotary_value:
+        size = config.head_size
+        units = jnp.broadcast_to(jnp.eye(size), (1, values.shape[1], size, size))
+        values = steps.linear('BSNG,SGH->BSNH', values, turned(config, units)[0])
     return steps.linear('BSNH,BNTS->BTNH', values, maps)
 
 
@@ -230,13 +235,15 @@ def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attenti
         tokens = normed_by(config, steps, params['final_norm'], tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'cls':
         tokens = tokens[:, 0]
-    elif config.head == SEQUENCES:
+    elif config.head == SEQUENCES and config.classifier_pooling == 'mean':
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
         pooled = dense(steps, '...D,DF->...F', params['pooler'], tokens)
         tokens = activated(steps, family.pooler_act, pooled)
         if family.pooler_norm:
             tokens = normed_by(config, steps, params['pooler_norm'], tokens)
+    if config.head == SEQUENCES and config.classifier_pooling == 'late':
+        tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     return dense(steps, '...D,DC->...C', params['classifier'], tokens)
 
 
@@ -262,8 +269,11 @@ def fed_forward(config: BertConfig, steps: BackwardSteps, params, hidden):
 
 def normed_by(config: BertConfig, steps: BackwardSteps, params, x):
     width = x.shape[-1]
-    deviation = jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
-    centre_and_scale = (jnp.eye(width) - 1 / width) * params['scale'][None]
+    # RMSNorm subtracts no mean.
+    mean = 0 if config.family.rms_norm else x.mean(axis=-1, keepdims=True)
+    deviation = jnp.sqrt(jnp.square(x - mean).mean(axis=-1, keepdims=True) + config.layer_norm_eps)
+    centre = jnp.eye(width) - (0 if config.family.rms_norm else 1 / width)
+    centre_and_scale = centre * params['scale'][None]
     kernel = {'kernel': centre_and_scale, **params}
     return dense(steps, '...D,DF->...F', kernel, steps.scaled(x, 1 / deviation))
 

@@ -37,7 +37,10 @@ class Scope:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
       bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
-      angles: [T, H/2] The angles by which queries and keys are rotated (RoPE); None without.
+      turns: [2, T, H/2] Cosines and sines of the angles by which queries and keys are rotated
+        (RoPE); None without.
+      interleaved: Whether they rotate two neighbours each, and not the first half of a head against
+        the second.
       keys, queries: [K, N, H] The keys and the queries of distances in one layer, or None.
       rows: [T, S] The one of the K distances from each key to each query.
       summands: The number of summands of each score that the scale of scores reckons with.
@@ -45,10 +48,11 @@ class Scope:
 
     visible: Any
     bias: Any = None
-    angles: Any = None
+    turns: Any = None
     keys: Any = None
     queries: Any = None
     rows: Any = None
+    interleaved: bool = flax.struct.field(pytree_node=False, default=False)
     summands: int = flax.struct.field(default=1, pytree_node=False)
 
 
@@ -68,15 +72,27 @@ def rotation_frequencies(width: int, base: float) -> Float[np.ndarray, ' half']:
     """Return frequencies of rotary positions (Su et al. 2021, RoFormer, equation 15)."""
     # In NumPy: at the thousandth token, a rounded frequency is a thousand times as far off.
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    return (1 / np.float32(base) ** exponents).astype(np.float32)
+    # PyTorch rounds the power as float64 does; NumPy's in float32 differs in each sixth.
+    return np.float32(1) / (base ** exponents.astype(float)).astype(np.float32)
 
 
-def rotate(x: Float[Array, 'B T N H'], angles: Float[Array, 'T half']) -> Float[Array, 'B T N H']:
-    """Rotate queries or keys by their positions, the first half of a head against the second."""
-    cos, sin = jnp.cos(angles)[None, :, None], jnp.sin(angles)[None, :, None]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return rotated.astype(x.dtype)
+def sinusoids(length: int, width: int) -> Float[np.ndarray, '2 T half']:
+    """Return cosines and sines of the angles of RoFormer, rounded only once they are computed."""
+    angles = np.arange(length)[:, None] / 10_000.0 ** (np.arange(0, width, 2)[None, :] / width)
+    return np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+
+
+def rotate(
+    x: Float[Array, 'B T N H'], turns: Float[Array, '2 T half'], *, interleaved: bool = False
+) -> Float[Array, 'B T N H']:
+    """Rotate queries or keys by their positions; arguments as in `Scope`."""
+    cos, sin = turns[:, None, :, None]
+    axis, half = (-1 if interleaved else -2), x.shape[-1] // 2
+    shape = (half, 2) if interleaved else (2, half)
+    pairs = x.astype(jnp.float32).reshape(*x.shape[:-1], *shape)
+    first, second = jnp.moveaxis(pairs, axis, 0)
+    rotated = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
+    return rotated.reshape(x.shape).astype(x.dtype)
 
 
 def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.ndarray, 'T S']:
@@ -127,9 +143,10 @@ def score_parts(
     """
     einsum = functools.partial(jnp.einsum, precision=precision, preferred_element_type=jnp.float32)
     count = query.shape[1]
-    if scope.angles is not None:
-        query = rotate(query, scope.angles[:count])
-        key = rotate(key, scope.angles)
+    if scope.turns is not None:
+        turned = functools.partial(rotate, interleaved=scope.interleaved)
+        query = turned(query, scope.turns[:, :count])
+        key = turned(key, scope.turns)
     parts = {'c2c': einsum('BTNH,BSNH->BNTS', query, key)}
     if scope.keys is not None:
         of_rows = einsum('BTNH,KNH->BNTK', query, scope.keys)

@@ -230,7 +230,8 @@ def init_params(bert: Bert, seed: int) -> dict:
 
 
 def own_layers(config: BertConfig, params: dict) -> dict:
-    """Return the parameters with one copy of layers that are used several times (ALBERT)."""
+    """Return the parameters with one copy of layers and of keys and values of several uses."""
+    params = own_heads(config, params)
     if config.num_hidden_groups is None:
         return params
     first = np.unique(config.groups, return_index=True)[1]
@@ -241,7 +242,8 @@ def own_layers(config: BertConfig, params: dict) -> dict:
 
 
 def all_layers(config: BertConfig, params: dict) -> dict:
-    """Return the parameters with all L layers: the inverse of `own_layers`."""
+    """Return the parameters with all L layers and N heads: the inverse of `own_layers`."""
+    params = all_heads(config, params)
     if config.num_hidden_groups is None:
         return params
     groups, layers = config.groups, params['layers']
@@ -251,6 +253,29 @@ def all_layers(config: BertConfig, params: dict) -> dict:
     if len(jax.tree.leaves(layers)[0]) == config.num_hidden_layers:
         return params
     return params | {'layers': jax.tree.map(lambda leaf: leaf[np.array(groups)], layers)}
+
+
+def own_heads(config: BertConfig, params: dict) -> dict:
+    """Return the parameters with one copy of keys and values that heads share (EuroBERT)."""
+    first = np.unique(config.key_value_heads, return_index=True)[1]
+    return _with_heads(params, config.num_attention_heads, first)
+
+
+def all_heads(config: BertConfig, params: dict) -> dict:
+    """Return the parameters with keys and values for each head: the inverse of `own_heads`."""
+    count = config.num_key_value_heads or config.num_attention_heads
+    return _with_heads(params, count, np.array(config.key_value_heads))
+
+
+def _with_heads(params: dict, count: int, heads: np.ndarray) -> dict:
+    if len(heads) == count:
+        return params
+
+    def taken(path, leaf):
+        shared = len(path) > 1 and path[-2].key in ('key', 'value') and leaf.shape[-2] == count
+        return leaf[..., heads, :] if shared else leaf
+
+    return jax.tree_util.tree_map_with_path(taken, params)
 
 
 def param_shapes(bert: Bert) -> dict:

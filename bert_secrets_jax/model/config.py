@@ -12,7 +12,7 @@ from bert_secrets_jax.ranges import Range, check_ranges
 # 'tf32x3' is float32 of which an NVIDIA GPU multiplies two halves in TF32, three times.
 ComputeDtype = Literal['float32', 'tf32x3', 'bfloat16']
 COMPUTE_DTYPES: tuple[ComputeDtype, ...] = get_args(ComputeDtype)
-ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu')
+ACTIVATIONS = ('gelu', 'gelu_new', 'gelu_pytorch_tanh', 'relu', 'silu')
 # The summands of scores in DeBERTa, of content and position; the query comes first.
 SCORE_PARTS = ('c2c', 'c2p', 'p2c')
 # The range of each number; every published model is far within it.
@@ -34,6 +34,7 @@ RANGES: Mapping[str, Range] = {
     'initializer_range': Range(0.0, 1.0, whole=False),
     'pad_token_id': Range(0, 10_000_000),
     'num_hidden_groups': Range(1, 1_000, optional=True),
+    'num_key_value_heads': Range(1, 1_000, optional=True),
     'rope_theta': _BASE,
     'local_rope_theta': _BASE,
     'local_attention': Range(0, 10_000_000, optional=True),
@@ -53,13 +54,15 @@ ANSWER = ('start', 'end')
 _SWITCHES = (
     'attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias', 'emb_layer_norm_before',
     'token_dropout', 'relative_attention', 'share_att_key', 'position_biased_input',
+    'rotary_value',
 )  # fmt: skip
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': (*HEADS, EMBEDDING),
     'position_embedding_type': ('absolute', 'rotary'),
-    'classifier_pooling': ('cls', 'mean'),
+    'classifier_pooling': ('cls', 'mean', 'late'),
+    'rotary_rounding': ('float32', 'float16', 'bfloat16'),
     'norm_rel_ebd': ('none', 'layer_norm'),
     'conv_act': ('tanh', *ACTIVATIONS),
 } | dict.fromkeys(_SWITCHES, (False, True))
@@ -107,7 +110,7 @@ class BertConfig:
       num_attention_heads: Number of heads per layer (N); must divide `hidden_size`.
       intermediate_size: Width of the feed-forward layer.
       hidden_act: Activation of the feed-forward layer. 'gelu' is the exact GELU (erf), as in BERT;
-        'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation.
+        'gelu_new' and 'gelu_pytorch_tanh' are its tanh approximation, and 'silu' is x / (1 + e^-x).
       hidden_dropout_prob, attention_probs_dropout_prob: Dropout rates while training, of hidden
         states and of each attention probability.
       classifier_dropout: Dropout rate of the pooled output; None means `hidden_dropout_prob`.
@@ -120,13 +123,16 @@ class BertConfig:
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
       num_hidden_groups: Number of different layers, each used several times in a row (ALBERT), if
         there are fewer than layers.
+      num_key_value_heads: Number of different keys and values of a layer, each of several heads in
+        a row (EuroBERT), if there are fewer than heads; see `key_value_heads`.
       position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
       rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
       local_attention: Width of the window of local layers: half of it on either side.
       attention_bias, mlp_bias, norm_bias, classifier_bias: Whether these layers have a bias.
-      classifier_pooling: The input of the classifier: [CLS] ('cls') or the mean of tokens ('mean').
+      classifier_pooling: The input of the pooler: [CLS] ('cls') or the mean of tokens ('mean');
+        with 'late' it reads each token, and the classifier the mean of what it makes of them.
       emb_layer_norm_before: Whether the embeddings are normalised.
       token_dropout: Whether [MASK] has zeros, and other embeddings are scaled to make up for it
         (ESM).
@@ -141,6 +147,8 @@ class BertConfig:
         sees, or 0; the groups of its dimensions; its activation.
       rope_frequencies: [H/2] Frequencies of the rotary positions, where the weights have others
         than `rope_theta` gives; old ones were rounded to half precision.
+      rotary_value: Whether values are rotated, too (RoFormer).
+      rotary_rounding: The type to which the weights round RoFormer's table of sinusoids.
       add_contact_head: Whether the model has ESM's head that predicts contacts from all maps.
       head: The kind of head on the encoder: 'sequence_classification' (or regression),
         'token_classification', 'question_answering' (where the answer starts and ends), or
@@ -175,6 +183,7 @@ class BertConfig:
     initializer_range: float = 0.02
     pad_token_id: int = 0
     num_hidden_groups: int | None = None
+    num_key_value_heads: int | None = None
     position_embedding_type: str = 'absolute'
     rope_theta: float | None = None
     local_rope_theta: float | None = None
@@ -199,6 +208,8 @@ class BertConfig:
     conv_groups: int = 1
     conv_act: str = 'tanh'
     rope_frequencies: tuple[float, ...] | None = None
+    rotary_value: bool = False
+    rotary_rounding: str = 'float32'
     add_pooler: bool = True
     add_contact_head: bool = False
     head: str = SEQUENCES
@@ -231,7 +242,8 @@ class BertConfig:
                     f'always {value!r}.'
                 )
         for name, choices in CHOICES.items():
-            check_name(name, getattr(self, name), choices)
+            known = tuple(self.family.values.get(name, {}).values()) or choices
+            check_name(name, getattr(self, name), known)
         self._check_layers()
         self._check_pruned()
         for name in self.family.defaults:
@@ -278,6 +290,12 @@ class BertConfig:
                 )
             if LOCAL in kinds and None in (self.local_attention, self.local_rope_theta):
                 raise ValueError('Local layers need local_attention and local_rope_theta.')
+        shared = self.num_key_value_heads
+        if shared is not None and self.num_attention_heads % shared:
+            raise ValueError(
+                f'num_key_value_heads={shared} must divide '
+                f'num_attention_heads={self.num_attention_heads}.'
+            )
         groups = self.num_hidden_groups
         if groups is not None and groups > self.num_hidden_layers:
             raise ValueError(
@@ -385,6 +403,11 @@ class BertConfig:
         return groups_of(self.num_hidden_layers, self.num_hidden_groups)
 
     @property
+    def key_value_heads(self) -> tuple[int, ...]:
+        """The number of the keys and values of each head: heads with one number share them."""
+        return groups_of(self.num_attention_heads, self.num_key_value_heads)
+
+    @property
     def heads_left(self) -> tuple[tuple[int, ...], ...]:
         """The heads that each layer has, from 0 on."""
         heads = range(self.num_attention_heads)
@@ -415,6 +438,8 @@ class BertConfig:
     def summary(self) -> str:
         """A description of the model in a few words: 'bert, 12 layers, 12 heads, width 768'."""
         sizes = f'{self.num_hidden_layers} layers, {self.num_attention_heads} heads'
+        alike = self.num_attention_heads // len(set(self.key_value_heads))
+        sizes += f' (each {alike} share keys and values)' if alike > 1 else ''
         parts = [self.model_type, sizes, f'width {self.hidden_size}']
         if any(self.pruned_heads):
             gone = sum(map(len, self.pruned_heads))
@@ -436,7 +461,7 @@ class BertConfig:
 
 
 def groups_of(layers: int, count: int | None) -> tuple[int, ...]:
-    """Return the group of each layer, of `count` groups; None is one for each layer."""
+    """Return the group of each layer or head, of `count` groups; None is one for each."""
     return tuple(layer * (count or layers) // layers for layer in range(layers))
 
 

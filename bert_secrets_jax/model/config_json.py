@@ -26,8 +26,8 @@ from bert_secrets_jax.ranges import Range
 
 # Fields that config.json does not decide alone.
 _ELSEWHERE = (
-    'model_type', 'rope_frequencies', 'add_pooler', 'add_contact_head', 'head', 'label_names',
-    'multi_label', 'pooling', 'tie_word_embeddings', 'pruned_heads', 'dtype',
+    'model_type', 'rope_frequencies', 'rotary_rounding', 'add_pooler', 'add_contact_head', 'head',
+    'label_names', 'multi_label', 'pooling', 'tie_word_embeddings', 'pruned_heads', 'dtype',
 )  # fmt: skip
 # Keys that would change the arithmetic if they had any other value than these.
 _MUST_BE: Mapping[str, tuple[Any, ...]] = {
@@ -103,8 +103,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     family = FAMILIES[model_type]
     keys = _keys(family)
     problems = []
-    if 'layer_types' in family.reads:
-        values, problems = _with_layer_types(values)
+    if 'rope_theta' in family.reads:
+        values, problems = _modernised(values, family)
     if 'pos_att_type' in family.reads:
         values, problems = _with_distances(values)
     required = (
@@ -148,8 +148,9 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         given = key in values and not (values[key] is None and name in family.defaults)
         if given and allowed is not None and values[key] not in allowed:
             problems.append(f'{key}={shortened(values[key])} must be {allowed}')
-        if given and name in CHOICES and values[key] not in CHOICES[name]:
-            problems.append(f'{key}={shortened(values[key])} must be {either(CHOICES[name])}')
+        choices = tuple(family.values.get(name, CHOICES.get(name, ())))
+        if given and choices and values[key] not in choices:
+            problems.append(f'{key}={shortened(values[key])} must be {either(choices)}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
         problems.append(
@@ -167,7 +168,13 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         for name, key in keys.items()
         if key in values and not (values[key] is None and name in family.defaults)
     }
+    for name, ours in family.values.items():
+        if name in read:
+            read[name] = ours[read[name]]
     about = {'model_type': model_type, **fixed(family), **family.defaults, **read}
+    size = about['hidden_size'] / about['num_attention_heads']
+    if 'head_dim' in family.ignored and values.get('head_dim') not in (None, size):
+        raise ValueError(f'head_dim={shortened(values["head_dim"])} must be {size:g}.')
     if family.pruned_key in values and family.pruned_key not in ignore:
         groups = groups_of(about['num_hidden_layers'], about['num_hidden_groups'])
         about['pruned_heads'] = _read_pruned(family.pruned_key, values[family.pruned_key], groups)
@@ -195,12 +202,32 @@ def _read_pruned(key: str, value: Any, groups: tuple[int, ...]) -> tuple[tuple[i
     return tuple(lost.get(group, ()) for group in groups) if any(lost.values()) else ()
 
 
-def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ModernBERT's settings with `layer_types` and bases of positions, and what is wrong.
-
-    Older files of `transformers` say only how often a layer is global.
-    """
+def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with the keys of today and bases of rotary positions, and what is wrong."""
     values, problems = dict(values), []
+    if 'max_trained_positions' in family.ignored and values.pop('rotary_scaling_factor', None):
+        # Beyond these, the authors' own code turns by other angles in longer texts.
+        values['n_positions'] = values.get('max_trained_positions', 2048)
+    for old, new in family.former.items():
+        if old in values:
+            values = {new: values.pop(old)} | values
+    if 'layer_types' in family.reads:
+        values, problems = _with_layer_types(values)
+    bases = values.pop('rope_parameters', None) or {}
+    theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
+    kinds = ((GLOBAL, theta), (LOCAL, local)) if local in family.reads else ((None, theta),)
+    for kind, key in kinds:
+        rope = (bases.get(kind) or {}) if kind and isinstance(bases, dict) else bases
+        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
+            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
+        elif 'rope_theta' in rope:
+            values[key] = rope['rope_theta']
+    return values, problems
+
+
+def _with_layer_types(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with `layer_types`: older files say only how often a layer is global."""
+    problems = []
     count, every = values.get('num_hidden_layers', 0), values.pop('global_attn_every_n_layers', 3)
     kinds = values.pop('layer_types', None)
     if kinds is not None and _is_list_of_texts(kinds):
@@ -211,13 +238,6 @@ def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
         problems.append(f'global_attn_every_n_layers={shortened(every)} must be {Range(1, 1_000)}')
     elif count in RANGES['num_hidden_layers']:
         values['layer_types'] = tuple(LOCAL if layer % every else GLOBAL for layer in range(count))
-    bases = values.pop('rope_parameters', None) or {}
-    for kind, key in ((GLOBAL, 'global_rope_theta'), (LOCAL, 'local_rope_theta')):
-        rope = (bases.get(kind) or {}) if isinstance(bases, dict) else bases
-        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
-            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
-        elif 'rope_theta' in rope:
-            values[key] = rope['rope_theta']
     return values, problems
 
 
@@ -243,6 +263,9 @@ def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
+    for name, ours in config.family.values.items():
+        theirs = {our: their for their, our in ours.items()}
+        values[config.family.keys.get(name, name)] = theirs[getattr(config, name)]
     for key in ('layer_types', 'pos_att_type'):
         if values.get(key) is not None:
             values[key] = list(values[key])

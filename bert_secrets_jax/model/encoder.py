@@ -111,7 +111,12 @@ class Embeddings(nn.Module):
             )
             bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
         hidden = hidden.astype(config.array_dtype)
-        scope = LayerScope(None, bias, summands=1 + len(config.pos_att_type))
+        scope = LayerScope(
+            visible=None,
+            bias=bias,
+            interleaved=config.family.sinusoidal,
+            summands=1 + len(config.pos_att_type),
+        )
         if config.relative_attention:
             rows = 2 * config.distances[0]
             distances = embed(rows, features=config.hidden_size, name='distance').embedding
@@ -150,14 +155,13 @@ def _scopes(config: BertConfig, attention_mask, scope: LayerScope) -> LayerScope
     length = attention_mask.shape[-1]
     scopes = []
     for kind in distinct_kinds(config):
-        angles = None
+        turns = None
         if kind.rope_theta is not None:
-            frequencies = jnp.asarray(frequencies_of(config, kind.rope_theta))
-            angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
+            turns = turns_of(config, kind.rope_theta, length)
         visible = attention.visible_keys(attention_mask, kind.reach)
         normed = jnp.array(kind.normed) if config.family.first_layer_unnormed else None
         is_convolved = jnp.array(kind.convolved) if config.conv_kernel_size else None
-        changes = {'angles': angles, 'normed': normed, 'is_convolved': is_convolved}
+        changes = {'turns': turns, 'normed': normed, 'is_convolved': is_convolved}
         scopes.append(dataclasses.replace(scope, visible=visible, **changes))
     if len({scope.visible.shape for scope in scopes}) > 1:
         size = (len(attention_mask), 1, length, length)
@@ -170,6 +174,25 @@ def frequencies_of(config: BertConfig, rope_theta: float) -> np.ndarray:
     if config.rope_frequencies is not None:
         return np.array(config.rope_frequencies, np.float32)
     return attention.rotation_frequencies(config.head_size, rope_theta)
+
+
+def turns_of(config: BertConfig, rope_theta: float, length: int) -> Float[Array, '2 T half']:
+    """Return the cosines and sines of the angles of rotary positions of a base."""
+    if config.family.sinusoidal:
+        table = attention.sinusoids(length, config.head_size)
+        return jnp.asarray(table).astype(config.rotary_rounding).astype(jnp.float32)
+    frequencies = jnp.asarray(frequencies_of(config, rope_theta))
+    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies[None, :]
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+
+
+def turned(config: BertConfig, value: Float[Array, 'B S N H']) -> Float[Array, 'B S N H']:
+    """Return values rotated by their positions, where a model does that (`rotary_value`)."""
+    if not config.rotary_value:
+        return value
+    assert config.rope_theta is not None
+    turns = turns_of(config, config.rope_theta, value.shape[1])
+    return attention.rotate(value, turns, interleaved=config.family.sinusoidal)
 
 
 def distinct_kinds(config: BertConfig) -> list[LayerKind]:
@@ -213,6 +236,7 @@ class SelfAttention(nn.Module):
         precision = parts.matmul_precision(config)
         layer = functools.cache(functools.partial(project, config, heads=self.heads))
         query, key, value = (layer(name)(hidden) for name in PROJECTIONS)
+        value = turned(config, value)
         if scope.distances is not None and not deterministic:
             # The same for all examples, as they share the distances.
             drop = parts.Dropout(config.hidden_dropout_prob)

@@ -18,6 +18,9 @@ class Family:
         and once more after the last layer.
       first_layer_unnormed: Whether the attention of the first layer has no LayerNorm before it.
       gated: Whether the feed-forward layer multiplies its activation by a second projection.
+      rms_norm: Whether norms divide by the root mean square and subtract no mean (RMSNorm).
+      sinusoidal: Whether rotary positions turn each two neighbours, by a table of sinusoids
+        (RoFormer), and not the first half of a head against the second.
       relative_buckets: The number of buckets of distances with a bias of the scores; 0 for none.
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
@@ -31,12 +34,17 @@ class Family:
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
       lm_act: The activation in the masked-LM head; None is that of the feed-forward layers.
+      lm_plain: Whether that head is the row of weights of each wordpiece alone, with biases where
+        feed-forward layers have them.
       eos_token_id: The number of <eos> in the contact head; None without such a head.
       pruned_key: The key in config.json of the heads that each layer has lost: that of
         `transformers` before release 5 where that could remove heads, or one that is ours alone.
       reads, always: The fields that its config.json has and BERT's lacks, and values of others that
         it never has.
       keys: Our fields that have another name in config.json, and that name.
+      former: Keys of older files, and those of today.
+      values: Fields of which config.json has but some values, or names them otherwise: its names,
+        and ours.
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
@@ -46,6 +54,8 @@ class Family:
     norm_first: bool = False
     first_layer_unnormed: bool = False
     gated: bool = False
+    rms_norm: bool = False
+    sinusoidal: bool = False
     relative_buckets: int = 0
     positions_after_padding: bool = False
     projects_always: bool = False
@@ -60,10 +70,13 @@ class Family:
     dropout_before_pooler: bool = False
     pools_tokens: bool = False
     lm_act: str | None = None
+    lm_plain: bool = False
     eos_token_id: int | None = None
     pruned_key: str = 'pruned_heads'
     reads: tuple[str, ...] = ()
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
@@ -83,6 +96,65 @@ _ROBERTA = Family(
     lm_act='gelu',
     defaults={'pad_token_id': 1},
 )
+_NOMIC = Family(
+    name='NomicBert', gated=True, pooler_is_of_classifier=True, pruned_key=_OURS,
+    reads=('rope_theta',),
+    # Older keys, and those without an effect below, are of the repositories of nomic-ai.
+    former={
+        'n_embd': 'hidden_size', 'n_layer': 'num_hidden_layers', 'n_head': 'num_attention_heads',
+        'n_inner': 'intermediate_size', 'n_positions': 'max_position_embeddings',
+        'attn_pdrop': 'attention_probs_dropout_prob', 'resid_pdrop': 'hidden_dropout_prob',
+        'layer_norm_epsilon': 'layer_norm_eps', 'rotary_emb_base': 'rope_theta',
+    },
+    defaults={
+        'hidden_act': 'silu', 'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0,
+        'max_position_embeddings': 2048, 'rope_theta': 1000.0,
+    },
+    always={'position_embedding_type': 'rotary', 'attention_bias': False, 'mlp_bias': False},
+    must_be=dict.fromkeys(
+        """causal mlp_fc1_bias mlp_fc2_bias num_experts parallel_block prenorm qkv_proj_bias
+        rotary_emb_interleaved rotary_emb_scale_base scale_attn_by_inverse_layer_idx
+        use_rms_norm""".split(), (False, None)
+    )
+    | {'activation_function': ('swiglu',), 'rotary_emb_fraction': (1,), 'scale_attn_weights': (1,)},
+    ignored=tuple(
+        """dense_seq_output embd_pdrop fused_bias_fc fused_dropout_add_ln head_dim
+        max_trained_positions pad_vocab_size_multiple parallel_block_tied_norm
+        position_embedding_type reorder_and_upcast_attn summary_first_dropout
+        summary_proj_to_labels use_flash_attn
+        use_xentropy""".split()
+    ),
+)  # fmt: skip
+_EURO = Family(
+    name='EuroBert', norm_first=True, gated=True, rms_norm=True, embedding_dropout=False,
+    pooler_act='gelu', pooler_is_of_classifier=True, lm_plain=True, pruned_key=_OURS,
+    reads=('rope_theta', 'num_key_value_heads', 'attention_bias', 'mlp_bias', 'classifier_pooling'),
+    keys={'layer_norm_eps': 'rms_norm_eps', 'attention_probs_dropout_prob': 'attention_dropout'},
+    values={'classifier_pooling': {'late': 'late', 'mean': 'mean', 'bos': 'cls'}},
+    defaults={
+        'hidden_act': 'silu', 'attention_probs_dropout_prob': 0.0, 'layer_norm_eps': 1e-5,
+        'max_position_embeddings': 8192, 'pad_token_id': 128001, 'rope_theta': 10_000.0,
+        'attention_bias': False, 'mlp_bias': False, 'classifier_pooling': 'late',
+    },
+    always={
+        'type_vocab_size': 0, 'hidden_dropout_prob': 0.0, 'classifier_dropout': 0.0,
+        'position_embedding_type': 'rotary', 'emb_layer_norm_before': False, 'norm_bias': False,
+    },
+    # In the code of its authors, `clf_pooling` is what `classifier_pooling` is today.
+    must_be={'clf_pooling': ('late',), 'hidden_dropout': (0.0,), 'pretraining_tp': (1,)},
+    ignored=tuple(
+        'bos_token eos_token head_dim mask_token pad_token position_embedding_type'.split()
+    ),
+)  # fmt: skip
+_ROFORMER = dataclasses.replace(
+    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act='gelu',
+    lm_act=None, reads=('embedding_size', 'rotary_value', 'rotary_rounding'),
+    defaults={'max_position_embeddings': 1536, 'rotary_value': False},
+    always={'classifier_dropout': None, 'position_embedding_type': 'rotary', 'rope_theta': 1e4},
+    # Its classifier has the activation of its feed-forward layers.
+    must_be={'hidden_act': ('gelu',)},
+    ignored=('position_embedding_type',),
+)  # fmt: skip
 FAMILIES: Mapping[str, Family] = {
     'bert': Family(name='Bert'),
     'roberta': _ROBERTA,
@@ -211,6 +283,7 @@ FAMILIES: Mapping[str, Family] = {
             'attention_probs_dropout_prob': 'attention_dropout',
             'rope_theta': 'global_rope_theta',
         },
+        values={'classifier_pooling': {'cls': 'cls', 'mean': 'mean'}},
         defaults={
             'max_position_embeddings': 8192,
             'layer_norm_eps': 1e-5,
@@ -248,4 +321,7 @@ FAMILIES: Mapping[str, Family] = {
             'sparse_prediction',
         ),
     ),
+    'nomic_bert': _NOMIC,
+    'eurobert': _EURO,
+    'roformer': _ROFORMER,
 }

@@ -22,6 +22,10 @@ def pooled_tokens(
     """Return what the pooler reads of the encoder's output."""
     if config.classifier_pooling == 'cls':
         return hidden[:, 0]
+    return _mean_of(hidden, attention_mask)
+
+
+def _mean_of(hidden, attention_mask):
     length = jnp.maximum(attention_mask.sum(axis=-1, keepdims=True), 1)
     return (hidden * attention_mask[..., None]).sum(axis=1) / length
 
@@ -107,7 +111,7 @@ class MaskedLM(nn.Module):
     """Predicts wordpieces: a dense layer, LayerNorm, and a row of weights for each wordpiece.
 
     Source: Devlin et al. 2019, section 3.1. The dense layer and LayerNorm are missing where heads
-    of single tokens stand on a layer of their own (`Family.pools_tokens`).
+    of single tokens stand on a layer of their own (`Family.pools_tokens`), or on none (`lm_plain`).
     """
 
     config: BertConfig
@@ -118,7 +122,7 @@ class MaskedLM(nn.Module):
     ) -> Float[Array, '*rows V']:
         """Return the logits in float32, from the embeddings of wordpieces if weights are tied."""
         config = self.config
-        if not config.family.pools_tokens:
+        if not (config.family.pools_tokens or config.family.lm_plain):
             act = parts.ACTIVATIONS[config.family.lm_act or config.hidden_act]
             width = config.embedding_size or config.hidden_size
             tokens = parts.layer_norm(config, 'norm')(
@@ -126,7 +130,6 @@ class MaskedLM(nn.Module):
             )
         if not config.tie_word_embeddings:
             embedding = nn.Embed(embedding.shape[0], embedding.shape[1], name='decoder').embedding
-        bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
         logits = jnp.einsum(
             '...E,VE->...V',
             tokens.astype(config.array_dtype),
@@ -134,6 +137,9 @@ class MaskedLM(nn.Module):
             precision=parts.matmul_precision(config),
             preferred_element_type=jnp.float32,
         )
+        if config.family.lm_plain and not config.mlp_bias:
+            return logits
+        bias = self.param('bias', nn.initializers.zeros, (config.vocab_size,))
         return logits + jnp.expand_dims(bias, range(logits.ndim - 1))
 
 
@@ -180,10 +186,12 @@ class Head(nn.Module):
             encoded = parts.layer_norm(config, 'final_norm')(hidden).astype(config.array_dtype)
         # A pooler of each token reads no whole input.
         if config.add_pooler and (config.head == SEQUENCES or not family.pools_tokens):
-            read = encoded
-            if attention_mask is not None:
+            read, late = encoded, config.classifier_pooling == 'late'
+            if attention_mask is not None and not late:
                 read = pooled_tokens(config, encoded, attention_mask)
             pooled = pool(dropout(read) if family.dropout_before_pooler else read)
+            if late:
+                pooled = _mean_of(pooled, attention_mask)
         if config.head == SEQUENCES:
             read = pooled
         else:

@@ -1,6 +1,7 @@
 """How the checkpoints of each model type name their tensors."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -19,6 +20,10 @@ class Layout:
       other_heads: Prefixes of heads that are not implemented, which are left out knowingly.
       second_bias: The second name of the bias of a masked LM; '' if it has one name.
       fused: A module of theirs that holds several of ours one after the other, and those.
+      joined: A module of ours that holds several of theirs one after the other, and those.
+      former: Patterns of names in older files, and what stands there today.
+      formerly_fused: A module of older files that holds several of theirs, and those.
+      sinusoids: The tensor of cosines and sines of rotary positions; '' without one.
       saves_frequencies: Whether the frequencies of rotary positions are among the tensors.
       not_legacy: How names begin if config.json says `legacy: false`, and how they do otherwise.
     """
@@ -29,7 +34,11 @@ class Layout:
     other_heads: tuple[str, ...] = ()
     second_bias: str = ''
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    joined: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    formerly_fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     saves_frequencies: bool = False
+    sinusoids: str = ''
     not_legacy: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def modules(self, head: str) -> dict[str, str]:
@@ -44,22 +53,41 @@ class Layout:
         )
 
     def part(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Cut their modules into ours; what cannot be cut stays, and is then unexpected."""
-        for theirs, ours in self.fused.items():
-            for name in [name for name in tensors if f'.{theirs}.' in name]:
-                if tensors[name].ndim and len(tensors[name]) % len(ours) == 0:
-                    parts = np.split(tensors.pop(name), len(ours))
-                    for part, tensor in zip(ours, parts, strict=True):
-                        tensors[name.replace(theirs, part)] = tensor
-        return tensors
+        """Make our modules of theirs; what does not fit stays, and is then unexpected."""
+        return _join(_cut(tensors, {**self.fused, **self.formerly_fused}), self.joined)
 
     def fuse(self, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Join the modules of ours that are one of theirs."""
-        for theirs, ours in self.fused.items():
-            for name in [name for name in tensors if f'.{ours[0]}.' in name]:
-                parts = [tensors.pop(name.replace(ours[0], part)) for part in ours]
-                tensors[name.replace(ours[0], theirs)] = np.concatenate(parts)
-        return tensors
+        """Make their modules of ours."""
+        return _join(_cut(tensors, self.joined), self.fused)
+
+    def renamed(self, name: str) -> str:
+        """Return the name of today of a tensor, without the prefix."""
+        name = name.removeprefix(self.prefix)
+        for old, new in self.former.items():
+            name = re.sub(old, new, name)
+        return name
+
+
+def _cut(tensors: dict[str, np.ndarray], whole: Mapping[str, tuple[str, ...]]):
+    """Cut modules into their equal parts, where there are such modules that can be cut."""
+    for module, parts in whole.items():
+        for name in [name for name in tensors if f'.{module}.' in name]:
+            if tensors[name].ndim and len(tensors[name]) % len(parts) == 0:
+                cut = np.split(tensors.pop(name), len(parts))
+                for part, tensor in zip(parts, cut, strict=True):
+                    tensors[name.replace(module, part)] = tensor
+    return tensors
+
+
+def _join(tensors: dict[str, np.ndarray], whole: Mapping[str, tuple[str, ...]]):
+    """Join parts to modules, where all of a module are there and have one shape."""
+    for module, parts in whole.items():
+        for name in [name for name in tensors if f'.{parts[0]}.' in name]:
+            names = [name.replace(parts[0], part) for part in parts]
+            if len({tensors[each].shape if each in tensors else None for each in names}) == 1:
+                joined = np.concatenate([np.atleast_1d(tensors.pop(each)) for each in names])
+                tensors[name.replace(parts[0], module)] = joined
+    return tensors
 
 
 _BERT = {
@@ -106,6 +134,35 @@ _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 # No classifier stands on RoBERTa's pooler.
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
 _ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
+_LLAMA = {
+    'layers/attention/query': 'layers.{}.self_attn.q_proj',
+    'layers/attention/key': 'layers.{}.self_attn.k_proj',
+    'layers/attention/value': 'layers.{}.self_attn.v_proj',
+    'layers/attention/output': 'layers.{}.self_attn.o_proj',
+    'layers/intermediate': 'layers.{}.mlp.gate_and_up',
+    'layers/output': 'layers.{}.mlp.down_proj',
+}
+_GATE_AND_UP = {'mlp.gate_and_up': ('mlp.gate_proj', 'mlp.up_proj')}
+_EMBEDDINGS = {name: _BERT[name] for name in _BERT if name.startswith('embeddings/')}
+_NOMIC = Layout(
+    'nomic_bert.',
+    _EMBEDDINGS | _LLAMA | {
+        'layers/attention_norm': 'layers.{}.post_attention_layernorm',
+        'layers/output_norm': 'layers.{}.post_mlp_layernorm',
+        'pooler': 'pooler.dense',
+    },
+    _heads(lm=_BERT_LM | {'lm/norm': 'cls.predictions.transform.layer_norm'}),
+    second_bias='cls.predictions.bias',
+    joined=_GATE_AND_UP,
+    # As the repositories of nomic-ai have them.
+    former={
+        r'^bert\.': '', r'^encoder\.layers\.': 'layers.', r'^emb_ln\.': 'embeddings.LayerNorm.',
+        r'\.attn\.out_proj\.': '.self_attn.o_proj.', r'\.fc11\.': '.up_proj.',
+        r'\.fc12\.': '.gate_proj.', r'\.fc2\.': '.down_proj.',
+        r'\.norm1\.': '.post_attention_layernorm.', r'\.norm2\.': '.post_mlp_layernorm.',
+    },
+    formerly_fused={'attn.Wqkv': ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj')},
+)  # fmt: skip
 _MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
 LAYOUTS: Mapping[str, Layout] = {
     'bert': Layout(
@@ -153,7 +210,7 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     'albert': Layout(
         'albert.',
-        {name: module for name, module in _BERT.items() if name.startswith('embeddings/')}
+        _EMBEDDINGS
         | {
             'embeddings/project': 'encoder.embedding_hidden_mapping_in',
             'layers/attention/query': f'{_ALBERT}.attention.query',
@@ -240,5 +297,26 @@ LAYOUTS: Mapping[str, Layout] = {
         dict.fromkeys((SEQUENCES, TOKENS, QUESTIONS), _MODERN | {'classifier': 'classifier'})
         | {MASKED_LM: _MODERN | {'lm/decoder': 'decoder', 'lm': 'decoder'}},
         fused={'attn.Wqkv': ('attn.query', 'attn.key', 'attn.value')},
+    ),
+    'nomic_bert': _NOMIC,
+    'eurobert': Layout(
+        'model.',
+        _LLAMA
+        | {
+            'embeddings/word': 'embed_tokens',
+            'layers/attention_norm': 'layers.{}.input_layernorm',
+            'layers/output_norm': 'layers.{}.post_attention_layernorm',
+            'final_norm': 'norm',
+        },
+        _heads(pooler='dense', lm=dict.fromkeys(('lm/decoder', 'lm'), 'lm_head')),
+        joined=_GATE_AND_UP,
+    ),
+    'roformer': Layout(
+        'roformer.',
+        _BERT | {'embeddings/project': 'embeddings_project'},
+        _heads(**_OF_CLASSIFIER, lm=_BERT_LM),
+        ('pooler.', 'sequence_summary.'),
+        'cls.predictions.bias',
+        sinusoids='encoder.embed_positions.weight',
     ),
 }

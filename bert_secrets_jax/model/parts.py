@@ -39,6 +39,7 @@ ACTIVATIONS = {
     'gelu_new': functools.partial(nn.gelu, approximate=True),
     'gelu_pytorch_tanh': functools.partial(nn.gelu, approximate=True),
     'relu': nn.relu,
+    'silu': nn.silu,
     'tanh': nn.tanh,
 }
 
@@ -77,8 +78,10 @@ def matmul_precision(config: BertConfig) -> jax.lax.PrecisionLike:
     return _PRECISIONS[config.dtype]
 
 
-def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
-    """Return LayerNorm, computed in float32 whatever the model computes in."""
+def layer_norm(config: BertConfig, name: str) -> nn.LayerNorm | nn.RMSNorm:
+    """Return LayerNorm or RMSNorm, computed in float32 whatever the model computes in."""
+    if config.family.rms_norm:
+        return nn.RMSNorm(epsilon=config.layer_norm_eps, dtype=jnp.float32, name=name)
     # The fast variance E[x^2] - E[x]^2 cancels catastrophically in float32.
     return nn.LayerNorm(
         epsilon=config.layer_norm_eps,

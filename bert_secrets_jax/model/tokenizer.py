@@ -93,6 +93,10 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             'damaged?'
         )
     _check_names(directory, tokenizer, content)
+    ends = [tokenizer.bos_token_id, tokenizer.eos_token_id]
+    if tokenizer.cls_token is None and None not in ends and [*added[:1], *added[-1:]] == ends:
+        # EuroBERT's stand where others have [CLS] and [SEP].
+        tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
     _check_size(f'The tokenizer in {directory}', vocabulary, config)
     _tell_of_vocabulary(directory, vocabulary, config, lines)
     _tell_of_capitals(directory, tokenizer)
@@ -185,6 +189,9 @@ def _copy_tokenizer(
 def _check_names(directory: pathlib.Path, tokenizer: Any, content: Mapping[str, Any]) -> None:
     """Refuse settings that name other special tokens than those that the texts will have."""
     tokens = {name: getattr(tokenizer, name) for name in _NAMES if getattr(tokenizer, name)}
+    if tokenizer.eos_token is not None and tokenizer.pad_token == tokenizer.eos_token:
+        # The attention mask tells them apart.
+        del tokens['pad_token']
     twice = [name for name, token in tokens.items() if list(tokens.values()).count(token) > 1]
     model = content.get('model')
     unknown = model.get('unk_token') if isinstance(model, dict) else None

@@ -1,6 +1,7 @@
 """Read and write checkpoints in Hugging Face's layout; every tensor must have its place."""
 
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -18,10 +19,18 @@ from absl import logging
 from bert_secrets_jax.brief import tree
 from bert_secrets_jax.files import open_regular, parse_json, read_text, sha256, write_atomically
 from bert_secrets_jax.model import hub, torch_bin
-from bert_secrets_jax.model.attention import rotation_frequencies
-from bert_secrets_jax.model.bert import Bert, check_has_all_heads, init_params, param_shapes
+from bert_secrets_jax.model.attention import rotation_frequencies, sinusoids
+from bert_secrets_jax.model.bert import (
+    Bert,
+    all_heads,
+    check_has_all_heads,
+    init_params,
+    own_heads,
+    param_shapes,
+)
 from bert_secrets_jax.model.config import (
     ANSWER,
+    CHOICES,
     CLASSES,
     EMBEDDING,
     HEADS,
@@ -169,6 +178,7 @@ def from_pretrained(
         # Some files hold them all the same.
         tensors.pop(f'{layout.encoder["embeddings/position"]}.weight', None)
     settings['rope_frequencies'] = _frequencies(settings, tensors, file)
+    settings['rotary_rounding'] = _rounding(settings, tensors, file)
     settings, fresh = _settle_head(settings, values, tensors, label_names, head, file)
     config = BertConfig(**settings, pooling=read_pooling(directory), dtype=dtype)
     bert = Bert(config)
@@ -349,6 +359,7 @@ def params_from_tensors(
     that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
     leaves = _leaves(initial)
+    own = _leaves(jax.eval_shape(functools.partial(own_heads, config), initial))
     result, used = {}, set()
     kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
     wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -356,6 +367,7 @@ def params_from_tensors(
         if path.split('/')[0] in fresh:
             result[path] = leaf
             continue
+        leaf = own[path]
         shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
         for name in _their_names(config, path):
             used.add(name)
@@ -388,15 +400,19 @@ def params_from_tensors(
             f'{config.num_attention_heads} heads, hidden {config.hidden_size}): {counts}. Is it '
             f'another architecture, or a damaged file?\n{listing}'
         )
-    return flax.traverse_util.unflatten_dict(result, sep='/')
+    return all_heads(config, flax.traverse_util.unflatten_dict(result, sep='/'))
 
 
 def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Turn parameters into Hugging Face tensors, named as `transformers` saves them."""
     layout = LAYOUTS[config.model_type]
     prefix = layout.prefix if config.has_head else ''
-    tensors = {}
-    for path, leaf in _leaves(params).items():
+    tensors, own = {}, own_heads(config, dict(params))
+    if config.num_key_value_heads is not None:
+        same = jax.tree.map(np.array_equal, dict(params), all_heads(config, own))
+        if not all(jax.tree.leaves(same)):
+            raise ValueError('Keys or values differ between heads that share them: change all.')
+    for path, leaf in _leaves(own).items():
         names = _their_names(config, path)
         path, shape = _without_number(path, leaf.shape)
         shape = _their_shape(path, shape)
@@ -416,6 +432,10 @@ def tensors_from_params(config: BertConfig, params: Mapping[str, Any]) -> dict[s
             tensors[full] = np.ascontiguousarray(array)
     if 'lm' in params and layout.second_bias:
         tensors[layout.second_bias] = np.asarray(params['lm']['bias'], np.float32)
+    if layout.sinusoids:
+        tensors[prefix + layout.sinusoids] = _table(
+            config.max_position_embeddings, config.head_size, config.rotary_rounding
+        )
     if layout.saves_frequencies and config.rope_theta is not None and not config.has_positions:
         tensors[prefix + _FREQUENCIES] = frequencies_of(config, config.rope_theta)
     return layout.fuse(tensors)
@@ -557,7 +577,7 @@ def _normalise(
     result = {}
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
-        short = name.removeprefix('module.').removeprefix(layout.prefix)
+        short = layout.renamed(name.removeprefix('module.'))
         short = re.sub(r'LayerNorm\.gamma$', 'LayerNorm.weight', short)
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
         for start, usual in {} if legacy else layout.not_legacy.items():
@@ -595,6 +615,28 @@ def _frequencies(
     return tuple(map(float, frequencies))
 
 
+def _rounding(
+    settings: Mapping[str, Any], tensors: dict[str, np.ndarray], file: pathlib.Path
+) -> str:
+    """Take a table of rotary positions out, and return its type."""
+    name = LAYOUTS[settings['model_type']].sinusoids
+    if name not in tensors:
+        return 'float32'
+    table = tensors.pop(name)
+    dtype, width = table.dtype.name, settings['hidden_size'] // settings['num_attention_heads']
+    shape = settings['max_position_embeddings'], width
+    if table.shape == shape and dtype in CHOICES['rotary_rounding']:
+        expected = _table(*shape, dtype)
+        if np.allclose(table.astype(np.float32), expected.astype(np.float32), 0, 1e-6):
+            return dtype
+    raise ValueError(f'{file}: {name} holds no sinusoids of the shape {list(shape)}.')
+
+
+def _table(length: int, width: int, dtype: str) -> np.ndarray:
+    """Return sines, then cosines, of the angles of each position, as RoFormer keeps them."""
+    return np.concatenate(sinusoids(length, width)[::-1], axis=1).astype(jnp.dtype(dtype))
+
+
 def _settle_head(
     settings: dict[str, Any],
     values: Mapping[str, Any],
@@ -623,11 +665,15 @@ def _settle_head(
     else:
         kept = ()
     theirs = tuple(f'{modules[name]}.' for name in kept)
+    needed, unused = needs_pooler(family, head, names), ()
+    if family.pooler_is_of_classifier and not needed:
+        unused = tuple(f'{modules[name]}.' for name in poolers)
     for name in list(tensors):
-        if any(layout.is_of(each, name) for each in layout.heads) and not name.startswith(theirs):
+        of_head = any(layout.is_of(each, name) for each in layout.heads)
+        if name.startswith(unused) or (of_head and not name.startswith(theirs)):
             del tensors[name]
             logging.info('%s: left out its %s.', file, name)
-    has_pooler, needed = _has(poolers, modules, tensors), needs_pooler(family, head, names)
+    has_pooler = _has(poolers, modules, tensors)
     fresh = ['classifier'] if label_names else []
     if fresh and needed and not has_pooler:
         fresh = [*poolers, *fresh]
@@ -649,6 +695,10 @@ def _checkpoint_head(
     architectures = values.get('architectures') or []
     named = classes.get(architectures[0]) if len(architectures) == 1 else None
     whole = [head for head in HEADS if _ends(layout, head) in tensors]
+    if family.lm_plain and named == MASKED_LM:
+        # No tensor is left of one that is tied.
+        decoder = f'{layout.heads[MASKED_LM]["lm/decoder"]}.weight'
+        whole = [MASKED_LM] if decoder in tensors or values.get('tie_word_embeddings') else []
     head = named if named in whole else whole[0] if whole else SEQUENCES
     fault = ''
     if head != MASKED_LM and any(name.startswith(_CLASSIFIERS) for name in tensors):

@@ -126,7 +126,9 @@ def cut(pretrained: Pretrained, kept: Bool[np.ndarray, 'L N']) -> Pretrained:
         )
         for layer, row in enumerate(kept)
     }
-    config = dataclasses.replace(config, pruned_heads=pruned, num_hidden_groups=groups)
+    config = dataclasses.replace(
+        config, pruned_heads=pruned, num_hidden_groups=groups, num_key_value_heads=None
+    )
     return Pretrained(Bert(config), {**pretrained.params, 'layers': layers}, pretrained.tokenizer)
 
 

@@ -46,6 +46,12 @@ def without_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) 
                 'This model uses the same layer several times, so that its heads are missing '
                 'everywhere or nowhere: give layers of one group the same heads.'
             )
+    shared = np.array(config.key_value_heads)
+    if (mask != mask[:, shared.searchsorted(shared)]).any():
+        raise ValueError(
+            f'Heads share keys and values in this model ({config.summary}), and one cannot be '
+            'missing alone: give heads that share them (config.key_value_heads) the same.'
+        )
     attention = pretrained.params['layers']['attention']
     keep = jnp.asarray(mask, jnp.float32)
     # Kernels are [L, D, N, H] of values and [L, N, H, D] of outputs.

@@ -82,7 +82,7 @@ def log_probabilities(logits):
 @pytest.mark.parametrize(
     ('model_type', 'baseline'),
     [
-        *((each, 'uniform') for each in ('bert', 'albert', 'electra', 'modernbert')),
+        *((each, 'uniform') for each in ('bert', 'albert', 'electra', 'modernbert', 'eurobert')),
         *(('bert', 'resample'), ('roberta', 'zero'), ('esm', 'mean')),
     ],
 )

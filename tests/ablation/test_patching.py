@@ -25,6 +25,8 @@ IN_PYTORCH = {
     'bert': ('bert.embeddings', 'bert.encoder.layer', 'attention.output.dense'),
     'modernbert': ('model.embeddings', 'model.layers', 'attn.Wo'),
     'deberta-v2': ('deberta.embeddings', 'deberta.encoder.layer', 'attention.output.dense'),
+    'eurobert': ('model.embed_tokens', 'model.layers', 'self_attn.o_proj'),
+    'roformer': ('roformer.embeddings', 'roformer.encoder.layer', 'attention.output.dense'),
 }
 DIRECTIONS = {'denoising': (1, 0), 'noising': (0, 1)}
 

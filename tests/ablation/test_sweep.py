@@ -129,17 +129,10 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
     assert np.abs(found - of_its_own).max() > 1e-3
 
 
-ALL_UNIFORM = (
-    'roberta',
-    'distilbert',
-    'electra',
-    'albert',
-    'mpnet',
-    'esm',
-    'modernbert',
-    'deberta-v2',
-)
+ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert')
+ALL_UNIFORM += ('deberta-v2', 'nomic_bert', 'eurobert', 'roformer')
 OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
+OTHERS += [('roformer', 'mean'), ('eurobert', 'resample')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 

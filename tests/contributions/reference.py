@@ -33,7 +33,17 @@ def gelu_new(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-ACTS = {'gelu': gelu, 'gelu_new': gelu_new, 'tanh': np.tanh, 'relu': lambda x: np.maximum(x, 0)}
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+ACTS = {
+    'silu': silu,
+    'gelu': gelu,
+    'gelu_new': gelu_new,
+    'tanh': np.tanh,
+    'relu': lambda x: np.maximum(x, 0),
+}
 
 
 class Summands:
@@ -87,12 +97,24 @@ class Reference:
         return self.norm(state, self.layer(number)['attention_norm']) if normed else state
 
     def norm(self, state, weights):
+        if self.config.family.rms_norm:
+            square = (state.whole**2).mean(axis=-1, keepdims=True)
+            return state.times(weights['scale'] / np.sqrt(square + self.config.layer_norm_eps))
         return state.normed(weights, self.config.layer_norm_eps)
+
+    def turned(self, values):
+        """Values [..., T, N, H] rotated by their positions, where the model does that."""
+        if not self.config.rotary_value:
+            return values
+        frequencies = 10_000.0 ** (-np.arange(0, values.shape[-1], 2) / values.shape[-1])
+        turns = np.exp(1j * np.arange(values.shape[-3])[:, None, None] * frequencies)
+        numbers = (values[..., ::2] + 1j * values[..., 1::2]) * turns
+        return np.stack([numbers.real, numbers.imag], axis=-1).reshape(values.shape)
 
     def attended(self, number, state, lost=None):
         """The residual stream after attention, with the values of a token zero."""
         weights = self.layer(number)['attention']
-        values = self.read(number, state).dense(weights['value']).parts
+        values = self.turned(self.read(number, state).dense(weights['value']).parts)
         if lost is not None:
             values[:, lost] = 0
         contexts = Summands(np.einsum('nts,psnh->ptnh', self.maps[number], values))
@@ -128,9 +150,13 @@ class Reference:
             state = self.rest(number, self.attended(number, state))
         if family.norm_first:
             state = self.norm(state, self.params['final_norm'])
-        mean = self.config.classifier_pooling == 'mean'
-        pooled = Summands(state.parts.mean(axis=1) if mean else state.parts[:, 0])
+        pooling = self.config.classifier_pooling
+        pooled = Summands(state.parts[:, 0] if pooling == 'cls' else state.parts)
+        if pooling == 'mean':
+            pooled = Summands(state.parts.mean(axis=1))
         pooled = pooled.dense(self.params['pooler']).activated(family.pooler_act)
+        if pooling == 'late':
+            pooled = Summands(pooled.parts.mean(axis=1))
         if family.pooler_norm:
             pooled = self.norm(pooled, self.params['pooler_norm'])
         return pooled.dense(self.params['classifier']).parts
@@ -151,7 +177,7 @@ class Reference:
         attention = self.layer(number)['attention']
         read = self.read(number, Summands(self.states[number][None].copy())).whole
         values = np.tensordot(read, attention['value']['kernel'], 1)
-        values = values + attention['value'].get('bias', 0)
+        values = self.turned(values + attention['value'].get('bias', 0))
         return np.einsum(
             'nts,snh,nhd->ntsd', self.maps[number], values, attention['output']['kernel']
         )

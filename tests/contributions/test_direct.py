@@ -12,8 +12,11 @@ from bert_secrets_jax.data.masking import mask_words
 from tests.conftest import PAIRS, forward, rarely, relative
 from tests.contributions.reference import Reference, Summands, batch_of, random_model
 
-TYPES = ['bert', 'modernbert', 'esm', 'distilbert', 'electra', 'roberta', 'albert', 'mpnet']
-TYPES += ['deberta-v2']
+TYPES = [
+    'bert', 'modernbert', 'esm', 'distilbert', 'electra', 'roberta', 'albert', 'mpnet',
+    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer',
+]  # fmt: skip
+POOLINGS = {'modernbert': 'mean', 'eurobert': 'late'}
 
 
 def check_sums(found, margins, right, *, dropped=False):
@@ -34,8 +37,8 @@ def check_sums(found, margins, right, *, dropped=False):
 @pytest.mark.parametrize('model_type', rarely(TYPES, often=['bert']))
 def test_parts_of_a_classifier_sum_to_the_margin(config, tokenizer, model_type):
     mine = relative(config, model_type)
-    if model_type == 'modernbert':
-        mine = dataclasses.replace(mine, classifier_pooling='mean')
+    if model_type in POOLINGS:
+        mine = dataclasses.replace(mine, classifier_pooling=POOLINGS[model_type])
     model = random_model(mine, tokenizer)
     batch = batch_of(model)
     labels = np.array([2, 0, 1])
@@ -50,6 +53,8 @@ def test_parts_of_a_classifier_sum_to_the_margin(config, tokenizer, model_type):
 @pytest.mark.parametrize('model_type', rarely(TYPES, often=['bert']))
 def test_parts_of_a_masked_lm_sum_to_the_margins(config, tokenizer, model_type):
     mine = relative(config, model_type)
+    if model_type == 'eurobert':  # has no biases otherwise
+        mine = dataclasses.replace(mine, mlp_bias=True)
     pools = mine.family.pools_tokens
     mine = dataclasses.replace(mine, head='masked_lm', label_names=(), add_pooler=pools)
     model = random_model(mine, tokenizer)

@@ -16,7 +16,7 @@ from tests.contributions.reference import Reference, batch_of, random_model
 
 # One of each kind of attention: LayerNorm after and before, no biases, shared layers, rotations,
 # biases of distances.
-KINDS = ('bert', 'modernbert', 'albert', 'esm', 'mpnet', 'deberta-v2')
+KINDS = ('bert', 'modernbert', 'albert', 'esm', 'mpnet', 'deberta-v2', 'eurobert', 'roformer')
 
 
 def expected_of(model, output, example, length):

@@ -270,16 +270,9 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
 
 
 TYPES = [
-    'bert',
-    'roberta',
-    'distilbert',
-    'electra',
-    'albert',
-    'mpnet',
-    'esm',
-    'modernbert',
-    'deberta-v2',
-]
+    'bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert',
+    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer',
+]  # fmt: skip
 
 
 @pytest.mark.parametrize('model_type', rarely(TYPES, often=['bert', 'modernbert']))

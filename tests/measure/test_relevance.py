@@ -53,7 +53,8 @@ class Walk(Reference):
         found = {'entered': Summands(self.states[number][None].copy())}
         found['read'] = self.read(number, found['entered'])
         found['values'] = found['read'].dense(weights['attention']['value'])
-        contexts = np.einsum('nts,psnh->ptnh', self.maps[number], found['values'].parts)
+        found['turned'] = Summands(self.turned(found['values'].parts))
+        contexts = np.einsum('nts,psnh->ptnh', self.maps[number], found['turned'].parts)
         found['contexts'] = Summands(contexts)
         found['attended'] = found['contexts'].dense(weights['attention']['output'], 2)
         found['residual'] = found['entered'] + found['attended']
@@ -73,7 +74,9 @@ class Walk(Reference):
         return self.norm(Summands(x[None].copy()), weights).whole
 
     def deviation(self, x):
-        return np.sqrt(x.var(axis=-1, keepdims=True) + self.config.layer_norm_eps)
+        mean = 0 if self.config.family.rms_norm else x.mean(axis=-1, keepdims=True)
+        squares = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+        return np.sqrt(squares + self.config.layer_norm_eps)
 
     # Backward.
 
@@ -92,10 +95,16 @@ class Walk(Reference):
         contexts = self.of_dense(weights['attention']['output'], run['contexts'], attended)
         values = np.zeros_like(run['values'])
         for query, head, place in np.ndindex(contexts.shape):
-            each = self.maps[number, head, query] * run['values'][:, head, place]
+            each = self.maps[number, head, query] * run['turned'][:, head, place]
             values[:, head, place] += distributed(
                 each[:, None], contexts[query, head, place, None], self.rule
             )
+        if self.config.rotary_value:
+            units = np.broadcast_to(np.eye(values.shape[2]), (len(values), *[values.shape[2]] * 2))
+            turns = self.turned(units)
+            for token, head in np.ndindex(values.shape[:2]):
+                each = run['values'][token, head, :, None] * turns[token]
+                values[token, head] = distributed(each, values[token, head], self.rule)
         read = self.of_dense(weights['attention']['value'], run['read'], values)
         if self.config.family.norm_first and self.config.layer_kinds[number].normed:
             read = self.of_norm(weights['attention_norm'], run['entered'], read)
@@ -149,7 +158,8 @@ class Walk(Reference):
 
     def of_norm(self, weights, inputs, relevance):
         width = inputs.shape[-1]
-        kernel = (np.eye(width) - 1 / width) * weights['scale']
+        mean = 0 if self.config.family.rms_norm else 1 / width
+        kernel = (np.eye(width) - mean) * weights['scale']
         return self.of_dense({'kernel': kernel}, inputs / self.deviation(inputs), relevance)
 
     def of_sum(self, first, second, relevance):
@@ -182,7 +192,7 @@ def run(model, batch):
     return jax.jit(model.bert.apply)({'params': model.params}, **batch.inputs)
 
 
-@pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
+@pytest.mark.parametrize('model_type', ['bert', 'modernbert', 'eurobert', 'roformer'])
 @pytest.mark.parametrize(
     ('scale', 'rule'), [(0.02, PUBLISHED), (0.3, PUBLISHED), (0.3, Rule(alpha=0.9, epsilon=1e-2))]
 )

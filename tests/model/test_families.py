@@ -16,7 +16,7 @@ from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
 from tests.conftest import WORDS, as_torch, forward, random_inputs, random_params, relative
-from tests.model.conftest import in_pytorch, of_real_tokens
+from tests.model.conftest import in_pytorch, of_real_tokens, rewrite, without_tensors
 
 VARIANTS = {
     'esm with embeddings of positions': (
@@ -69,6 +69,19 @@ VARIANTS = {
         'deberta-v2',
         {'relative_attention': False, 'norm_rel_ebd': 'none', 'position_biased_input': True},
     ),
+    'nomic_bert of many tokens': ('nomic_bert', {'max_position_embeddings': 300}),
+    'eurobert of late pooling': (
+        'eurobert',
+        {'classifier_pooling': 'late', 'max_position_embeddings': 300, 'num_key_value_heads': 1},
+    ),
+    'eurobert with biases': (
+        'eurobert',
+        {'classifier_pooling': 'cls', 'attention_bias': True, 'mlp_bias': True},
+    ),
+    'roformer of many tokens': (
+        'roformer',
+        {'rotary_value': False, 'embedding_size': 24, 'max_position_embeddings': 300},
+    ),
 }
 
 
@@ -79,6 +92,8 @@ def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     model = in_pytorch(config, tmp_path, tokenizer_of(model_type))
     length = min(config.max_length, 300)
     inputs = random_inputs(config, lengths=(length, 7, 1), length=length, seed=5)
+    # In float64, PyTorch does not round by as much as the tolerance; ModernBERT's padding is NaN.
+    model = model if model_type == 'modernbert' else model.double()
     expected = model(**as_torch(config, inputs))
     ours = bs.from_pretrained(tmp_path)
     for name, value in settings.items():
@@ -389,3 +404,86 @@ def test_padding_of_mpnet_is_what_transformers_takes_for_it(config):
     assert read_config(values | {'pad_token_id': None})['pad_token_id'] == 1
     with pytest.raises(ValueError, match=r'pad_token_id=0 is not implemented \(only 1 is\)'):
         read_config(values | {'pad_token_id': 0})
+
+
+# As the repositories of nomic-ai name them: parts of names, and keys with values in config.json.
+NOMIC_NAMES = {
+    'nomic_bert.': '', 'embeddings.LayerNorm': 'emb_ln', 'layers.': 'encoder.layers.',
+    'self_attn.o_proj': 'attn.out_proj', 'up_proj': 'fc11', 'gate_proj': 'fc12', 'down_proj': 'fc2',
+    'post_attention_layernorm': 'norm1', 'post_mlp_layernorm': 'norm2',
+}  # fmt: skip
+NOMIC = {
+    'activation_function': 'swiglu', 'attn_pdrop': 0.0, 'causal': False, 'embd_pdrop': 0.0,
+    'fused_bias_fc': True, 'layer_norm_epsilon': 1e-12, 'mlp_fc1_bias': False, 'n_embd': 24,
+    'mlp_fc2_bias': False, 'model_type': 'nomic_bert', 'n_head': 4, 'n_inner': 40, 'n_layer': 3,
+    'n_positions': 64, 'pad_token_id': 0, 'prenorm': False, 'qkv_proj_bias': False,
+    'resid_pdrop': 0.0, 'rotary_emb_base': 1000.0, 'rotary_emb_fraction': 1.0,
+    'rotary_emb_interleaved': False, 'rotary_emb_scale_base': None, 'rotary_scaling_factor': None,
+    'scale_attn_weights': True, 'type_vocab_size': 2, 'use_rms_norm': False, 'vocab_size': 60,
+}  # fmt: skip
+
+
+def test_older_files_of_nomic(config, tokenizer_of, tmp_path):
+    """They are read as `transformers` reads them, and as what they are in today's names."""
+    config = dataclasses.replace(
+        relative(config, 'nomic_bert'), initializer_range=0.3, label_names=(), add_pooler=False
+    )
+    model = in_pytorch(config, tmp_path, tokenizer_of('nomic_bert'))
+    today = bs.from_pretrained(tmp_path)
+    old, tensors = {}, tensors_from_params(today.config, today.params)
+    for name, tensor in tensors.items():
+        if 'q_proj' in name:
+            rest = [tensors[name.replace('q_proj', each)] for each in ('k_proj', 'v_proj')]
+            name, tensor = (
+                name.replace('self_attn.q_proj', 'attn.Wqkv'),
+                np.concatenate([tensor, *rest]),
+            )
+        for theirs, ours in NOMIC_NAMES.items():
+            name = name.replace(theirs, ours)
+        if 'self_attn' not in name:
+            old[name] = tensor
+    safetensors.numpy.save_file(old, tmp_path / 'model.safetensors')
+    theirs = type(model).from_pretrained(tmp_path).state_dict()
+    assert all(theirs[name].equal(tensor) for name, tensor in model.state_dict().items())
+    (tmp_path / 'config.json').write_text(json.dumps(NOMIC))
+    read = bs.from_pretrained(tmp_path)
+    assert read.config.max_length == 64
+    jax.tree.map(np.testing.assert_array_equal, read.params, today.params)
+    stretched = NOMIC | {'rotary_scaling_factor': 2, 'max_trained_positions': 48}
+    assert read_config(stretched)['max_position_embeddings'] == 48
+    for values in ({'prenorm': True}, {'num_experts': 8}, {'activation_function': 'gelu'}):
+        with pytest.raises(ValueError, match=f'{min(values)}=.* is not implemented'):
+            read_config(NOMIC | values)
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'bfloat16'])
+@pytest.mark.parametrize('model_type', ['nomic_bert', 'eurobert', 'roformer'])
+def test_files_of_half_precision_equal_pytorch(config, tokenizer_of, tmp_path, model_type, dtype):
+    """RoFormer's table of sinusoids is then rounded, too, and remains so."""
+    torch = pytest.importorskip('torch')
+    config = dataclasses.replace(relative(config, model_type), initializer_range=0.3)
+    model = in_pytorch(config, tmp_path, tokenizer_of(model_type)).to(getattr(torch, dtype))
+    model.save_pretrained(tmp_path)
+    inputs = random_inputs(config, lengths=(20, 7), length=20, seed=5)
+    # Read again, since `to` rounds frequencies that no file has.
+    model = type(model).from_pretrained(tmp_path, dtype=torch.float64, attn_implementation='eager')
+    expected = model(**as_torch(config, inputs), output_attentions=True)
+    maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
+    for _ in range(2):
+        ours = bs.from_pretrained(tmp_path)
+        found = forward(ours.bert, ours.params, inputs)
+        np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
+        np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+        save_pretrained(ours, tmp_path)
+
+
+def test_a_table_that_holds_no_sinusoids_is_refused(config, tokenizer_of, tmp_path):
+    model = in_pytorch(relative(config, 'roformer'), tmp_path, tokenizer_of('roformer'))
+    whole = bs.from_pretrained(tmp_path)
+    table = model.roformer.encoder.embed_positions.weight.data
+    table[3, 2] += 0.01
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r'embed_positions.weight holds no sinusoids .*\[32, 6\]'):
+        bs.from_pretrained(tmp_path)
+    rewrite(tmp_path, without_tensors('embed_positions'))
+    assert bs.from_pretrained(tmp_path).config == whole.config

@@ -1,6 +1,7 @@
 """Tokenizers from a vocabulary, tokenizers of a user's own, and models without one."""
 
 import dataclasses
+import json
 import logging
 import re
 
@@ -11,7 +12,7 @@ from tokenizers import models, pre_tokenizers
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
-from tests.conftest import forward, random_params, relative
+from tests.conftest import forward, make_byte_tokenizer, random_params, relative
 from tests.model.test_real_models import SMILES
 
 CHEMISTRY = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C', 'Cl', 'c', 'N', 'O', '=', '(',
@@ -169,3 +170,28 @@ def test_proteins_come_with_a_list_of_letters(config, tmp_path):
     theirs = transformers.EsmTokenizer(str(tmp_path / 'vocab.txt'))
     for text in ('MLAG', 'MK<mask>W', 'LJA'):
         assert found(text)['input_ids'] == theirs(text)['input_ids']
+
+
+def test_a_tokenizer_that_ends_texts_with_padding(config, tmp_path):
+    """EuroBERT's names no [CLS] and no [SEP], and its <pad> is what ends texts."""
+    from tokenizers import processors
+
+    kind = make_byte_tokenizer(tmp_path, 'PreTrainedTokenizerFast')
+    kind.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single='<s> $A </s>', pair='<s> $A </s> $B </s>', special_tokens=[('<s>', 0), ('</s>', 2)]
+    )
+    about = {'bos_token': '<s>', 'eos_token': '</s>', 'pad_token': '</s>', 'mask_token': '<mask>'}
+    mine = dataclasses.replace(relative(config, 'eurobert'), vocab_size=400, pad_token_id=2)
+    bert = bs.Bert(mine)
+    bs.save_pretrained(bs.Pretrained(bert, random_params(bert), kind), tmp_path)
+    about |= {'tokenizer_class': 'PreTrainedTokenizerFast'}
+    (tmp_path / 'tokenizer_config.json').write_text(json.dumps(about))
+    for _ in range(2):
+        model = bs.from_pretrained(tmp_path)
+        batches = bs.encode(model.tokenizer, ['the cat', 'the cat saw a dog and ran'], buckets=())
+        (batch,) = batches
+        assert batch.marks['sep'].sum(axis=1).tolist() == batch.marks['cls'].sum(axis=1).tolist()
+        assert batch.marks['sep'].sum() == 2 and (batch.input_ids == 2).sum() > 2
+        swept = bs.sweep(model, batches, bs.masks.single_heads(mine))
+        assert np.ptp(swept.logits, axis=0).max() > 1e-3
+        bs.save_pretrained(model, tmp_path)

@@ -95,6 +95,9 @@ OTHER_HEADS = {
     'deberta-v2': ['lm_predictions.lm_head.bias', 'mask_predictions.dense.weight'],
     'esm': ['lm_head.decoder.weight', 'esm.pooler.dense.bias', 'esm.embeddings.position_ids'],
     'modernbert': ['decoder.bias'],
+    'nomic_bert': ['cls.predictions.transform.layer_norm.bias', 'cls.predictions.bias'],
+    'eurobert': ['lm_head.weight'],
+    'roformer': ['cls.predictions.bias', 'roformer.pooler.dense.weight', 'qa_outputs.bias'],
 }
 
 
@@ -237,12 +240,12 @@ LARGE = [
             {'model_type': 'funnel'},
             "model_type='funnel' is not implemented; these are: 'bert', 'roberta', "
             "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', "
-            "'deberta-v2', 'esm', 'modernbert'",
+            "'deberta-v2', 'esm', 'modernbert', 'nomic_bert', 'eurobert', 'roformer'",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
         ({'is_decoder': True}, 'is_decoder=True'),
-        ({'hidden_act': 'swish'}, "hidden_act='swish'"),
+        ({'hidden_act': 'mish'}, "hidden_act='mish'"),
         ({'pruned_heads': {'3': [1]}}, 'pruned_heads'),
         (
             {'rope_theta': 1e4, 'novelty': 3},

@@ -197,6 +197,7 @@ OURS = 'bert_secrets_jax_pruned_heads'
         ('mpnet', OURS, EACH),
         ('deberta-v2', OURS, EACH),
         ('modernbert', OURS, EACH),
+        ('eurobert', OURS, EACH),
     ],
 )
 def test_config_json_names_removed_heads(config, model_type, key, lost):
