@@ -32,6 +32,7 @@ RANGES: Mapping[str, Range] = {
     'initializer_range': Range(0.0, 1.0, whole=False),
     'pad_token_id': Range(0, 10_000_000),
     'num_hidden_groups': Range(1, 1_000, optional=True),
+    'task_type_vocab_size': Range(1, 10_000, optional=True),
     'rope_theta': _BASE,
     'local_rope_theta': _BASE,
     'local_attention': Range(0, 10_000_000, optional=True),
@@ -49,9 +50,11 @@ _SWITCHES = ('attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias')
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': (*HEADS, EMBEDDING),
-    'position_embedding_type': ('absolute', 'rotary'),
+    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
     'classifier_pooling': ('cls', 'mean'),
-} | dict.fromkeys((*_SWITCHES, 'emb_layer_norm_before', 'token_dropout'), (False, True))
+} | dict.fromkeys(
+    (*_SWITCHES, 'emb_layer_norm_before', 'token_dropout', 'use_task_id'), (False, True)
+)
 # The end of the name of each head's class in `transformers`.
 CLASSES: Mapping[str, str] = {
     SEQUENCES: 'ForSequenceClassification',
@@ -107,7 +110,10 @@ class BertConfig:
       add_pooler: Whether the model has a pooler (in BERT, dense and tanh over [CLS]).
       num_hidden_groups: Number of different layers, each used several times in a row (ALBERT), if
         there are fewer than layers.
-      position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
+      use_task_id, task_type_vocab_size: Whether there are embeddings of tasks, and of how many
+        (ERNIE).
+      position_embedding_type: 'absolute' (embeddings), 'rotary' (queries and keys are rotated) or
+        'alibi' (scores fall with distance).
       rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
@@ -153,6 +159,8 @@ class BertConfig:
     initializer_range: float = 0.02
     pad_token_id: int = 0
     num_hidden_groups: int | None = None
+    use_task_id: bool = False
+    task_type_vocab_size: int | None = None
     position_embedding_type: str = 'absolute'
     rope_theta: float | None = None
     local_rope_theta: float | None = None

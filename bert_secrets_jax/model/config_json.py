@@ -97,6 +97,10 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     arithmetic; `ignore` names further keys to disregard.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
+    for name, family in FAMILIES.items():
+        said = {key: values.get(key) for key in family.known_by}
+        if said and said == family.known_by and 'model_type' not in ignore:
+            model_type = name
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f'{not_implemented(model_type)}.')
     family = FAMILIES[model_type]
@@ -104,6 +108,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     problems = []
     if 'layer_types' in family.reads:
         values, problems = _with_layer_types(values)
+    elif 'rope_theta' in family.reads:
+        values, problems = _with_base(values)
     required = (
         'vocab_size',
         'hidden_size',
@@ -218,6 +224,18 @@ def _with_layer_types(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     return values, problems
 
 
+def _with_base(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with `rope_theta`, under whichever name it stands, and what is wrong."""
+    values = dict(values)
+    rope = values.pop('rope_parameters', None) or {}
+    if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
+        return values, [f'rope_parameters={shortened(rope)} is not implemented']
+    for base in (values.pop('rotary_emb_base', None), rope.get('rope_theta')):
+        if base is not None:
+            values['rope_theta'] = base
+    return values, []
+
+
 def write_config(config: BertConfig) -> dict[str, Any]:
     """Return the content of a `config.json` that Hugging Face and `read_config` understand."""
     values = {key: getattr(config, name) for name, key in _keys(config.family).items()}
@@ -226,6 +244,7 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'
+    values |= config.family.known_by if config.family.written_so else {}
     if any(config.pruned_heads):
         # ALBERT's layers have the numbers that they have in the file.
         lost = dict(zip(config.groups, config.pruned_heads, strict=True))

@@ -77,6 +77,9 @@ class Embeddings(nn.Module):
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
             total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
+        if config.use_task_id:
+            tasks = embed(config.task_type_vocab_size, name='task_type')
+            total += tasks(jnp.zeros_like(input_ids))
         if config.has_positions:
             positions = _positions(config, input_ids)
             total += embed(config.max_position_embeddings, name='position')(positions)
@@ -90,8 +93,8 @@ class Embeddings(nn.Module):
         if width != config.hidden_size or config.family.projects_always:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
+        length = input_ids.shape[-1]
         if config.family.relative_buckets:
-            length = input_ids.shape[-1]
             buckets = attention.distance_buckets(length, config.family.relative_buckets)
             of_bucket = embed(
                 config.family.relative_buckets,
@@ -99,6 +102,8 @@ class Embeddings(nn.Module):
                 name='relative_position',
             )
             bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
+        elif config.position_embedding_type == 'alibi':
+            bias = jnp.asarray(attention.fall_with_distance(length, config.num_attention_heads))
         return hidden.astype(config.array_dtype), _scopes(config, attention_mask, bias)
 
 
@@ -227,28 +232,33 @@ class RestOfLayer(nn.Module):
     ) -> Float[Array, '*rows D']:
         """Return the output of the layer, from its input plus the output of its attention.
 
-        `dropout` drops elements of the feed-forward output; None drops nothing.
+        `dropout` drops elements within the feed-forward layer or of its output; None drops nothing.
         """
         config = self.config
-        if dropout is None or not config.family.dropout_after_feed_forward:
-            dropout = parts.unchanged
+        within = after = parts.unchanged
+        if dropout is not None and config.family.dropout_in_feed_forward:
+            within = dropout
+        if dropout is not None and config.family.dropout_after_feed_forward:
+            after = dropout
         if config.family.norm_first:
             normed = parts.layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
-            return residual + dropout(_feed_forward(config, normed))
+            return residual + after(_feed_forward(config, normed, within))
         hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
-        fed = dropout(_feed_forward(config, hidden))
+        fed = after(_feed_forward(config, hidden, within))
         return parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
 
 
-def _feed_forward(config: BertConfig, hidden):
+def _feed_forward(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
     activation = parts.ACTIVATIONS[config.hidden_act]
     layer = functools.partial(parts.dense, config, bias=config.mlp_bias)
     if config.family.gated:
-        both = layer((2, config.intermediate_size), 'intermediate')(hidden)
+        bias = config.mlp_bias and config.family.bias_of_gates
+        gates = parts.dense(config, (2, config.intermediate_size), 'intermediate', bias=bias)
+        both = gates(hidden)
         wide = activation(both[..., 0, :]) * both[..., 1, :]
     else:
         wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
-    return layer(config.hidden_size, 'output')(wide)
+    return layer(config.hidden_size, 'output')(dropout(wide))
 
 
 Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]

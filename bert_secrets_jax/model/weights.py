@@ -509,7 +509,7 @@ def _check_plausible(
     # Layers that are one layer are in the file once.
     layers = settings['num_hidden_groups'] or settings['num_hidden_layers']
     tables = ['vocab_size', 'type_vocab_size']
-    if settings.get('position_embedding_type') != 'rotary':
+    if settings.get('position_embedding_type', 'absolute') == 'absolute':
         tables.append('max_position_embeddings')
     rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
     of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
@@ -545,7 +545,7 @@ def _normalise(
     tensors: Mapping[str, np.ndarray], layout: Layout, file: pathlib.Path
 ) -> dict[str, np.ndarray]:
     """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
-    result = {}
+    result, adapters = {}, []
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
         short = name.removeprefix('module.').removeprefix(layout.prefix)
@@ -553,12 +553,22 @@ def _normalise(
         short = re.sub(r'LayerNorm\.beta$', 'LayerNorm.bias', short)
         if short in _BUFFERS:
             continue
+        # LoRA changes a weight under this name; without it, it is the weight itself.
+        short = short.replace('.parametrizations.weight.original', '.weight')
+        if '.parametrizations.' in short:
+            adapters.append(short)
+            continue
         if short in result and not short.startswith(layout.other_heads):
             raise ValueError(f'{file} holds two tensors for {short}.')
         result[short] = tensor
     left_out = [name for name in result if name.startswith(layout.other_heads)]
     if left_out:
         logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
+    if adapters:
+        logging.warning(
+            '%s: left out %d tensors of adapters, such as %s: this is the model without them, and '
+            'not what its authors publish for a task.', file, len(adapters), adapters[0],
+        )  # fmt: skip
     return layout.part({name: result[name] for name in result if name not in left_out})
 
 

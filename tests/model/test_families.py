@@ -35,6 +35,13 @@ VARIANTS = {
     # Twelve layers of numbers, of which the file holds one.
     'albert of one layer': ('albert', {'num_hidden_groups': 1, 'num_hidden_layers': 12}),
     'albert of wide embeddings': ('albert', {'embedding_size': 24}),
+    'ernie without tasks': ('ernie', {'use_task_id': False}),
+    'ernie of a relu': ('ernie', {'hidden_act': 'relu'}),
+    # Slopes of heads beyond a power of two.
+    'jina_bert of six heads': ('jina_bert', {'num_attention_heads': 6}),
+    'jina_bert of many tokens': ('jina_bert', {'max_position_embeddings': 302}),
+    'jina_embeddings_v3 of many tokens': ('jina_embeddings_v3', {'max_position_embeddings': 302}),
+    'mmBERT': ('modernbert', {'local_rope_theta': 160_000.0, 'classifier_pooling': 'mean'}),
     'mpnet of many tokens': ('mpnet', {'max_position_embeddings': 302}),
 }
 

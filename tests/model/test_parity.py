@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.config_json import read_config
 from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import from_pretrained
 from tests.conftest import RELATIVES, as_torch, forward, random_inputs, relative
@@ -55,9 +56,12 @@ def test_equals_pytorch(reference, output, what):
     directory, _, expected = reference
     actual = np.asarray(getattr(output, what))
     assert actual.shape == expected[what].shape
-    # Where LayerNorm comes first, hidden states are sums without a bound.
-    family = FAMILIES[json.loads((directory / 'config.json').read_text())['model_type']]
-    rtol = 1e-6 if what == 'hidden_states' and family.norm_first else 0
+    # Where LayerNorm comes first, hidden states are sums without a bound. Where a layer multiplies
+    # two projections, so are what it normalises: 5.8e-6 from float64 here, 2.9e-6 in PyTorch.
+    values = json.loads((directory / 'config.json').read_text())
+    family = FAMILIES[read_config(values)['model_type']]
+    sums = family.norm_first or family.gated
+    rtol = 1e-6 if what == 'hidden_states' and sums else 0
     np.testing.assert_allclose(actual, expected[what], atol=TOLERANCE, rtol=rtol)
 
 
