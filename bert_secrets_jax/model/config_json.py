@@ -244,7 +244,8 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'
-    values |= config.family.known_by if config.family.written_so else {}
+    if config.family.code:
+        values |= {**config.family.known_by, 'auto_map': dict(config.family.code)}
     if any(config.pruned_heads):
         # ALBERT's layers have the numbers that they have in the file.
         lost = dict(zip(config.groups, config.pruned_heads, strict=True))

@@ -43,7 +43,8 @@ class Family:
       ignored: Keys of config.json that no layer reads.
       known_by: What config.json says of such a model if it is that of a repository with code of its
         own, under the `model_type` of another family.
-      written_so: Whether that is written, too, since `transformers` has no `model_type` for it.
+      code: The `auto_map` of that repository if `transformers` lacks such models, so that models
+        are written as the repository reads them.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Family:
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     known_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    written_so: bool = False
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 _ROBERTA = Family(
@@ -85,6 +86,7 @@ _ROBERTA = Family(
     lm_act='gelu',
     defaults={'pad_token_id': 1},
 )
+_JINA = 'jinaai/jina-bert-implementation'
 FAMILIES: Mapping[str, Family] = {
     'bert': Family(name='Bert'),
     'roberta': _ROBERTA,
@@ -113,7 +115,11 @@ FAMILIES: Mapping[str, Family] = {
             'position_embedding_type': 'alibi',
             'feed_forward_type': 'geglu',
         },
-        written_so=True,
+        code={'AutoConfig': f'{_JINA}--configuration_bert.JinaBertConfig'}
+        | {
+            f'AutoModel{ending}': f'{_JINA}--modeling_bert.JinaBert{ending or "Model"}'
+            for ending in ('', 'ForMaskedLM', 'ForSequenceClassification')
+        },
     ),
     # jina-embeddings-v3, which `transformers` has, and its repository under another name.
     'jina_embeddings_v3': dataclasses.replace(

@@ -37,7 +37,7 @@ def everything(bert, params, batch):
         ('mpnet', 0.2),
         *(
             pytest.param(name, 0.2, marks=pytest.mark.slow)
-            for name in ('distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'camembert')
+            for name in ('distilbert', 'albert', 'electra', 'roberta', 'xlm-roberta', 'jina_bert')
         ),
     ],
 )  # fmt: skip

@@ -107,7 +107,7 @@ def _jina_bert(config, values, directory, tokenizer):
         **known, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )
     settings.num_labels = max(config.num_labels, 2)
-    model = transformers.BertForSequenceClassification(settings).eval()
+    model = getattr(transformers, values['architectures'][0].removeprefix('Jina'))(settings).eval()
     with torch.no_grad():
         model.bert.embeddings.position_embeddings.weight.zero_()
         for layer in model.bert.encoder.layer:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import re
@@ -48,8 +49,9 @@ def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier
         assert 'classifier' not in model.params
         assert_equal(without_head(model_with_it).params, model.params)
         assert without_head(model_with_it).config == model.config
-        # BERT's and ALBERT's pooler is of the model, that of the others of the classifier.
-        assert ('pooler' in model.params) == (model.config.model_type in ('bert', 'albert'))
+        # The pooler of BERT and some is of the model, that of the others of the classifier.
+        of_model = ('bert', 'albert', 'ernie', 'jina_bert')
+        assert ('pooler' in model.params) == (model.config.model_type in of_model)
         save_pretrained(model, tmp_path / 'model')
     loaded = from_pretrained(directory)
     assert loaded.config == model.config
@@ -66,6 +68,11 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
     transformers = pytest.importorskip('transformers')
     pytest.importorskip('torch')
     model, directory = of_type
+    if model.config.family.code:
+        values = json.loads((directory / 'config.json').read_text())
+        assert values['auto_map']['AutoModel'].startswith('jinaai/jina-bert-implementation--')
+        assert (values['model_type'], values['feed_forward_type']) == ('bert', 'geglu')
+        return
     name = 'AutoModelForSequenceClassification'
     if not with_classifier:
         save_pretrained(from_pretrained(directory, label_names=()), directory)
@@ -94,6 +101,10 @@ OTHER_HEADS = {
     'mpnet': ['lm_head.layer_norm.weight', 'mpnet.pooler.dense.weight'],
     'esm': ['lm_head.decoder.weight', 'esm.pooler.dense.bias', 'esm.embeddings.position_ids'],
     'modernbert': ['decoder.bias'],
+    'data2vec-text': ['lm_head.bias', 'data2vec_text.pooler.dense.bias'],
+    'ernie': ['cls.predictions.bias', 'cls.seq_relationship.weight'],
+    'jina_bert': ['cls.predictions.decoder.weight'],
+    'jina_embeddings_v3': ['lm_head.dense.weight', 'roberta.pooler.dense.weight'],
 }
 
 

@@ -28,7 +28,7 @@ from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
 COMPUTE = bs.Compute(max_length=24)
-AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet')
+AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'jina_bert')
 
 
 @pytest.fixture(scope='module')
