@@ -64,25 +64,27 @@ class Embeddings(nn.Module):
     ):
         config = self.config
         width = config.embedding_size or config.hidden_size
-        embed = functools.partial(
-            nn.Embed,
-            features=width,
-            embedding_init=nn.initializers.normal(config.initializer_range),
-        )
+
+        def embed(count: int, name: str, ids, features: int = width):
+            initial = nn.initializers.normal(config.initializer_range)
+            table = nn.Embed(count, features, embedding_init=initial, name=name)
+            # Weights may be stored in 16 bits.
+            return table(ids).astype(jnp.float32)
+
         if inputs_embeds is None:
-            total = embed(config.vocab_size, name='word')(input_ids)
+            total = embed(config.vocab_size, 'word', input_ids)
         else:
             total = inputs_embeds
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
-            total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
+            total += embed(config.type_vocab_size, 'token_type', token_type_ids)
         if config.use_task_id:
-            tasks = embed(config.task_type_vocab_size, name='task_type')
-            total += tasks(jnp.zeros_like(input_ids))
+            assert config.task_type_vocab_size is not None
+            total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
         if config.has_positions:
             positions = _positions(config, input_ids)
-            total += embed(config.max_position_embeddings, name='position')(positions)
+            total += embed(config.max_position_embeddings, 'position', positions)
         hidden = parts.layer_norm(config, 'norm')(total) if config.emb_layer_norm_before else total
         if config.family.zero_padding:
             hidden = hidden * attention_mask[..., None]
@@ -96,12 +98,13 @@ class Embeddings(nn.Module):
         length = input_ids.shape[-1]
         if config.family.relative_buckets:
             buckets = attention.distance_buckets(length, config.family.relative_buckets)
-            of_bucket = embed(
+            biases = embed(
                 config.family.relative_buckets,
-                features=config.num_attention_heads,
-                name='relative_position',
+                'relative_position',
+                jnp.asarray(buckets),
+                config.num_attention_heads,
             )
-            bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
+            bias = jnp.moveaxis(biases, -1, 0)[None]
         elif config.position_embedding_type == 'alibi':
             bias = jnp.asarray(attention.fall_with_distance(length, config.num_attention_heads))
         return hidden.astype(config.array_dtype), _scopes(config, attention_mask, bias)

@@ -92,65 +92,6 @@ FAMILIES: Mapping[str, Family] = {
     'roberta': _ROBERTA,
     'xlm-roberta': dataclasses.replace(_ROBERTA, name='XLMRoberta'),
     'camembert': dataclasses.replace(_ROBERTA, name='Camembert'),
-    'data2vec-text': dataclasses.replace(_ROBERTA, name='Data2VecText'),
-    # Its texts are of task 0, as `transformers` takes them if nothing is said.
-    'ernie': Family(
-        name='Ernie',
-        reads=('use_task_id', 'task_type_vocab_size'),
-        defaults={'use_task_id': False, 'task_type_vocab_size': 3},
-    ),
-    # jina-embeddings-v2 and jina-reranker-v1, by the repository jinaai/jina-bert-implementation.
-    'jina_bert': Family(
-        name='JinaBert',
-        gated=True,
-        bias_of_gates=False,
-        dropout_in_feed_forward=True,
-        dropout_after_feed_forward=False,
-        pruned_key=_OURS,
-        always={'position_embedding_type': 'alibi'},
-        must_be={'hidden_act': ('gelu',)},
-        ignored=('position_embedding_type', 'feed_forward_type', 'emb_pooler'),
-        known_by={
-            'model_type': 'bert',
-            'position_embedding_type': 'alibi',
-            'feed_forward_type': 'geglu',
-        },
-        code={'AutoConfig': f'{_JINA}--configuration_bert.JinaBertConfig'}
-        | {
-            f'AutoModel{ending}': f'{_JINA}--modeling_bert.JinaBert{ending or "Model"}'
-            for ending in ('', 'ForMaskedLM', 'ForSequenceClassification')
-        },
-    ),
-    # jina-embeddings-v3, which `transformers` has, and its repository under another name.
-    'jina_embeddings_v3': dataclasses.replace(
-        _ROBERTA,
-        name='JinaEmbeddingsV3',
-        pruned_key=_OURS,
-        reads=('rope_theta',),
-        defaults={
-            'max_position_embeddings': 8194,
-            'type_vocab_size': 1,
-            'layer_norm_eps': 1e-5,
-            'pad_token_id': 1,
-            'rope_theta': 20_000.0,
-        },
-        always={'position_embedding_type': 'rotary'},
-        must_be={'use_reg_tokens': (False, None), 'truncate_dim': (None,)},
-        ignored=(
-            'position_embedding_type',
-            'emb_pooler',
-            'load_trained_adapters',
-            'lora_adaptations',
-            'lora_alpha',
-            'lora_dropout_p',
-            'lora_main_params_trainable',
-            'lora_rank',
-            'matryoshka_dimensions',
-            'task_instructions',
-            'use_flash_attn',
-        ),
-        known_by={'model_type': 'xlm-roberta', 'position_embedding_type': 'rotary'},
-    ),
     'distilbert': Family(
         name='DistilBert',
         pooler_act='relu',
@@ -297,5 +238,64 @@ FAMILIES: Mapping[str, Family] = {
             'sparse_pred_ignore_index',
             'sparse_prediction',
         ),
+    ),
+    'data2vec-text': dataclasses.replace(_ROBERTA, name='Data2VecText'),
+    # Its texts are of task 0, as `transformers` takes them if nothing is said.
+    'ernie': Family(
+        name='Ernie',
+        reads=('use_task_id', 'task_type_vocab_size'),
+        defaults={'use_task_id': False, 'task_type_vocab_size': 3},
+    ),
+    # jina-embeddings-v2 and jina-reranker-v1, by the repository jinaai/jina-bert-implementation.
+    'jina_bert': Family(
+        name='JinaBert',
+        gated=True,
+        bias_of_gates=False,
+        dropout_in_feed_forward=True,
+        dropout_after_feed_forward=False,
+        pruned_key=_OURS,
+        always={'position_embedding_type': 'alibi'},
+        must_be={'hidden_act': ('gelu',)},
+        ignored=('position_embedding_type', 'feed_forward_type', 'emb_pooler'),
+        known_by={
+            'model_type': 'bert',
+            'position_embedding_type': 'alibi',
+            'feed_forward_type': 'geglu',
+        },
+        code={'AutoConfig': f'{_JINA}--configuration_bert.JinaBertConfig'}
+        | {
+            f'AutoModel{ending}': f'{_JINA}--modeling_bert.JinaBert{ending or "Model"}'
+            for ending in ('', 'ForMaskedLM', 'ForSequenceClassification')
+        },
+    ),
+    # jina-embeddings-v3, which `transformers` has, and its repository under another name.
+    'jina_embeddings_v3': dataclasses.replace(
+        _ROBERTA,
+        name='JinaEmbeddingsV3',
+        pruned_key=_OURS,
+        reads=('rope_theta',),
+        defaults={
+            'max_position_embeddings': 8194,
+            'type_vocab_size': 1,
+            'layer_norm_eps': 1e-5,
+            'pad_token_id': 1,
+            'rope_theta': 20_000.0,
+        },
+        always={'position_embedding_type': 'rotary'},
+        must_be={'use_reg_tokens': (False, None), 'truncate_dim': (None,)},
+        ignored=(
+            'position_embedding_type',
+            'emb_pooler',
+            'load_trained_adapters',
+            'lora_adaptations',
+            'lora_alpha',
+            'lora_dropout_p',
+            'lora_main_params_trainable',
+            'lora_rank',
+            'matryoshka_dimensions',
+            'task_instructions',
+            'use_flash_attn',
+        ),
+        known_by={'model_type': 'xlm-roberta', 'position_embedding_type': 'rotary'},
     ),
 }
