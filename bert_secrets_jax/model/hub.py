@@ -85,11 +85,7 @@ def shards(directory: pathlib.Path) -> list[str]:
         return []
     index = read_json(file)
     places = index.get('weight_map') if isinstance(index, dict) else None
-    names = (
-        set(places.values())
-        if isinstance(places, dict) and all(isinstance(name, str) for name in places.values())
-        else set()
-    )
+    names = set(map(str, places.values())) if isinstance(places, dict) else set()
     if not names or not all(re.fullmatch(r'[\w-][\w.-]*\.safetensors', name) for name in names):
         raise ValueError(f'{file}: weight_map must name files of this folder, *.safetensors.')
     return sorted(names)

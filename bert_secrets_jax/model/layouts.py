@@ -123,12 +123,12 @@ LAYOUTS: Mapping[str, Layout] = {
     'ernie': dataclasses.replace(
         _OF_BERT,
         prefix='ernie.',
-        encoder=_OF_BERT.encoder | {'embeddings/task_type': 'embeddings.task_type_embeddings'},
+        encoder={**_OF_BERT.encoder, 'embeddings/task_type': 'embeddings.task_type_embeddings'},
     ),
     'jina_bert': dataclasses.replace(
         _OF_BERT,
-        encoder=_OF_BERT.encoder
-        | {
+        encoder={
+            **_OF_BERT.encoder,
             'layers/intermediate': 'encoder.layer.{}.mlp.gated_layers',
             'layers/output': 'encoder.layer.{}.mlp.wo',
             'layers/output_norm': 'encoder.layer.{}.mlp.layernorm',

@@ -54,13 +54,7 @@ _FREQUENCIES = 'rotary_embeddings.inv_freq'
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
 # Types of safetensors, by their names there.
 _TYPES = {'BOOL': np.bool_, 'BF16': ml_dtypes.bfloat16} | {
-    f'{letter}{bits}': f'<{kind}{bits // 8}'
-    for letter, kind, sizes in (
-        ('F', 'f', (16, 32, 64)),
-        ('I', 'i', (8, 16, 32, 64)),
-        ('U', 'u', (8, 16, 32, 64)),
-    )
-    for bits in sizes
+    f'{kind.upper()}{8 * size}': f'<{kind}{size}' for kind in 'fiu' for size in (1, 2, 4, 8)
 }
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
@@ -391,7 +385,8 @@ def params_from_tensors(
                 parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             # Two copies of a whole model are never in memory.
-            taken = [tensors.pop(name) for name in set(_their_names(config, path)) - {None}]
+            names = dict.fromkeys(_their_names(config, path))
+            taken = [tensors.pop(name) for name in names if name is not None]
             kinds = {tensor.dtype for tensor in taken}
             kept = keep_dtype and len(kinds) == 1 and taken[0].dtype.itemsize == 2
             stack = np.stack(parts, dtype=kinds.pop() if kept else np.float32, casting='unsafe')
