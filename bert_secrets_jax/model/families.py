@@ -41,8 +41,8 @@ class Family:
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
-      known_by: What config.json says of such a model if it is that of a repository with code of its
-        own, under the `model_type` of another family.
+      known_by: The settings that tell such a model in a repository with code of its own, where it has
+        the `model_type` of another family.
       code: The `auto_map` of that repository if `transformers` lacks such models, so that models
         are written as the repository reads them.
     """

@@ -65,7 +65,7 @@ class Pretrained:
 
     Attributes:
       bert: The Linen module. Call it by `bert.apply({'params': params}, ...)`.
-      params: Nested dictionary of float32 arrays. Layers are stacked on a leading axis and heads
+      params: Nested dictionary of arrays in float32, or as `keep_dtype` left them. Layers are stacked on a leading axis and heads
         have an axis of their own: `layers/attention/query/kernel` is [L, D, N, H] and
         `layers/attention/output/kernel` is [L, N, H, D]. If heads were removed, the layers are
         apart, with as many heads as are left: `layers/3/attention/query/kernel` is [D, N, H].
