@@ -92,6 +92,16 @@ RELATIVES = {
         'token_dropout': True,
         'mask_token_id': 4,
     },
+    'data2vec-text': {'vocab_size': 400, 'type_vocab_size': 1, 'pad_token_id': 1},
+    'ernie': {'use_task_id': True, 'task_type_vocab_size': 3},
+    'jina_bert': {'position_embedding_type': 'alibi'},
+    'jina_embeddings_v3': {
+        'vocab_size': 400,
+        'type_vocab_size': 1,
+        'pad_token_id': 1,
+        'position_embedding_type': 'rotary',
+        'rope_theta': 20_000.0,
+    },
     'modernbert': {
         'type_vocab_size': 0,
         'hidden_dropout_prob': 0.0,

@@ -15,6 +15,7 @@ from flax.traverse_util import flatten_dict
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
+from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.programs import cli, conversation, launch
 from tests.conftest import PAIRS, ROOT
 from tests.words import count_words, longest_sentence
@@ -95,6 +96,11 @@ def test_links_lead_somewhere(path):
         linked = path.parent / file if file else path
         assert linked.exists(), target
         assert not heading or heading in headings_of(linked), target
+
+
+def test_every_family_is_named():
+    text = (DOCS / 'families.md').read_text('utf-8')
+    assert all(f'`{model_type}`' in text for model_type in FAMILIES)
 
 
 def test_every_page_and_picture_is_used():

@@ -63,13 +63,16 @@ class SpecialTokens(Result):
     Attributes:
       statistics: The descriptions of the statistics.
       tables: The table of all heads for each statistic, by its name.
+      reach: [L] How many tokens on either side each layer sees; None where it sees the whole text.
     """
 
+    FORMAT: ClassVar[int] = 2
     title: ClassVar[str] = 'Attention to special tokens and neighbours'
 
     subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
+    reach: tuple[int | None, ...]
 
     def verdicts(self):
         if not {'[CLS]', '[SEP]'} <= self.tables.keys():
@@ -78,11 +81,12 @@ class SpecialTokens(Result):
 
     def frames(self):
         units = {each.name: each.unit for each in self.statistics}
-        return {
+        frames = {
             'top_heads': self._top_heads(),
             'layers': self._layers(),
             'heads': heads_frame(self.tables, units, 'Every statistic of every head.'),
         }
+        return frames if set(self.reach) <= {None} else frames | {'reach': self._by_reach()}
 
     def figures(self):
         drawings, shown = {}, set()
@@ -142,6 +146,19 @@ class SpecialTokens(Result):
         by_layer = {name: grid.mean(axis=1) for name, grid in columns.items()}
         return grids_frame(by_layer, 'Mean over the heads of a layer.')
 
+    def _by_reach(self):
+        rows = []
+        for reach in sorted(set(self.reach), key=lambda each: (each is not None, each)):
+            of = np.array([each == reach for each in self.reach])
+            kind = 'global' if reach is None else f'local, {reach} tokens to each side'
+            means = [table.mean[of].mean() for table in self.tables.values()]
+            rows.append((kind, int(of.sum()), *means))
+        return framed(
+            ('layers', 'number', *self.tables),
+            rows,
+            'Mean over the heads of global and of local layers, which see [CLS] from near alone.',
+        )
+
     def _top_heads(self):
         rows = []
         for each in self.statistics:
@@ -181,7 +198,8 @@ def special_tokens(
     """
     wanted = [named(each) if isinstance(each, str) else each for each in statistics]
     tables = settings.tables(pretrained, texts, wanted)
-    return SpecialTokens(subject or Subject(), describe(wanted), tables)
+    reach = tuple(kind.reach for kind in pretrained.config.layer_kinds)
+    return SpecialTokens(subject or Subject(), describe(wanted), tables, reach)
 
 
 def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):

@@ -68,7 +68,7 @@ def integrated_gradients(
 
     Source: Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks", section 3.
     """
-    table = params['embeddings']['word']['embedding']
+    table = params['embeddings']['word']['embedding'].astype(jnp.float32)
     start = table[reference_ids(bert, batch)]
     path = table[batch.input_ids] - start
 

@@ -48,6 +48,8 @@ def train_runs(
     far, and after the last step. `loss` is as `Steps` takes it; None is that of the head. Returned
     are `Finetuned.history` and `Finetuned.movement`. Errors are those of `finetune`.
     """
+    # Steps would be lost in weights that were stored in 16 bits.
+    params = jax.tree.map(lambda leaf: leaf.astype(np.float32), params)
     total = per_epoch(data, config) * config.epochs
     seeds = listed_seeds(config.seeds)
     schedule = _schedule(config, total)

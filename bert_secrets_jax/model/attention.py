@@ -36,7 +36,8 @@ class Scope:
     Attributes:
       visible: [B, 1, T, S] Whether a query may attend to a key: keys are real tokens, and in a
         local layer near. T is 1 where all queries see the same.
-      bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet), or None.
+      bias: [1, N, T, S] A summand of each score for the distance of the two (MPNet, ALiBi), or
+        None.
       turns: [2, T, H/2] Cosines and sines of the angles by which queries and keys are rotated
         (RoPE); None without.
       interleaved: Whether they rotate two neighbours each, and not the first half of a head against
@@ -109,6 +110,20 @@ def distance_buckets(length: int, buckets: int, farthest: int = 128) -> Int[np.n
     grown = np.minimum(exact + (far * (half - exact)).astype(int), half - 1)
     bucket = np.where(np.abs(distance) < exact, np.abs(distance), grown)
     return bucket + np.where(distance > 0, half, 0)
+
+
+def fall_with_distance(length: int, heads: int) -> Float[np.ndarray, '1 N T S']:
+    """Return what is added to scores for distance: less, the farther the key (ALiBi).
+
+    Source: Press et al. 2022, "Train short, test long", section 3, on both sides of the query. Up
+    to a power of two, slopes of heads are the paper's. Those beyond are every other one of twice as
+    many heads, as in its authors' code.
+    """
+    near = 2 ** (heads.bit_length() - 1)
+    slopes = [2.0 ** (-8 * (head + 1) / near) for head in range(near)]
+    slopes += [2.0 ** (-4 * (2 * head + 1) / near) for head in range(heads - near)]
+    distance = np.abs(np.arange(length) - np.arange(length)[:, None])
+    return -(np.array(slopes, np.float32)[:, None, None] * distance.astype(np.float32))[None]
 
 
 def distance_rows(length: int, span: int, buckets: int, longest: int) -> Int[np.ndarray, 'T S']:

@@ -35,6 +35,7 @@ RANGES: Mapping[str, Range] = {
     'pad_token_id': Range(0, 10_000_000),
     'num_hidden_groups': Range(1, 1_000, optional=True),
     'num_key_value_heads': Range(1, 1_000, optional=True),
+    'task_type_vocab_size': Range(1, 10_000, optional=True),
     'rope_theta': _BASE,
     'local_rope_theta': _BASE,
     'local_attention': Range(0, 10_000_000, optional=True),
@@ -54,13 +55,13 @@ ANSWER = ('start', 'end')
 _SWITCHES = (
     'attention_bias', 'mlp_bias', 'norm_bias', 'classifier_bias', 'emb_layer_norm_before',
     'token_dropout', 'relative_attention', 'share_att_key', 'position_biased_input',
-    'rotary_value',
+    'rotary_value', 'use_task_id',
 )  # fmt: skip
 # The values that each switch may have.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     'dtype': COMPUTE_DTYPES,
     'head': (*HEADS, EMBEDDING),
-    'position_embedding_type': ('absolute', 'rotary'),
+    'position_embedding_type': ('absolute', 'rotary', 'alibi'),
     'classifier_pooling': ('cls', 'mean', 'late'),
     'rotary_rounding': ('float32', 'float16', 'bfloat16'),
     'norm_rel_ebd': ('none', 'layer_norm'),
@@ -125,7 +126,10 @@ class BertConfig:
         there are fewer than layers.
       num_key_value_heads: Number of different keys and values of a layer, each of several heads in
         a row (EuroBERT), if there are fewer than heads; see `key_value_heads`.
-      position_embedding_type: 'absolute' (embeddings) or 'rotary' (queries and keys are rotated).
+      use_task_id, task_type_vocab_size: Whether there are embeddings of tasks, and of how many
+        (ERNIE).
+      position_embedding_type: 'absolute' (embeddings), 'rotary' (queries and keys are rotated) or
+        'alibi' (scores fall with distance).
       rope_theta, local_rope_theta: Bases of the rotary positions, of global and of local layers.
       layer_types: [L] Whether each layer is global ('full_attention') or local
         ('sliding_attention'); None has all of them global.
@@ -184,6 +188,8 @@ class BertConfig:
     pad_token_id: int = 0
     num_hidden_groups: int | None = None
     num_key_value_heads: int | None = None
+    use_task_id: bool = False
+    task_type_vocab_size: int | None = None
     position_embedding_type: str = 'absolute'
     rope_theta: float | None = None
     local_rope_theta: float | None = None

@@ -98,6 +98,10 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     arithmetic; `ignore` names further keys to disregard.
     """
     model_type = 'bert' if 'model_type' in ignore else values.get('model_type', 'bert')
+    for name, family in FAMILIES.items():
+        said = {key: values.get(key) for key in family.known_by}
+        if said and said == family.known_by and 'model_type' not in ignore:
+            model_type = name
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(f'{not_implemented(model_type)}.')
     family = FAMILIES[model_type]
@@ -275,6 +279,8 @@ def write_config(config: BertConfig) -> dict[str, Any]:
     values |= {'model_type': config.model_type, 'dtype': 'float32'}
     if 'position_embedding_type' not in values:
         values['position_embedding_type'] = 'absolute'
+    if config.family.code:
+        values |= {**config.family.known_by, 'auto_map': dict(config.family.code)}
     if any(config.pruned_heads):
         # ALBERT's layers have the numbers that they have in the file.
         lost = dict(zip(config.groups, config.pruned_heads, strict=True))

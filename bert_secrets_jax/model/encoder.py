@@ -73,22 +73,27 @@ class Embeddings(nn.Module):
     ):
         config = self.config
         width = config.embedding_size or config.hidden_size
-        embed = functools.partial(
-            nn.Embed,
-            features=width,
-            embedding_init=nn.initializers.normal(config.initializer_range),
-        )
+
+        def embed(count: int, name: str, ids, features: int = width):
+            initial = nn.initializers.normal(config.initializer_range)
+            table = nn.Embed(count, features, embedding_init=initial, name=name)
+            # Weights may be stored in 16 bits.
+            return table(ids).astype(jnp.float32)
+
         if inputs_embeds is None:
-            total = embed(config.vocab_size, name='word')(input_ids)
+            total = embed(config.vocab_size, 'word', input_ids)
         else:
             total = inputs_embeds
         if config.token_dropout:
             total = _without_masked(config, total, input_ids, attention_mask)
         if config.type_vocab_size:
-            total += embed(config.type_vocab_size, name='token_type')(token_type_ids)
+            total += embed(config.type_vocab_size, 'token_type', token_type_ids)
+        if config.use_task_id:
+            assert config.task_type_vocab_size is not None
+            total += embed(config.task_type_vocab_size, 'task_type', jnp.zeros_like(input_ids))
         if config.has_positions:
             positions = _positions(config, input_ids)
-            total += embed(config.max_position_embeddings, name='position')(positions)
+            total += embed(config.max_position_embeddings, 'position', positions)
         projects = width != config.hidden_size or config.family.projects_always
         if projects and config.family.projects_first:
             total = parts.dense(config, config.hidden_size, 'project', bias=False)(total)
@@ -101,15 +106,18 @@ class Embeddings(nn.Module):
         if projects and not config.family.projects_first:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
+        length = input_ids.shape[-1]
         if config.family.relative_buckets:
-            length = input_ids.shape[-1]
             buckets = attention.distance_buckets(length, config.family.relative_buckets)
-            of_bucket = embed(
+            biases = embed(
                 config.family.relative_buckets,
-                features=config.num_attention_heads,
-                name='relative_position',
+                'relative_position',
+                jnp.asarray(buckets),
+                config.num_attention_heads,
             )
-            bias = jnp.moveaxis(of_bucket(jnp.asarray(buckets)), -1, 0)[None]
+            bias = jnp.moveaxis(biases, -1, 0)[None]
+        elif config.position_embedding_type == 'alibi':
+            bias = jnp.asarray(attention.fall_with_distance(length, config.num_attention_heads))
         hidden = hidden.astype(config.array_dtype)
         scope = LayerScope(
             visible=None,
@@ -119,7 +127,7 @@ class Embeddings(nn.Module):
         )
         if config.relative_attention:
             rows = 2 * config.distances[0]
-            distances = embed(rows, features=config.hidden_size, name='distance').embedding
+            distances = embed(rows, 'distance', jnp.arange(rows), config.hidden_size)
             if config.norm_rel_ebd == 'layer_norm':
                 distances = parts.layer_norm(config, 'distance_norm')(distances)
             scope = dataclasses.replace(scope, distances=distances.astype(config.array_dtype))
@@ -315,17 +323,20 @@ class RestOfLayer(nn.Module):
     ) -> Float[Array, '*rows D']:
         """Return the output of the layer, from its input plus the output of its attention.
 
-        `scope` is needed where a convolution is added. `dropout` drops elements of the feed-forward
-        output; None drops nothing.
+        `scope` is needed where a convolution is added. `dropout` drops elements within the
+        feed-forward layer or of its output; None drops nothing.
         """
         config = self.config
-        if dropout is None or not config.family.dropout_after_feed_forward:
-            dropout = parts.unchanged
+        within = after = parts.unchanged
+        if dropout is not None and config.family.dropout_in_feed_forward:
+            within = dropout
+        if dropout is not None and config.family.dropout_after_feed_forward:
+            after = dropout
         if config.family.norm_first:
             normed = parts.layer_norm(config, 'output_norm')(residual).astype(config.array_dtype)
-            return residual + dropout(_feed_forward(config, normed))
+            return residual + after(_feed_forward(config, normed, within))
         hidden = parts.layer_norm(config, 'attention_norm')(residual).astype(config.array_dtype)
-        fed = dropout(_feed_forward(config, hidden))
+        fed = after(_feed_forward(config, hidden, within))
         hidden = parts.layer_norm(config, 'output_norm')(hidden + fed).astype(config.array_dtype)
         if not config.conv_kernel_size:
             return hidden
@@ -336,15 +347,17 @@ class RestOfLayer(nn.Module):
         return jnp.where(scope.is_convolved, joined.astype(config.array_dtype), hidden)
 
 
-def _feed_forward(config: BertConfig, hidden):
+def _feed_forward(config: BertConfig, hidden, dropout: Callable[[Any], Any]):
     activation = parts.ACTIVATIONS[config.hidden_act]
     layer = functools.partial(parts.dense, config, bias=config.mlp_bias)
     if config.family.gated:
-        both = layer((2, config.intermediate_size), 'intermediate')(hidden)
+        bias = config.mlp_bias and config.family.bias_of_gates
+        gates = parts.dense(config, (2, config.intermediate_size), 'intermediate', bias=bias)
+        both = gates(hidden)
         wide = activation(both[..., 0, :]) * both[..., 1, :]
     else:
         wide = activation(layer(config.intermediate_size, 'intermediate')(hidden))
-    return layer(config.hidden_size, 'output')(wide)
+    return layer(config.hidden_size, 'output')(dropout(wide))
 
 
 Emitted = tuple[Float[Array, 'B T D'], Float[Array, 'B N T T'], Float[Array, 'B T N H']]

@@ -21,13 +21,15 @@ class Family:
       rms_norm: Whether norms divide by the root mean square and subtract no mean (RMSNorm).
       sinusoidal: Whether rotary positions turn each two neighbours, by a table of sinusoids
         (RoFormer), and not the first half of a head against the second.
+      bias_of_gates: Whether the first projections of such a layer have a bias, if others have one.
       relative_buckets: The number of buckets of distances with a bias of the scores; 0 for none.
       positions_after_padding: Whether positions count as in fairseq: `pad_token_id` + 1, + 2, ...
         on every token but [PAD], whose position is `pad_token_id` itself.
       projects_always: Whether embeddings are projected even if they have the width of the model.
       projects_first: Whether they are projected before LayerNorm, and without a bias.
       zero_padding: Whether the embeddings of padding are set to 0.
-      embedding_dropout, dropout_after_attention, dropout_after_feed_forward: Where training drops.
+      embedding_dropout, dropout_after_attention, dropout_in_feed_forward,
+        dropout_after_feed_forward: Where training drops.
       pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
         LayerNorm follows it.
       pooler_is_of_classifier: Whether a model without classifier does not have that layer.
@@ -48,6 +50,10 @@ class Family:
       defaults: Defaults of fields that config.json may omit; None is not allowed for them.
       must_be: Keys of config.json that would change the arithmetic with any other value.
       ignored: Keys of config.json that no layer reads.
+      known_by: The settings that tell such a model in a repository with code of its own, where it
+        has the `model_type` of another family.
+      code: The `auto_map` of that repository if `transformers` lacks such models, so that models
+        are written as the repository reads them.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Family:
     gated: bool = False
     rms_norm: bool = False
     sinusoidal: bool = False
+    bias_of_gates: bool = True
     relative_buckets: int = 0
     positions_after_padding: bool = False
     projects_always: bool = False
@@ -63,6 +70,7 @@ class Family:
     zero_padding: bool = False
     embedding_dropout: bool = True
     dropout_after_attention: bool = True
+    dropout_in_feed_forward: bool = False
     dropout_after_feed_forward: bool = True
     pooler_act: str = 'tanh'
     pooler_norm: bool = False
@@ -81,6 +89,8 @@ class Family:
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    known_by: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 _OF_DISTANCES = (
@@ -155,6 +165,7 @@ _ROFORMER = dataclasses.replace(
     must_be={'hidden_act': ('gelu',)},
     ignored=('position_embedding_type',),
 )  # fmt: skip
+_JINA = 'jinaai/jina-bert-implementation'
 FAMILIES: Mapping[str, Family] = {
     'bert': Family(name='Bert'),
     'roberta': _ROBERTA,
@@ -324,4 +335,56 @@ FAMILIES: Mapping[str, Family] = {
     'nomic_bert': _NOMIC,
     'eurobert': _EURO,
     'roformer': _ROFORMER,
+    'data2vec-text': dataclasses.replace(_ROBERTA, name='Data2VecText'),
+    # Its texts are of task 0, as `transformers` takes them if nothing is said.
+    'ernie': Family(
+        name='Ernie',
+        reads=('use_task_id', 'task_type_vocab_size'),
+        defaults={'use_task_id': False, 'task_type_vocab_size': 3},
+    ),
+    # jina-embeddings-v2 and jina-reranker-v1, by the repository jinaai/jina-bert-implementation.
+    'jina_bert': Family(
+        name='JinaBert',
+        gated=True,
+        bias_of_gates=False,
+        dropout_in_feed_forward=True,
+        dropout_after_feed_forward=False,
+        pruned_key=_OURS,
+        always={'position_embedding_type': 'alibi'},
+        must_be={'hidden_act': ('gelu',)},
+        ignored=('position_embedding_type', 'feed_forward_type', 'emb_pooler'),
+        known_by={
+            'model_type': 'bert',
+            'position_embedding_type': 'alibi',
+            'feed_forward_type': 'geglu',
+        },
+        code={'AutoConfig': f'{_JINA}--configuration_bert.JinaBertConfig'}
+        | {
+            f'AutoModel{ending}': f'{_JINA}--modeling_bert.JinaBert{ending or "Model"}'
+            for ending in ('', 'ForMaskedLM', 'ForSequenceClassification')
+        },
+    ),
+    # jina-embeddings-v3, which `transformers` has, and its repository under another name.
+    'jina_embeddings_v3': dataclasses.replace(
+        _ROBERTA,
+        name='JinaEmbeddingsV3',
+        pruned_key=_OURS,
+        reads=('rope_theta',),
+        former={'rotary_emb_base': 'rope_theta'},
+        defaults={
+            'max_position_embeddings': 8194,
+            'type_vocab_size': 1,
+            'layer_norm_eps': 1e-5,
+            'pad_token_id': 1,
+            'rope_theta': 20_000.0,
+        },
+        always={'position_embedding_type': 'rotary'},
+        must_be={'use_reg_tokens': (False, None), 'truncate_dim': (None,)},
+        ignored=(
+            *'position_embedding_type emb_pooler load_trained_adapters lora_adaptations'.split(),
+            *'lora_alpha lora_dropout_p lora_main_params_trainable lora_rank'.split(),
+            *'matryoshka_dimensions task_instructions use_flash_attn'.split(),
+        ),
+        known_by={'model_type': 'xlm-roberta', 'position_embedding_type': 'rotary'},
+    ),
 }

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from bert_secrets_jax.files import sha256
+from bert_secrets_jax.files import read_json, sha256
 
 EMBEDDED = 'sentence-transformers/all-MiniLM-L6-v2'
 # SHA-256 of the files that are read of it, as its authors published them on the hub, revision
@@ -27,6 +27,8 @@ _EMBEDDED_FILES = {
     'tokenizer_config.json': 'acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b',
     'vocab.txt': '07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3',
 }
+# Where the weights are in several files, this says in which.
+INDEX = 'model.safetensors.index.json'
 _TEXT_FILES = ['*.json', 'vocab.txt', 'merges.txt', 'spm.model', 'LICENSE*', 'NOTICE*']
 _REACH_SECONDS = 5
 
@@ -76,6 +78,19 @@ def _check_published(directory: pathlib.Path) -> None:
             )
 
 
+def shards(directory: pathlib.Path) -> list[str]:
+    """Return the names of the files of the weights, if there are several."""
+    file = directory / INDEX
+    if not file.exists():
+        return []
+    index = read_json(file)
+    places = index.get('weight_map') if isinstance(index, dict) else None
+    names = set(map(str, places.values())) if isinstance(places, dict) else set()
+    if not names or not all(re.fullmatch(r'[\w-][\w.-]*\.safetensors', name) for name in names):
+        raise ValueError(f'{file}: weight_map must name files of this folder, *.safetensors.')
+    return sorted(names)
+
+
 def check_cached(file: pathlib.Path) -> None:
     """Raise ValueError if a file is not the one of the hub, whose cache names files by SHA-256."""
     published = file.resolve().name
@@ -106,7 +121,7 @@ def _from_hub(
             check(download())
         directory = download('model.safetensors')
         if not (directory / 'model.safetensors').exists():
-            directory = download('pytorch_model.bin')
+            directory = download(*(shards(directory) or ['pytorch_model.bin']))
         return directory
     except errors.HFValidationError as error:
         raise FileNotFoundError(

@@ -133,6 +133,7 @@ _BERT_LM = _lm(
 _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 # No classifier stands on RoBERTa's pooler.
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
+_JINA = 'encoder.layers.{}.mixer'
 _ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
 _LLAMA = {
     'layers/attention/query': 'layers.{}.self_attn.q_proj',
@@ -164,17 +165,49 @@ _NOMIC = Layout(
     formerly_fused={'attn.Wqkv': ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj')},
 )  # fmt: skip
 _MODERN = {'pooler': 'head.dense', 'pooler_norm': 'head.norm'}
+_OF_BERT = Layout(
+    'bert.',
+    _BERT | {'pooler': 'pooler.dense'},
+    _heads(lm=_BERT_LM),
+    ('cls.seq_relationship.',),
+    'cls.predictions.bias',
+)
 LAYOUTS: Mapping[str, Layout] = {
-    'bert': Layout(
-        'bert.',
-        _BERT | {'pooler': 'pooler.dense'},
-        _heads(lm=_BERT_LM),
-        ('cls.seq_relationship.',),
-        'cls.predictions.bias',
-    ),
+    'bert': _OF_BERT,
     'roberta': _ROBERTA,
     'xlm-roberta': _ROBERTA,
     'camembert': _ROBERTA,
+    'data2vec-text': dataclasses.replace(_ROBERTA, prefix='data2vec_text.'),
+    'ernie': dataclasses.replace(
+        _OF_BERT,
+        prefix='ernie.',
+        encoder={**_OF_BERT.encoder, 'embeddings/task_type': 'embeddings.task_type_embeddings'},
+    ),
+    'jina_bert': dataclasses.replace(
+        _OF_BERT,
+        encoder={
+            **_OF_BERT.encoder,
+            'layers/intermediate': 'encoder.layer.{}.mlp.gated_layers',
+            'layers/output': 'encoder.layer.{}.mlp.wo',
+            'layers/output_norm': 'encoder.layer.{}.mlp.layernorm',
+        },
+    ),
+    'jina_embeddings_v3': dataclasses.replace(
+        _ROBERTA,
+        encoder=_BERT
+        | {
+            'embeddings/norm': 'emb_ln',
+            'layers/attention/query': f'{_JINA}.query',
+            'layers/attention/key': f'{_JINA}.key',
+            'layers/attention/value': f'{_JINA}.value',
+            'layers/attention/output': f'{_JINA}.out_proj',
+            'layers/attention_norm': 'encoder.layers.{}.norm1',
+            'layers/intermediate': 'encoder.layers.{}.mlp.fc1',
+            'layers/output': 'encoder.layers.{}.mlp.fc2',
+            'layers/output_norm': 'encoder.layers.{}.norm2',
+        },
+        fused={'mixer.Wqkv': ('mixer.query', 'mixer.key', 'mixer.value')},
+    ),
     'distilbert': Layout(
         'distilbert.',
         {

@@ -39,7 +39,9 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         return None
     try:
         with tempfile.TemporaryDirectory() as plain:
-            content = _copy_tokenizer(directory, pathlib.Path(plain), config.model_type, settings)
+            # The name by which `transformers` knows the tokenizer.
+            kind = config.family.known_by.get('model_type', config.model_type)
+            content = _copy_tokenizer(directory, pathlib.Path(plain), kind, settings)
             if config.model_type == 'esm' and not content:
                 # Its class in `transformers` is not a fast one.
                 tokenizer = letter_tokenizer(directory / 'vocab.txt')

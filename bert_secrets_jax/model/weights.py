@@ -2,7 +2,10 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
+import math
+import mmap
 import pathlib
 import re
 import tempfile
@@ -12,7 +15,9 @@ from typing import Any
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+import safetensors
 import safetensors.numpy
 from absl import logging
 
@@ -56,6 +61,10 @@ _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
 # Rotary positions of ESM: in one place, or in each layer.
 _FREQUENCIES = 'rotary_embeddings.inv_freq'
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
+# Types of safetensors, by their names there.
+_TYPES = {'BOOL': np.bool_, 'BF16': ml_dtypes.bfloat16} | {
+    f'{kind.upper()}{8 * size}': f'<{kind}{size}' for kind in 'fiu' for size in (1, 2, 4, 8)
+}
 _DTYPES = ('float16', 'bfloat16', 'float32', 'float64')
 
 
@@ -65,9 +74,10 @@ class Pretrained:
 
     Attributes:
       bert: The Linen module. Call it by `bert.apply({'params': params}, ...)`.
-      params: Nested dictionary of float32 arrays. Layers are stacked on a leading axis and heads
-        have an axis of their own: `layers/attention/query/kernel` is [L, D, N, H] and
-        `layers/attention/output/kernel` is [L, N, H, D]. If heads were removed, the layers are
+      params: Nested dictionary of arrays in float32, or as `keep_dtype` left them. Layers are
+        stacked on a leading axis and heads have an axis of their own:
+        `layers/attention/query/kernel` is [L, D, N, H] and `layers/attention/output/kernel` is
+        [L, N, H, D]. If heads were removed, the layers are
         apart, with as many heads as are left: `layers/3/attention/query/kernel` is [D, N, H].
       tokenizer: The fast tokenizer of `transformers`; None for a model that came without one.
     """
@@ -128,6 +138,7 @@ def from_pretrained(
     head: str = SEQUENCES,
     seed: int = 0,
     dtype: ComputeDtype = 'float32',
+    keep_dtype: bool = False,
     revision: str | None = None,
     ignore_config: tuple[str, ...] = (),
     tokenizer: Any = None,
@@ -147,6 +158,8 @@ def from_pretrained(
         where an answer is ('question_answering').
       seed: Seed of the fresh weights.
       dtype: Type of matrix products: 'float32', 'tf32x3' (NVIDIA GPUs) or 'bfloat16'.
+      keep_dtype: Whether weights stay as the file has them, such as in bfloat16, with half the
+        memory. Each is made float32 where it is used, so that no result changes.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
       tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
@@ -184,7 +197,9 @@ def from_pretrained(
     bert = Bert(config)
     # Without fresh weights only the shapes are needed, and those cost nothing.
     initial = init_params(bert, seed) if fresh else param_shapes(bert)
-    params = params_from_tensors(config, tensors, initial=initial, fresh=fresh, source=str(file))
+    params = params_from_tensors(
+        config, tensors, initial=initial, fresh=fresh, source=str(file), keep_dtype=keep_dtype
+    )
     if fresh:
         logging.info('%s: freshly initialised (seed %d): %s.', file, seed, ', '.join(fresh))
     if tokenizer is None:
@@ -347,15 +362,17 @@ def _tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
 
 def params_from_tensors(
     config: BertConfig,
-    tensors: Mapping[str, np.ndarray],
+    tensors: dict[str, np.ndarray],
     *,
     initial: Mapping[str, Any],
     fresh: Sequence[str] = (),
     source: str = 'checkpoint',
+    keep_dtype: bool = False,
 ) -> dict[str, Any]:
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
-    Modules that are `fresh`, and all shapes, are those of `initial`. ValueError lists all tensors
+    Modules that are `fresh`, and all shapes, are those of `initial`. Tensors are taken out of the
+    dictionary, so that memory holds no model twice. ValueError lists all tensors
     that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
     leaves = _leaves(initial)
@@ -384,7 +401,16 @@ def params_from_tensors(
             else:
                 parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
-            result[path] = jnp.asarray(np.stack(parts).reshape(leaf.shape), jnp.float32)
+            # Two copies of a whole model are never in memory.
+            names = dict.fromkeys(_their_names(config, path))
+            taken = [tensors.pop(name) for name in names if name is not None]
+            kinds = {tensor.dtype for tensor in taken}
+            kept = keep_dtype and len(kinds) == 1 and taken[0].dtype.itemsize == 2
+            stack = np.stack(parts, dtype=kinds.pop() if kept else np.float32, casting='unsafe')
+            result[path] = jnp.asarray(stack.reshape(leaf.shape), stack.dtype)
+            for tensor in taken:
+                _forget(tensor)
+            del parts, stack, taken
     wrong['unexpected'] = [
         f'{name} {list(tensors[name].shape)}' for name in sorted(set(tensors) - used)
     ]
@@ -512,19 +538,52 @@ def _read_settings(
 
 
 def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
-    file = _weight_file(directory)
-    open_regular(file).close()
-    hub.check_cached(file)
-    if file.suffix == '.bin':
-        return torch_bin.load(file), file
+    tensors, file = {}, directory / hub.INDEX
+    for file in (files := _weight_files(directory)):
+        open_regular(file).close()
+        hub.check_cached(file)
+        part = torch_bin.load(file) if file.suffix == '.bin' else _mapped(file)
+        if twice := sorted(tensors.keys() & part.keys()):
+            raise ValueError(f'{file} holds {twice[0]}, as another file of the same model does.')
+        tensors |= part
+    return tensors, directory / hub.INDEX if len(files) > 1 else file
+
+
+def _mapped(file: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a safetensors file, whose numbers are read where they are used."""
     try:
-        return safetensors.numpy.load_file(file), file
+        # The library refuses a header that does not fit the file.
+        with safetensors.safe_open(file, framework='np'), open(file, 'rb') as opened:
+            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        start = 8 + int.from_bytes(data[:8], 'little')
+        header = json.loads(data[8:start])
+        return {
+            name: np.frombuffer(
+                data,
+                _TYPES[about['dtype']],
+                math.prod(about['shape']),
+                start + about['data_offsets'][0],
+            ).reshape(about['shape'])
+            for name, about in header.items()
+            if name != '__metadata__'
+        }
     # The library has its own error for a damaged file, and others for types that NumPy lacks.
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError,
             OverflowError, MemoryError) as error:  # fmt: skip
         raise ValueError(
             f'{file} is not a complete safetensors file: {type(error).__name__} {error}.'
         ) from error
+
+
+def _forget(tensor: np.ndarray) -> None:
+    """Give the memory back in which a mapped file lies; what is used again is read again."""
+    base: Any = tensor
+    while isinstance(base, np.ndarray):
+        base = base.base
+    mapped = getattr(base, 'obj', None)
+    # Other systems than Linux do without.
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, 'MADV_DONTNEED'):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _check_plausible(
@@ -538,7 +597,7 @@ def _check_plausible(
     # Layers that are one layer are in the file once.
     layers = settings['num_hidden_groups'] or settings['num_hidden_layers']
     tables = ['vocab_size', 'type_vocab_size']
-    if settings.get('position_embedding_type') != 'rotary':
+    if settings.get('position_embedding_type', 'absolute') == 'absolute':
         tables.append('max_position_embeddings')
     rows = sum(settings.get(name, getattr(BertConfig, name)) for name in tables)
     of_layer = 4 * width**2 + 2 * width * settings['intermediate_size']
@@ -560,10 +619,11 @@ def _check_plausible(
         )
 
 
-def _weight_file(directory: pathlib.Path) -> pathlib.Path:
-    for name in _WEIGHT_FILES:
-        if (directory / name).exists():
-            return directory / name
+def _weight_files(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Return the file of the weights, or all if there are several."""
+    for names in ([_WEIGHT_FILES[0]], hub.shards(directory), [_WEIGHT_FILES[1]]):
+        if names and (directory / names[0]).exists():
+            return [directory / name for name in names]
     files = ', '.join(sorted(path.name for path in directory.iterdir())) or 'nothing'
     raise FileNotFoundError(
         f'{directory} has neither {" nor ".join(_WEIGHT_FILES)}; it holds: {files}.'
@@ -574,7 +634,7 @@ def _normalise(
     tensors: Mapping[str, np.ndarray], layout: Layout, file: pathlib.Path, *, legacy: bool
 ) -> dict[str, np.ndarray]:
     """Strip prefixes, modernise gamma and beta, leave out the heads of other tasks."""
-    result = {}
+    result, adapters = {}, []
     for name, tensor in tensors.items():
         # `module.` is what PyTorch's data parallelism leaves.
         short = layout.renamed(name.removeprefix('module.'))
@@ -584,12 +644,22 @@ def _normalise(
             short = usual + short.removeprefix(start) if short.startswith(start) else short
         if short in _BUFFERS:
             continue
+        # LoRA changes a weight under this name; without it, it is the weight itself.
+        short = short.replace('.parametrizations.weight.original', '.weight')
+        if '.parametrizations.' in short:
+            adapters.append(short)
+            continue
         if short in result and not short.startswith(layout.other_heads):
             raise ValueError(f'{file} holds two tensors for {short}.')
         result[short] = tensor
     left_out = [name for name in result if name.startswith(layout.other_heads)]
     if left_out:
         logging.info('%s: left out the head of another task: %s.', file, ', '.join(left_out))
+    if adapters:
+        logging.warning(
+            '%s: left out %d tensors of adapters, such as %s: this is the model without them, and '
+            'not what its authors publish for a task.', file, len(adapters), adapters[0],
+        )  # fmt: skip
     return layout.part({name: result[name] for name in result if name not in left_out})
 
 
@@ -788,9 +858,11 @@ def _label_names(
 def fingerprint(name: str | pathlib.Path, *, revision: str | None = None) -> str:
     """Return the SHA-256 of a checkpoint's weights, to compare with what their authors published.
 
-    The hub shows it for each large file. Arguments are those of `from_pretrained`.
+    The hub shows it for each large file. That of weights in several files is the SHA-256 of theirs,
+    in the order of their names. Arguments are those of `from_pretrained`.
 
     Raises:
       FileNotFoundError: There is no such checkpoint.
     """
-    return sha256(_weight_file(hub.locate(name, revision=revision)))
+    hashes = list(map(sha256, _weight_files(hub.locate(name, revision=revision))))
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(''.join(hashes).encode()).hexdigest()

@@ -23,6 +23,7 @@ WORDS = [('cat', 'dog'), ('bird', 'tree'), ('saw', 'ran')]
 # By type, the modules of PyTorch: embeddings, layers, and in a layer what reads the contexts.
 IN_PYTORCH = {
     'bert': ('bert.embeddings', 'bert.encoder.layer', 'attention.output.dense'),
+    'jina_bert': ('bert.embeddings', 'bert.encoder.layer', 'attention.output.dense'),
     'modernbert': ('model.embeddings', 'model.layers', 'attn.Wo'),
     'deberta-v2': ('deberta.embeddings', 'deberta.encoder.layer', 'attention.output.dense'),
     'eurobert': ('model.embed_tokens', 'model.layers', 'self_attn.o_proj'),

@@ -133,6 +133,7 @@ ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'mo
 ALL_UNIFORM += ('deberta-v2', 'nomic_bert', 'eurobert', 'roformer')
 OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
 OTHERS += [('roformer', 'mean'), ('eurobert', 'resample')]
+OTHERS += [('jina_bert', 'uniform'), ('ernie', 'zero')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 

@@ -17,7 +17,8 @@ from bert_secrets_jax.names import filled
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced
 from bert_secrets_jax.report.page import Part, write_page
-from tests.conftest import random_params
+from bert_secrets_jax.runs import store
+from tests.conftest import random_params, relative
 from tests.words import MOST_AT_LOAD, MOST_WORDS, count_words, longest_sentence, texts_of
 
 NAMES = [name for name in bs.analyses.__all__ if name.islower()]
@@ -63,6 +64,20 @@ def test_of_one_head_nothing_is_the_most(model, texts, settings):
     ]
     told = ' '.join(each.sentence for result in found for each in result.findings())
     assert 'L1-H1' in told and not re.search('most|least|best|greatest|smallest', told)
+
+
+def test_global_and_local_layers_apart(model, texts, settings, tmp_path):
+    assert 'reach' not in bs.analyses.special_tokens(model, texts, settings=settings).frames()
+    bare = dataclasses.replace(model.config, label_names=(), add_pooler=False)
+    bert = bs.Bert(relative(bare, 'modernbert'))
+    local = bs.Pretrained(bert, random_params(bert), model.tokenizer)
+    found = bs.analyses.special_tokens(local, texts, settings=settings)
+    frame = found.frames()['reach'].set_index('layers')
+    assert frame['number'].to_dict() == {'global': 1, 'local, 2 tokens to each side': 2}
+    sep = found.tables['[SEP]'].mean
+    np.testing.assert_allclose(frame['[SEP]'], [sep[0].mean(), sep[1:].mean()])
+    store.write(tmp_path / 'kept', found)
+    assert store.read(tmp_path / 'kept', type(found)).reach == (None, 2, 2)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.contributions.reference import Reference, Summands, batch_of, random_
 
 TYPES = [
     'bert', 'modernbert', 'esm', 'distilbert', 'electra', 'roberta', 'albert', 'mpnet',
-    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer',
+    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer', 'jina_bert',
 ]  # fmt: skip
 POOLINGS = {'modernbert': 'mean', 'eurobert': 'late'}
 

@@ -28,7 +28,8 @@ def gradients_of(bert, params, batch, steps):
 @pytest.mark.parametrize(
     'model_type',
     rarely(
-        ['bert', 'modernbert', 'mpnet', 'esm', 'roberta', 'albert', 'deberta-v2'], often=['bert']
+        ['bert', 'modernbert', 'mpnet', 'esm', 'roberta', 'albert', 'deberta-v2', 'jina_bert'],
+        often=['bert'],
     ),
 )
 def test_integrated_gradients_sum_to_the_change_of_the_logits(config, tokenizer, model_type):

@@ -271,7 +271,7 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
 
 TYPES = [
     'bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert',
-    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer',
+    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer', 'ernie',
 ]  # fmt: skip
 
 

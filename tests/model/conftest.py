@@ -1,6 +1,8 @@
 """The shared parts of the tests of models: checkpoints on disk, and random models of PyTorch."""
 
 import json
+import math
+import re
 
 import numpy as np
 import pytest
@@ -49,16 +51,88 @@ def in_pytorch(config, directory, tokenizer):
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     torch.manual_seed(0)
     values = write_config(config)
+    if config.model_type == 'jina_bert':
+        return _jina_bert(config, values, directory, tokenizer)
     settings = transformers.AutoConfig.for_model(
         **values, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )
     settings.num_labels = max(config.num_labels, 2)
     model = getattr(transformers, values['architectures'][0])(settings).eval()
     with torch.no_grad():
-        # Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible.
-        for name, weight in model.named_parameters():
-            if name.endswith('bias') or 'norm' in name.lower():
-                weight.add_(config.initializer_range * torch.randn_like(weight))
+        _disturb(model, config.initializer_range)
     model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return model
+
+
+def _disturb(model, scale):
+    """Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible."""
+    import torch
+
+    for name, weight in model.named_parameters():
+        if name.endswith('bias') or 'norm' in name.lower():
+            weight.add_(scale * torch.randn_like(weight))
+
+
+def _jina_bert(config, values, directory, tokenizer):
+    """Do the same for jinaai/jina-bert-implementation, which `transformers` does not have.
+
+    Its parts that are not BERT's are written here from what that repository computes.
+    """
+    import torch
+    import transformers
+
+    class Glu(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            width, inner = config.hidden_size, config.intermediate_size
+            self.gated_layers = torch.nn.Linear(width, 2 * inner, bias=False)
+            self.wo = torch.nn.Linear(inner, width)
+            self.layernorm = torch.nn.LayerNorm(width, eps=config.layer_norm_eps)
+
+        def forward(self, hidden, residual):
+            gated, other = self.gated_layers(hidden).chunk(2, dim=-1)
+            fed = self.wo(torch.nn.functional.gelu(gated) * other)
+            return self.layernorm(fed + residual)
+
+    def slopes(heads):
+        closest = 2 ** math.floor(math.log2(heads))
+        start = 2 ** -(2 ** -(math.log2(closest) - 3))
+        paper = [start * start**head for head in range(closest)]
+        return paper + slopes(2 * closest)[::2][: heads - closest] if heads > closest else paper
+
+    def with_distance(_, inputs, options):
+        hidden, mask = inputs[0], inputs[1] if len(inputs) > 1 else options['attention_mask']
+        at = torch.arange(hidden.shape[1])
+        far = (at[:, None] - at).abs() * -torch.tensor(slopes(config.num_attention_heads))[
+            :, None, None
+        ]
+        return (hidden,), {**options, 'attention_mask': mask + far[None]}
+
+    known = {
+        key: value
+        for key, value in values.items()
+        if key not in ('feed_forward_type', 'position_embedding_type')
+    }
+    settings = transformers.BertConfig(
+        **known, attn_implementation='eager', output_attentions=True, output_hidden_states=True
+    )
+    settings.num_labels = max(config.num_labels, 2)
+    model = getattr(transformers, values['architectures'][0].removeprefix('Jina'))(settings).eval()
+    with torch.no_grad():
+        model.bert.embeddings.position_embeddings.weight.zero_()
+        for layer in model.bert.encoder.layer:
+            layer.intermediate, layer.output = torch.nn.Identity(), Glu()
+            torch.nn.init.normal_(layer.output.gated_layers.weight, std=config.initializer_range)
+            torch.nn.init.normal_(layer.output.wo.weight, std=config.initializer_range)
+            layer.attention.self.register_forward_pre_hook(with_distance, with_kwargs=True)
+        _disturb(model, config.initializer_range)
+    tensors = {
+        re.sub(r'(layer\.\d+)\.output\.', r'\1.mlp.', name): weight.detach().numpy()
+        for name, weight in model.named_parameters()
+        if 'position_embeddings' not in name
+    }
+    safetensors.numpy.save_file(tensors, directory / 'model.safetensors')
+    (directory / 'config.json').write_text(json.dumps(values))
     tokenizer.save_pretrained(directory)
     return model

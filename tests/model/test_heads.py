@@ -70,15 +70,18 @@ def test_equals_pytorch_there_and_back(config, tokenizer_of, tmp_path, model_typ
         assert_close(*of_real_tokens(config, inputs, found, expected))
     # PyTorch reads what we write without a tensor too few or too many.
     save_pretrained(ours, tmp_path / 'again')
+    again = from_pretrained(tmp_path / 'again')
+    assert again.config == ours.config
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+    if config.family.code:
+        return
+    # PyTorch reads what we write without a tensor too few or too many.
     theirs, report = type(model).from_pretrained(tmp_path / 'again', output_loading_info=True)
     missing = {name for name in report['missing_keys'] if 'contact_head' not in name}
     assert not (missing or report['unexpected_keys'] or report['mismatched_keys'])
     # Each implementation decides what padding sees.
     real = inputs['attention_mask'].astype(bool)
     assert_close(said(theirs.eval(), config, inputs)[real], expected[real])
-    again = from_pretrained(tmp_path / 'again')
-    assert again.config == ours.config
-    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
 
 
 def test_several_labels_at_once(config, tokenizer, tmp_path):

@@ -65,10 +65,12 @@ def test_equals_pytorch(reference, output, what):
     directory, batch, expected, atol = reference
     actual, wanted = np.asarray(getattr(output, what)), expected[what]
     assert actual.shape == wanted.shape
-    # Where LayerNorm comes first, hidden states are sums without a bound.
+    # Where LayerNorm comes first, hidden states are sums without a bound. Where a layer multiplies
+    # two projections, so are what it normalises: 5.8e-6 from float64 here, 2.9e-6 in PyTorch.
     config = read_config(json.loads((directory / 'config.json').read_text()))
     config = BertConfig(**config, add_pooler=False)
-    rtol = 1e-6 if what == 'hidden_states' and config.family.norm_first else 0
+    sums = config.family.norm_first or config.family.gated
+    rtol = 1e-6 if what == 'hidden_states' and sums else 0
     if what in ('hidden_states', 'attentions'):
         actual, wanted = of_real_tokens(config, batch, actual, wanted)
     np.testing.assert_allclose(actual, wanted, atol=atol[what], rtol=rtol)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import os
 import re
@@ -9,8 +10,10 @@ import subprocess
 import sys
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS, BertConfig
@@ -22,7 +25,7 @@ from bert_secrets_jax.model.weights import (
     save_pretrained,
     without_head,
 )
-from tests.conftest import RELATIVES, fresh_params, relative
+from tests.conftest import RELATIVES, forward, fresh_params, relative
 from tests.model.conftest import rewrite, set_json, without_tensors
 
 
@@ -48,8 +51,9 @@ def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier
         assert 'classifier' not in model.params
         assert_equal(without_head(model_with_it).params, model.params)
         assert without_head(model_with_it).config == model.config
-        # BERT's and ALBERT's pooler is of the model, that of the others of the classifier.
-        assert ('pooler' in model.params) == (model.config.model_type in ('bert', 'albert'))
+        # The pooler of BERT and some is of the model, that of the others of the classifier.
+        of_model = ('bert', 'albert', 'ernie', 'jina_bert')
+        assert ('pooler' in model.params) == (model.config.model_type in of_model)
         save_pretrained(model, tmp_path / 'model')
     loaded = from_pretrained(directory)
     assert loaded.config == model.config
@@ -66,6 +70,11 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
     transformers = pytest.importorskip('transformers')
     pytest.importorskip('torch')
     model, directory = of_type
+    if model.config.family.code:
+        values = json.loads((directory / 'config.json').read_text())
+        assert values['auto_map']['AutoModel'].startswith('jinaai/jina-bert-implementation--')
+        assert (values['model_type'], values['feed_forward_type']) == ('bert', 'geglu')
+        return
     name = 'AutoModelForSequenceClassification'
     if not with_classifier:
         save_pretrained(from_pretrained(directory, label_names=()), directory)
@@ -83,6 +92,82 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
         assert theirs.config.id2label == {0: 'no', 1: 'yes', 2: 'perhaps'}
 
 
+def in_two_files(directory, **changes):
+    """Write the weights of a folder as two files and their index, in which some things differ."""
+    tensors = safetensors.numpy.load_file(directory / 'model.safetensors')
+    (directory / 'model.safetensors').unlink()
+    parts = {f'model-{number}-of-2.safetensors': sorted(tensors)[number::2] for number in (0, 1)}
+    for file, names in parts.items():
+        safetensors.numpy.save_file({name: tensors[name] for name in names}, directory / file)
+    places = {name: file for file, names in parts.items() for name in names}
+    index = {'metadata': {}, 'weight_map': places | changes}
+    (directory / 'model.safetensors.index.json').write_text(json.dumps(index))
+
+
+def test_weights_in_several_files(directory, pretrained):
+    in_two_files(directory)
+    assert_equal(from_pretrained(directory).params, pretrained.params)
+    first = fingerprint(directory)
+    assert len(first) == 64
+    file = directory / 'model-1-of-2.safetensors'
+    tensors = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({name: tensor + 1 for name, tensor in tensors.items()}, file)
+    assert fingerprint(directory) != first
+    tensors |= safetensors.numpy.load_file(directory / 'model-0-of-2.safetensors')
+    safetensors.numpy.save_file(tensors, file)
+    with pytest.raises(ValueError, match=r'model-1-of-2.safetensors holds .*, as another file'):
+        from_pretrained(directory)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match='model-1-of-2'):
+        from_pretrained(directory)
+
+
+@pytest.mark.parametrize('place', ['../model.safetensors', '/etc/passwd', 'weights.bin', 3])
+def test_an_index_names_files_of_its_folder(directory, place):
+    in_two_files(directory, other=place)
+    with pytest.raises(ValueError, match=r'index.json: weight_map must name files of this folder'):
+        from_pretrained(directory)
+
+
+@pytest.mark.parametrize('dtype', [ml_dtypes.bfloat16, np.float16])
+def test_weights_stay_in_16_bits_where_that_is_asked(of_type, inputs, dtype):
+    """And say the same, bit by bit, as those that are made float32 at once."""
+    _, directory = of_type
+    rewrite(directory, lambda tensors: {name: each.astype(dtype) for name, each in tensors.items()})
+    kept, wide = from_pretrained(directory, keep_dtype=True), from_pretrained(directory)
+    assert {leaf.dtype for leaf in jax.tree.leaves(kept.params)} == {np.dtype(dtype)}
+    assert {leaf.dtype for leaf in jax.tree.leaves(wide.params)} == {np.dtype(np.float32)}
+    found, expected = (forward(each.bert, each.params, inputs) for each in (kept, wide))
+    assert found.hidden_states.dtype == np.float32
+    for name in ('logits', 'hidden_states', 'attentions'):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-6)
+    save_pretrained(kept, directory)
+    assert_equal(from_pretrained(directory).params, wide.params)
+
+
+_READS = """
+import sys, jax, bert_secrets_jax as bs
+jax.numpy.ones(3).block_until_ready()
+def kilobytes(key):
+    return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith(key))
+from_pretrained, before = bs.from_pretrained, kilobytes('VmRSS')
+model = from_pretrained(sys.argv[1])
+print(kilobytes('VmHWM') - before, sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists('/proc/self/status'), reason='needs what Linux tells')
+def test_a_model_is_never_in_memory_twice(tmp_path):
+    sizes = {'hidden_size': 512, 'num_hidden_layers': 12, 'num_attention_heads': 8}
+    bert = Bert(BertConfig(vocab_size=30_000, intermediate_size=2048, add_pooler=False, **sizes))
+    save_pretrained(Pretrained(bert, fresh_params(bert, 0), None), tmp_path)
+    run = [sys.executable, '-c', _READS, str(tmp_path)]
+    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    peak, size = map(int, printed.split())
+    assert size > 2e8 and peak * 1024 < 1.9 * size
+
+
 OTHER_HEADS = {
     'bert': ['cls.predictions.bias', 'qa_outputs.weight', 'bert.embeddings.position_ids'],
     'roberta': ['lm_head.dense.weight', 'roberta.pooler.dense.weight', 'qa_outputs.bias'],
@@ -98,6 +183,10 @@ OTHER_HEADS = {
     'nomic_bert': ['cls.predictions.transform.layer_norm.bias', 'cls.predictions.bias'],
     'eurobert': ['lm_head.weight'],
     'roformer': ['cls.predictions.bias', 'roformer.pooler.dense.weight', 'qa_outputs.bias'],
+    'data2vec-text': ['lm_head.bias', 'data2vec_text.pooler.dense.bias'],
+    'ernie': ['cls.predictions.bias', 'cls.seq_relationship.weight'],
+    'jina_bert': ['cls.predictions.decoder.weight'],
+    'jina_embeddings_v3': ['lm_head.dense.weight', 'roberta.pooler.dense.weight'],
 }
 
 
@@ -240,7 +329,8 @@ LARGE = [
             {'model_type': 'funnel'},
             "model_type='funnel' is not implemented; these are: 'bert', 'roberta', "
             "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', "
-            "'deberta-v2', 'esm', 'modernbert', 'nomic_bert', 'eurobert', 'roformer'",
+            "'deberta-v2', 'esm', 'modernbert', 'nomic_bert', 'eurobert', 'roformer', "
+            "'data2vec-text', 'ernie', 'jina_bert', 'jina_embeddings_v3'",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),

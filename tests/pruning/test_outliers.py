@@ -28,7 +28,8 @@ from tests.model import numpy_bert
 
 TEXTS = ['the cat saw a big red house', 'she ran', 'a bird chased the small cat , not it .']
 COMPUTE = bs.Compute(max_length=24)
-AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'deberta-v2')
+AFTER_NORM = ('bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet')
+AFTER_NORM += ('deberta-v2', 'jina_bert')
 
 
 @pytest.fixture(scope='module')

@@ -256,6 +256,8 @@ def test_pytorch_computes_the_same_with_restored_heads(of_type, tmp_path):
     """In release 5 of `transformers`, which cannot remove heads."""
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     model, inputs = of_type
+    if model.config.family.code:
+        pytest.skip('transformers has no such model')
     cut = bs.remove_heads(model, RAGGED)
     bs.save_pretrained(bs.restore_heads(cut), tmp_path)
     theirs, report = transformers.AutoModelForSequenceClassification.from_pretrained(
