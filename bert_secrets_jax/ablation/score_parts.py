@@ -96,9 +96,8 @@ def sweep_parts(
     """Compute the logits of every example under masks over parts of scores.
 
     A mask multiplies the scores: 1 keeps a part of a head, 0 disables it. Each costs a pass. None
-    disables one part of one head at a time, by layers, then parts, then heads.
-
-    ValueError if the model has no head, or one of a masked LM, or the masks do not fit.
+    disables one part of one head at a time, by layers, then parts, then heads. ValueError if the
+    model has no head, or one of a masked LM, or the masks do not fit.
     """
     check_whole(pretrained)
     config, batches = pretrained.config, list(listed(batches))
@@ -109,8 +108,7 @@ def sweep_parts(
         masks = 1 - np.eye(int(np.prod(shape))).reshape(-1, *shape)
     masks = np.asarray(masks, np.float32)
     logits = (fetch(_logits(pretrained.bert, pretrained.params, each, masks)) for each in batches)
-    order = [batch.example for batch in batches]
-    return Swept(masks, in_order(order, to_one_length(logits), axis=1))
+    return Swept(masks, in_order([each.example for each in batches], to_one_length(logits), axis=1))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -123,9 +121,7 @@ def _logits(bert: Bert, params, batch: Batch, masks):
     return jax.lax.map(lambda mask: _run(bert, params, batch, mask).logits, masks)
 
 
-def _scores(
-    pretrained: Pretrained, batch: Batch, entered: Iterable[np.ndarray]
-) -> list[np.ndarray]:
+def _scores(pretrained: Pretrained, batch: Batch, entered: Iterable[np.ndarray]) -> list:
     """Return the parts [B, L, P, N, T, S] of scores of what enters the layers, and their maps."""
     setting = Static(pretrained.config, 'zero')
     _, scopes = embed(setting, pretrained.params['embeddings'], batch)
