@@ -1,7 +1,6 @@
 """The parts of attention scores in DeBERTa: what each attends to alone, and what it is needed for.
 
-P parts are those that `config.score_parts` names; each has the scale that it has in the sum.
-Source: He et al. 2021, "DeBERTa", equations 2 and 4.
+P parts are those of `config.score_parts`. Source: He et al. 2021, "DeBERTa", equations 2 and 4.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ class ScoreParts:
     """The parts of the scores of one batch. At queries that are padding they mean nothing.
 
     Attributes:
-      scores: The summands of the scores, before softmax, in the order of `config.score_parts`.
+      scores: The summands of the scores, scaled as in their sum, before softmax.
       maps: The map that each part would give alone, with the inputs that the layer has.
       shares: The covariance of each part with the whole score over the keys that a query sees, as a
         share of the variance of that score, pooled over queries. They sum to 1, and one is negative
@@ -65,7 +64,6 @@ def distance_preferences(
     two is one of log odds. MPNet has them as they stand, the same in all layers. Those of DeBERTa
     hang on content; given are those of a neutral token, for which the LayerNorm below the layer
     hands on its bias alone. No text has such tokens: `score_parts` has the scores of a text.
-
     ValueError if the model has no scores of distances, or not so many positions.
     """
     check_whole(pretrained)
