@@ -1,7 +1,6 @@
 """The parts of attention scores in DeBERTa: what each attends to alone, and what it is needed for.
 
-P parts are those that `config.score_parts` names; each has the scale that it has in the sum.
-Source: He et al. 2021, "DeBERTa", equations 2 and 4.
+P parts are those of `config.score_parts`. Source: He et al. 2021, "DeBERTa", equations 2 and 4.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ class ScoreParts:
     """The parts of the scores of one batch. At queries that are padding they mean nothing.
 
     Attributes:
-      scores: The summands of the scores, before softmax, in the order of `config.score_parts`.
+      scores: The summands of the scores, scaled as in their sum, before softmax.
       maps: The map that each part would give alone, with the inputs that the layer has.
       shares: The covariance of each part with the whole score over the keys that a query sees, as a
         share of the variance of that score, pooled over queries. They sum to 1, and one is negative
@@ -65,7 +64,6 @@ def distance_preferences(
     two is one of log odds. MPNet has them as they stand, the same in all layers. Those of DeBERTa
     hang on content; given are those of a neutral token, for which the LayerNorm below the layer
     hands on its bias alone. No text has such tokens: `score_parts` has the scores of a text.
-
     ValueError if the model has no scores of distances, or not so many positions.
     """
     check_whole(pretrained)
@@ -96,9 +94,8 @@ def sweep_parts(
     """Compute the logits of every example under masks over parts of scores.
 
     A mask multiplies the scores: 1 keeps a part of a head, 0 disables it. Each costs a pass. None
-    disables one part of one head at a time, by layers, then parts, then heads.
-
-    ValueError if the model has no head, or one of a masked LM, or the masks do not fit.
+    disables one part of one head at a time, by layers, then parts, then heads. ValueError if the
+    model has no head, or one of a masked LM, or the masks do not fit.
     """
     check_whole(pretrained)
     config, batches = pretrained.config, list(listed(batches))
@@ -109,8 +106,7 @@ def sweep_parts(
         masks = 1 - np.eye(int(np.prod(shape))).reshape(-1, *shape)
     masks = np.asarray(masks, np.float32)
     logits = (fetch(_logits(pretrained.bert, pretrained.params, each, masks)) for each in batches)
-    order = [batch.example for batch in batches]
-    return Swept(masks, in_order(order, to_one_length(logits), axis=1))
+    return Swept(masks, in_order([each.example for each in batches], to_one_length(logits), axis=1))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -123,9 +119,7 @@ def _logits(bert: Bert, params, batch: Batch, masks):
     return jax.lax.map(lambda mask: _run(bert, params, batch, mask).logits, masks)
 
 
-def _scores(
-    pretrained: Pretrained, batch: Batch, entered: Iterable[np.ndarray]
-) -> list[np.ndarray]:
+def _scores(pretrained: Pretrained, batch: Batch, entered: Iterable[np.ndarray]) -> list:
     """Return the parts [B, L, P, N, T, S] of scores of what enters the layers, and their maps."""
     setting = Static(pretrained.config, 'zero')
     _, scopes = embed(setting, pretrained.params['embeddings'], batch)

@@ -129,9 +129,8 @@ def fall_with_distance(length: int, heads: int) -> Float[np.ndarray, '1 N T S']:
 def distance_rows(length: int, span: int, buckets: int, longest: int) -> Int[np.ndarray, 'T S']:
     """Return the row of each distance, query minus key, in DeBERTa's table of 2 * `span` rows.
 
-    With `buckets` below 1 each distance has its row. Otherwise those up to half as many have, and
-    longer ones share rows by their logarithm, up to `longest` (He et al. 2021, "DeBERTa", equation
-    3, with the buckets of its version 2).
+    Distances up to half the `buckets` have rows of their own; longer ones share rows by their
+    logarithm (He et al. 2021, "DeBERTa", equation 3, and its version 2). Below 1, none share.
     """
     distance = np.arange(length)[:, None] - np.arange(length)
     middle = buckets // 2

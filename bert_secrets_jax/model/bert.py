@@ -196,7 +196,7 @@ def check_no_convolution(config: BertConfig) -> None:
     if config.conv_kernel_size:
         raise ValueError(
             f'The model ({config.summary}) adds a convolution over its embeddings to the first '
-            'layer, which this method leaves out: ask bs.sweep, bs.patch or gradients of logits.'
+            'layer, which this method leaves out: bs.sweep and bs.patch have it.'
         )
 
 

@@ -10,7 +10,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import layers
 from bert_secrets_jax.ablation.donors import draw_donors
 from bert_secrets_jax.model import attention
-from tests.conftest import forward, random_inputs, random_params, rarely, relative
+from tests.conftest import RELATIVES, forward, random_inputs, random_params, rarely, relative
 
 
 def batch_of(inputs) -> bs.Batch:
@@ -129,11 +129,10 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
     assert np.abs(found - of_its_own).max() > 1e-3
 
 
-ALL_UNIFORM = ('roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert')
-ALL_UNIFORM += ('deberta-v2', 'nomic_bert', 'eurobert', 'roformer')
+ALL_UNIFORM = sorted(RELATIVES.keys() - {'bert', 'xlm-roberta', 'camembert'})
 OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
 OTHERS += [('roformer', 'mean'), ('eurobert', 'resample')]
-OTHERS += [('jina_bert', 'uniform'), ('ernie', 'zero')]
+OTHERS += [('ernie', 'zero')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 

@@ -9,13 +9,10 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.direct import direct_parts
 from bert_secrets_jax.data.masking import mask_words
-from tests.conftest import PAIRS, forward, rarely, relative
+from tests.conftest import PAIRS, RELATIVES, forward, rarely, relative
 from tests.contributions.reference import Reference, Summands, batch_of, random_model
 
-TYPES = [
-    'bert', 'modernbert', 'esm', 'distilbert', 'electra', 'roberta', 'albert', 'mpnet',
-    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer', 'jina_bert',
-]  # fmt: skip
+TYPES = sorted(RELATIVES.keys() - {'xlm-roberta', 'camembert'})
 POOLINGS = {'modernbert': 'mean', 'eurobert': 'late'}
 
 

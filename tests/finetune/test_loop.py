@@ -17,7 +17,7 @@ from bert_secrets_jax.finetune.steps import Data, rows_of_step
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import fixed
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
-from tests.conftest import as_torch, fresh_params, killed_at, rarely, relative
+from tests.conftest import RELATIVES, as_torch, fresh_params, killed_at, rarely, relative
 from tests.faults import Killed
 from tests.finetune.test_train import make_examples
 
@@ -269,10 +269,7 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
     assert written == expected
 
 
-TYPES = [
-    'bert', 'roberta', 'distilbert', 'electra', 'albert', 'mpnet', 'esm', 'modernbert',
-    'deberta-v2', 'nomic_bert', 'eurobert', 'roformer', 'ernie',
-]  # fmt: skip
+TYPES = sorted(RELATIVES.keys() - {'xlm-roberta', 'camembert'})
 
 
 @pytest.mark.parametrize('model_type', rarely(TYPES, often=['bert', 'modernbert']))

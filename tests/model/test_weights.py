@@ -18,6 +18,7 @@ import safetensors.numpy
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS, BertConfig
 from bert_secrets_jax.model.config_json import read_config
+from bert_secrets_jax.model.families import FAMILIES
 from bert_secrets_jax.model.weights import (
     Pretrained,
     fingerprint,
@@ -327,10 +328,7 @@ LARGE = [
         ({'position_embedding_type': 'relative_key'}, "position_embedding_type='relative_key'"),
         (
             {'model_type': 'funnel'},
-            "model_type='funnel' is not implemented; these are: 'bert', 'roberta', "
-            "'xlm-roberta', 'camembert', 'distilbert', 'electra', 'albert', 'mpnet', "
-            "'deberta-v2', 'esm', 'modernbert', 'nomic_bert', 'eurobert', 'roformer', "
-            "'data2vec-text', 'ernie', 'jina_bert', 'jina_embeddings_v3'",
+            f"model_type='funnel' is not implemented; these are: {', '.join(map(repr, FAMILIES))}",
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
