@@ -240,8 +240,8 @@ def subnetworks(
     check_whole(pretrained, *tuned.models)
     if not has_own_layers(pretrained.config):
         raise ValueError(
-            f'This model ({pretrained.config.summary}) uses the same layer several times, so that '
-            'a head cannot be missing once: give one whose layers are all different.'
+            f'This model ({pretrained.config.summary}) uses layers, keys or values several times, '
+            'so that a head cannot be missing once: give one that uses each once.'
         )
     dev, config = as_examples(dev), tuned.models[0].config
     others = as_examples(train if measured_on is None else measured_on)

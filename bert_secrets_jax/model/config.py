@@ -410,7 +410,11 @@ class BertConfig:
 
     @property
     def key_value_heads(self) -> tuple[int, ...]:
-        """The number of the keys and values of each head: heads with one number share them."""
+        """[N] The number of the keys and values of each head: heads of one number share them.
+
+        Parameters hold a copy for each head, and fine-tuning moves the copies together. So a mask,
+        a patch or a contribution is of one head, and leaves those that share its values alone.
+        """
         return groups_of(self.num_attention_heads, self.num_key_value_heads)
 
     @property

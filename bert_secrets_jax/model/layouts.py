@@ -135,14 +135,11 @@ _WITH_POOLER = _heads(**_OF_CLASSIFIER, lm=_LM_HEAD)
 _ROBERTA = Layout('roberta.', _BERT, _WITH_POOLER, ('pooler.',), 'lm_head.bias')
 _JINA = 'encoder.layers.{}.mixer'
 _ALBERT = 'encoder.albert_layer_groups.{}.albert_layers.0'
+# As Llama has them, and many models after it.
 _LLAMA = {
-    'layers/attention/query': 'layers.{}.self_attn.q_proj',
-    'layers/attention/key': 'layers.{}.self_attn.k_proj',
-    'layers/attention/value': 'layers.{}.self_attn.v_proj',
-    'layers/attention/output': 'layers.{}.self_attn.o_proj',
-    'layers/intermediate': 'layers.{}.mlp.gate_and_up',
-    'layers/output': 'layers.{}.mlp.down_proj',
-}
+    f'layers/attention/{name}': f'layers.{{}}.self_attn.{name[0]}_proj'
+    for name in ('query', 'key', 'value', 'output')
+} | {'layers/intermediate': 'layers.{}.mlp.gate_and_up', 'layers/output': 'layers.{}.mlp.down_proj'}
 _GATE_AND_UP = {'mlp.gate_and_up': ('mlp.gate_proj', 'mlp.up_proj')}
 _EMBEDDINGS = {name: _BERT[name] for name in _BERT if name.startswith('embeddings/')}
 _NOMIC = Layout(

@@ -58,7 +58,8 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
     The result can be run, fine-tuned, saved and loaded, and more heads can be removed from it. Its
     heads cannot be asked about (`sweep`, `collect`, `compare`, a `head_mask`): ask the whole model.
     ALBERT's layers that are one layer remain so if they lose the same heads; if not, each becomes a
-    layer of its own, and the file grows.
+    layer of its own, and the file grows. So do keys and values that heads share (EuroBERT): each
+    head that stays has its own.
 
     Args:
       pretrained: The model; its other weights are shared with the result.
