@@ -12,17 +12,7 @@ from bert_secrets_jax.data.masking import mask_words
 from tests.conftest import PAIRS, forward, rarely, relative
 from tests.contributions.reference import Reference, Summands, batch_of, random_model
 
-TYPES = [
-    'bert',
-    'modernbert',
-    'esm',
-    'distilbert',
-    'electra',
-    'roberta',
-    'albert',
-    'mpnet',
-    'jina_bert',
-]
+TYPES = 'bert modernbert esm distilbert electra roberta albert mpnet jina_bert'.split()
 
 
 def check_sums(found, margins, right, *, dropped=False):

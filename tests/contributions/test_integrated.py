@@ -27,9 +27,7 @@ def gradients_of(bert, params, batch, steps):
 
 @pytest.mark.parametrize(
     'model_type',
-    rarely(
-        ['bert', 'modernbert', 'mpnet', 'esm', 'roberta', 'albert', 'jina_bert'], often=['bert']
-    ),
+    rarely('bert modernbert mpnet esm roberta albert jina_bert'.split(), often=['bert']),
 )
 def test_integrated_gradients_sum_to_the_change_of_the_logits(config, tokenizer, model_type):
     """From [CLS] [PAD] ... [SEP], up to an error that falls with the steps."""

@@ -269,17 +269,7 @@ def test_a_checkpoint_is_written_when_the_last_one_is_old(
     assert written == expected
 
 
-TYPES = [
-    'bert',
-    'roberta',
-    'distilbert',
-    'electra',
-    'albert',
-    'mpnet',
-    'esm',
-    'modernbert',
-    'ernie',
-]
+TYPES = 'bert roberta distilbert electra albert mpnet esm modernbert ernie'.split()
 
 
 @pytest.mark.parametrize('model_type', rarely(TYPES, often=['bert', 'modernbert']))

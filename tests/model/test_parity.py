@@ -60,8 +60,7 @@ def test_equals_pytorch(reference, output, what):
     # two projections, so are what it normalises: 5.8e-6 from float64 here, 2.9e-6 in PyTorch.
     values = json.loads((directory / 'config.json').read_text())
     family = FAMILIES[read_config(values)['model_type']]
-    sums = family.norm_first or family.gated
-    rtol = 1e-6 if what == 'hidden_states' and sums else 0
+    rtol = 1e-6 if what == 'hidden_states' and (family.norm_first or family.gated) else 0
     np.testing.assert_allclose(actual, expected[what], atol=TOLERANCE, rtol=rtol)
 
 
