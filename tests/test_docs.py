@@ -99,8 +99,7 @@ def test_links_lead_somewhere(path):
 
 
 def test_every_family_is_named():
-    text = (DOCS / 'families.md').read_text('utf-8')
-    assert all(f'`{model_type}`' in text for model_type in FAMILIES)
+    assert all(f'`{name}`' in (DOCS / 'families.md').read_text('utf-8') for name in FAMILIES)
 
 
 def test_every_page_and_picture_is_used():

@@ -130,9 +130,8 @@ def test_a_mean_over_other_texts(bert, params, inputs, config):
 
 
 ALL_UNIFORM = sorted(RELATIVES.keys() - {'bert', 'xlm-roberta', 'camembert'})
-OTHERS = [('roberta', 'resample'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
+OTHERS = [('jina_bert', 'mean'), ('electra', 'mean'), ('esm', 'mean'), ('modernbert', 'zero')]
 OTHERS += [('roformer', 'mean'), ('eurobert', 'resample')]
-OTHERS += [('ernie', 'zero')]
 OFTEN = [('electra', 'mean'), ('esm', 'uniform'), ('modernbert', 'resample')]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -51,49 +50,46 @@ def in_pytorch(config, directory, tokenizer):
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     torch.manual_seed(0)
     values = write_config(config)
-    if config.model_type == 'jina_bert':
-        return _jina_bert(config, values, directory, tokenizer)
     settings = transformers.AutoConfig.for_model(
         **values, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )
     settings.num_labels = max(config.num_labels, 2)
-    model = getattr(transformers, values['architectures'][0])(settings).eval()
+    model = getattr(transformers, values['architectures'][0].removeprefix('Jina'))(settings).eval()
+    if config.family.code:
+        _as_jina(model, config)
     with torch.no_grad():
-        _disturb(model, config.initializer_range)
+        # Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible.
+        for name, weight in model.named_parameters():
+            if name.endswith('bias') or 'norm' in name.lower():
+                weight.add_(config.initializer_range * torch.randn_like(weight))
     model.save_pretrained(directory)
+    if config.family.code:
+        (directory / 'config.json').write_text(json.dumps(values))
     tokenizer.save_pretrained(directory)
     return model
 
 
-def _disturb(model, scale):
-    """Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible."""
+def _as_jina(model, config):
+    """Make of a BERT what jinaai/jina-bert-implementation computes, written from its code."""
     import torch
+    from torch.nn import LayerNorm, Linear, Module
 
-    for name, weight in model.named_parameters():
-        if name.endswith('bias') or 'norm' in name.lower():
-            weight.add_(scale * torch.randn_like(weight))
-
-
-def _jina_bert(config, values, directory, tokenizer):
-    """Do the same for jinaai/jina-bert-implementation, which `transformers` does not have.
-
-    Its parts that are not BERT's are written here from what that repository computes.
-    """
-    import torch
-    import transformers
-
-    class Glu(torch.nn.Module):
+    class Glu(Module):
         def __init__(self):
             super().__init__()
             width, inner = config.hidden_size, config.intermediate_size
-            self.gated_layers = torch.nn.Linear(width, 2 * inner, bias=False)
-            self.wo = torch.nn.Linear(inner, width)
-            self.layernorm = torch.nn.LayerNorm(width, eps=config.layer_norm_eps)
+            self.gated_layers, self.wo = Linear(width, 2 * inner, bias=False), Linear(inner, width)
+            self.layernorm = LayerNorm(width, eps=config.layer_norm_eps)
+            for layer in (self.gated_layers, self.wo):
+                torch.nn.init.normal_(layer.weight, std=config.initializer_range)
 
-        def forward(self, hidden, residual):
+        def forward(self, hidden):
             gated, other = self.gated_layers(hidden).chunk(2, dim=-1)
-            fed = self.wo(torch.nn.functional.gelu(gated) * other)
-            return self.layernorm(fed + residual)
+            return self.layernorm(hidden + self.wo(torch.nn.functional.gelu(gated) * other))
+
+    class NoPositions(Module):
+        def forward(self, _):
+            return 0.0
 
     def slopes(heads):
         closest = 2 ** math.floor(math.log2(heads))
@@ -101,38 +97,15 @@ def _jina_bert(config, values, directory, tokenizer):
         paper = [start * start**head for head in range(closest)]
         return paper + slopes(2 * closest)[::2][: heads - closest] if heads > closest else paper
 
-    def with_distance(_, inputs, options):
-        hidden, mask = inputs[0], inputs[1] if len(inputs) > 1 else options['attention_mask']
-        at = torch.arange(hidden.shape[1])
-        far = (at[:, None] - at).abs() * -torch.tensor(slopes(config.num_attention_heads))[
-            :, None, None
-        ]
-        return (hidden,), {**options, 'attention_mask': mask + far[None]}
+    def fall(_, hidden, given):
+        at = torch.arange(hidden[0].shape[1])
+        falls = torch.tensor(slopes(config.num_attention_heads))[:, None, None]
+        mask = given['attention_mask'] - falls * (at[:, None] - at).abs()
+        return hidden, {**given, 'attention_mask': mask}
 
-    known = {
-        key: value
-        for key, value in values.items()
-        if key not in ('feed_forward_type', 'position_embedding_type')
-    }
-    settings = transformers.BertConfig(
-        **known, attn_implementation='eager', output_attentions=True, output_hidden_states=True
-    )
-    settings.num_labels = max(config.num_labels, 2)
-    model = getattr(transformers, values['architectures'][0].removeprefix('Jina'))(settings).eval()
-    with torch.no_grad():
-        model.bert.embeddings.position_embeddings.weight.zero_()
-        for layer in model.bert.encoder.layer:
-            layer.intermediate, layer.output = torch.nn.Identity(), Glu()
-            torch.nn.init.normal_(layer.output.gated_layers.weight, std=config.initializer_range)
-            torch.nn.init.normal_(layer.output.wo.weight, std=config.initializer_range)
-            layer.attention.self.register_forward_pre_hook(with_distance, with_kwargs=True)
-        _disturb(model, config.initializer_range)
-    tensors = {
-        re.sub(r'(layer\.\d+)\.output\.', r'\1.mlp.', name): weight.detach().numpy()
-        for name, weight in model.named_parameters()
-        if 'position_embeddings' not in name
-    }
-    safetensors.numpy.save_file(tensors, directory / 'model.safetensors')
-    (directory / 'config.json').write_text(json.dumps(values))
-    tokenizer.save_pretrained(directory)
-    return model
+    model.bert.embeddings.position_embeddings = NoPositions()
+    for layer in model.bert.encoder.layer:
+        del layer.intermediate, layer.output
+        layer.mlp = Glu()
+        layer.feed_forward_chunk = layer.mlp.forward
+        layer.attention.self.register_forward_pre_hook(fall, with_kwargs=True)

@@ -19,7 +19,7 @@ from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
 from tests.conftest import WORDS, as_torch, forward, random_inputs, random_params, relative
-from tests.model.conftest import in_pytorch, of_real_tokens, rewrite, set_json, without_tensors
+from tests.model.conftest import in_pytorch, of_real_tokens, rewrite, without_tensors
 
 OWN = {
     'pos_att_type': ('p2c',), 'position_buckets': -1, 'norm_rel_ebd': 'none',
@@ -43,10 +43,8 @@ VARIANTS = {
     'albert of one layer': ('albert', {'num_hidden_groups': 1, 'num_hidden_layers': 12}),
     'albert of wide embeddings': ('albert', {'embedding_size': 24}),
     'ernie without tasks': ('ernie', {'use_task_id': False}),
-    'ernie of a relu': ('ernie', {'hidden_act': 'relu'}),
     # Slopes of heads beyond a power of two.
     'jina_bert of six heads': ('jina_bert', {'num_attention_heads': 6}),
-    'jina_bert of many tokens': ('jina_bert', {'max_position_embeddings': 302}),
     'jina_embeddings_v3 of many tokens': ('jina_embeddings_v3', {'max_position_embeddings': 302}),
     'mmBERT': ('modernbert', {'local_rope_theta': 160_000.0, 'classifier_pooling': 'mean'}),
     'mpnet of many tokens': ('mpnet', {'max_position_embeddings': 302}),
@@ -241,86 +239,48 @@ def test_settings_of_modernbert_old_and_new():
     json.dumps(write_config(old))
 
 
-# As the hub has them, but for their size: without adapters' settings jina-embeddings-v3 is alike.
+# What config.json says besides in jina-embeddings-v2 and v3.
+MODERN_SIZES = {key: MODERN[key] for key in MODERN if 'size' in key or 'num_' in key}
 JINA_V2 = {
-    '_name_or_path': 'jinaai/jina-bert-implementation', 'model_max_length': 8192,
-    'architectures': ['JinaBertForMaskedLM'], 'attention_probs_dropout_prob': 0.0,
-    'auto_map': {'AutoModel': 'jinaai/jina-bert-implementation--modeling_bert.JinaBertModel'},
-    'classifier_dropout': None, 'gradient_checkpointing': False, 'hidden_act': 'gelu',
-    'hidden_dropout_prob': 0.1, 'hidden_size': 24, 'initializer_range': 0.02,
-    'intermediate_size': 40, 'layer_norm_eps': 1e-12, 'max_position_embeddings': 8192,
-    'model_type': 'bert', 'num_attention_heads': 4, 'num_hidden_layers': 3, 'pad_token_id': 0,
-    'position_embedding_type': 'alibi', 'torch_dtype': 'float32', 'type_vocab_size': 2,
-    'use_cache': True, 'vocab_size': 60, 'feed_forward_type': 'geglu', 'emb_pooler': 'mean',
-    'attn_implementation': 'torch',
+    'model_type': 'bert', 'position_embedding_type': 'alibi', 'feed_forward_type': 'geglu',
+    'emb_pooler': 'mean', 'model_max_length': 8192, 'max_position_embeddings': 8192, 'auto_map': {},
 }  # fmt: skip
 JINA_V3 = {
-    'model_type': 'xlm-roberta', 'architectures': ['XLMRobertaModel'], 'vocab_size': 60,
-    'hidden_size': 24, 'num_hidden_layers': 3, 'num_attention_heads': 4, 'intermediate_size': 40,
-    'position_embedding_type': 'rotary', 'rotary_emb_base': 20000.0, 'use_flash_attn': True,
-    'load_trained_adapters': True, 'lora_adaptations': ['retrieval.query', 'text-matching'],
-    'lora_alpha': 1, 'lora_dropout_p': 0.0, 'lora_main_params_trainable': False, 'lora_rank': 4,
-    'matryoshka_dimensions': [32, 64], 'max_position_embeddings': 8194, 'pad_token_id': 1,
-    'task_instructions': {'text-matching': ''}, 'truncate_dim': None, 'type_vocab_size': 1,
-    'use_reg_tokens': False, 'emb_pooler': None, 'output_past': True, 'torch_dtype': 'bfloat16',
+    'model_type': 'xlm-roberta', 'position_embedding_type': 'rotary', 'rotary_emb_base': 20000.0,
+    'pad_token_id': 1, 'type_vocab_size': 1, 'use_flash_attn': True, 'use_reg_tokens': False,
+    'load_trained_adapters': True, 'lora_adaptations': ['text-matching'], 'lora_alpha': 1,
+    'lora_dropout_p': 0.0, 'lora_main_params_trainable': False, 'lora_rank': 4,
+    'matryoshka_dimensions': [32], 'task_instructions': {}, 'max_position_embeddings': 8194,
 }  # fmt: skip
 
 
 def test_settings_of_other_repositories():
+    mm = MODERN | {'local_rope_theta': 160_000.0, 'position_embedding_type': 'sans_pos'}
     v2, v3, mm = (
         bs.BertConfig(**read_config(values), add_pooler=False)
-        for values in (
-            JINA_V2,
-            JINA_V3,
-            MODERN | {'local_rope_theta': 160_000.0, 'position_embedding_type': 'sans_pos'},
-        )
+        for values in (MODERN_SIZES | JINA_V2, MODERN_SIZES | JINA_V3, mm)
     )
-    assert (v2.model_type, v2.position_embedding_type, v2.max_length) == (
-        'jina_bert',
-        'alibi',
-        8192,
-    )
+    assert (v2.model_type, v2.max_length, v2.has_positions) == ('jina_bert', 8192, False)
     assert (v3.model_type, v3.rope_theta, v3.max_length) == ('jina_embeddings_v3', 20_000, 8194)
-    assert [kind.rope_theta for kind in mm.layer_kinds] == [160_000] * 4
     assert [kind.reach for kind in mm.layer_kinds] == [None, 64, 64, None]
-    again = {'rope_parameters': {'rope_type': 'default', 'rope_theta': 5_000.0}}
-    values = {key: value for key, value in write_config(v3).items() if key != 'rope_theta'}
-    assert read_config(values | again)['rope_theta'] == 5_000
+    assert {kind.rope_theta for kind in mm.layer_kinds} == {160_000}
+    other = write_config(v3) | {'rope_parameters': {'rope_theta': 5_000.0}}
+    assert read_config(other)['rope_theta'] == 5_000
 
 
-@pytest.mark.parametrize(
-    ('values', 'named'),
-    [
-        (JINA_V2 | {'feed_forward_type': 'reglu'}, "position_embedding_type='alibi' is not impl"),
-        (JINA_V2 | {'feed_forward_type': 'original'}, "unknown: .*feed_forward_type='original'"),
-        (JINA_V2 | {'hidden_act': 'relu'}, "hidden_act='relu' is not implemented"),
-        (JINA_V3 | {'use_reg_tokens': True}, 'use_reg_tokens=True is not implemented'),
-        (JINA_V3 | {'rope_parameters': {'rope_type': 'yarn'}}, 'rope_parameters=.*not implemented'),
-        (JINA_V3 | {'rotary_emb_base': -1}, 'rope_theta=-1 must be'),
-    ],
-)
-def test_what_else_their_repositories_compute_is_named(values, named):
-    with pytest.raises(ValueError, match=named):
-        read_config(values)
-
-
-def test_adapters_are_left_out_and_this_is_said(config, tokenizer_of, tmp_path, caplog):
-    config = relative(config, 'jina_embeddings_v3')
-    bert = bs.Bert(dataclasses.replace(config, label_names=(), add_pooler=False))
-    params = random_params(bert)
-    save_pretrained(bs.Pretrained(bert, params, tokenizer_of('xlm-roberta')), tmp_path)
-    set_json(tmp_path / 'config.json', **JINA_V3 | {'vocab_size': 400})
-
-    def adapted(tensors):
-        name = 'encoder.layers.0.mlp.fc1'
-        weight = tensors.pop(f'{name}.weight')
-        lora = {f'{name}.parametrizations.weight.0.lora_A': np.ones((2, 4), np.float32)}
-        return tensors | lora | {f'{name}.parametrizations.weight.original': weight}
-
-    rewrite(tmp_path, adapted)
+def test_adapters_are_left_out_and_this_is_said(config, tmp_path, caplog):
+    bare = dataclasses.replace(config, label_names=(), add_pooler=False)
+    bert = bs.Bert(relative(bare, 'jina_embeddings_v3'))
+    params, lora = random_params(bert), 'encoder.layers.0.mlp.fc1.parametrizations.weight'
+    tensors = tensors_from_params(bert.config, params)
+    tensors[f'{lora}.original'] = tensors.pop('encoder.layers.0.mlp.fc1.weight')
+    tensors[f'{lora}.0.lora_A'] = np.ones((2, 4), np.float32)
+    safetensors.numpy.save_file(tensors, tmp_path / 'model.safetensors')
+    values = MODERN_SIZES | JINA_V3 | {'vocab_size': 400, 'num_hidden_layers': 3}
+    (tmp_path / 'config.json').write_text(json.dumps(values))
     with caplog.at_level(logging.WARNING):
         ours = bs.from_pretrained(tmp_path)
-    assert 'left out 1 tensors of adapters, such as encoder.layers.0.mlp.fc1.param' in caplog.text
+    assert f'left out 1 tensors of adapters, such as {lora}.0.lora_A' in caplog.text
     jax.tree.map(np.testing.assert_array_equal, ours.params, params)
 
 
@@ -340,6 +300,11 @@ def test_adapters_are_left_out_and_this_is_said(config, tokenizer_of, tmp_path, 
         ({'local_attention': -1}, 'local_attention=-1 must be'),
         ({'num_attention_heads': 8}, 'heads of an even width, not of 3'),
         ({'inner_group_num': 2}, 'unknown: inner_group_num=2'),
+        (JINA_V2 | {'feed_forward_type': 'reglu'}, "unknown: .*feed_forward_type='reglu'"),
+        (JINA_V2 | {'hidden_act': 'relu'}, "hidden_act='relu' is not implemented"),
+        (JINA_V3 | {'use_reg_tokens': True}, 'use_reg_tokens=True is not implemented'),
+        (JINA_V3 | {'rope_parameters': {'rope_type': 'yarn'}}, 'rope_parameters=.*not implemented'),
+        (JINA_V3 | {'rotary_emb_base': -1}, 'rope_theta=-1 must be'),
     ],
 )
 def test_settings_that_do_not_fit_are_named(values, named):

@@ -1,5 +1,6 @@
 """Checkpoints: what is read, what is refused, and that nothing is lost on the way back."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -52,9 +53,9 @@ def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier
         assert 'classifier' not in model.params
         assert_equal(without_head(model_with_it).params, model.params)
         assert without_head(model_with_it).config == model.config
-        # The pooler of BERT and some is of the model, that of the others of the classifier.
-        of_model = ('bert', 'albert', 'ernie', 'jina_bert')
-        assert ('pooler' in model.params) == (model.config.model_type in of_model)
+        # The pooler of these is of the model, that of the others of the classifier.
+        of_model = model.config.model_type in ('bert', 'albert', 'ernie', 'jina_bert')
+        assert ('pooler' in model.params) == of_model
         save_pretrained(model, tmp_path / 'model')
     loaded = from_pretrained(directory)
     assert loaded.config == model.config
@@ -72,9 +73,7 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
     pytest.importorskip('torch')
     model, directory = of_type
     if model.config.family.code:
-        values = json.loads((directory / 'config.json').read_text())
-        assert values['auto_map']['AutoModel'].startswith('jinaai/jina-bert-implementation--')
-        assert (values['model_type'], values['feed_forward_type']) == ('bert', 'geglu')
+        assert '"jinaai/jina-bert-implementation--' in (directory / 'config.json').read_text()
         return
     name = 'AutoModelForSequenceClassification'
     if not with_classifier:
@@ -93,41 +92,24 @@ def test_transformers_loads_every_model_type(of_type, with_classifier):
         assert theirs.config.id2label == {0: 'no', 1: 'yes', 2: 'perhaps'}
 
 
-def in_two_files(directory, **changes):
-    """Write the weights of a folder as two files and their index, in which some things differ."""
-    tensors = safetensors.numpy.load_file(directory / 'model.safetensors')
-    (directory / 'model.safetensors').unlink()
-    parts = {f'model-{number}-of-2.safetensors': sorted(tensors)[number::2] for number in (0, 1)}
-    for file, names in parts.items():
-        safetensors.numpy.save_file({name: tensors[name] for name in names}, directory / file)
-    places = {name: file for file, names in parts.items() for name in names}
-    index = {'metadata': {}, 'weight_map': places | changes}
-    (directory / 'model.safetensors.index.json').write_text(json.dumps(index))
-
-
 def test_weights_in_several_files(directory, pretrained):
-    in_two_files(directory)
-    assert_equal(from_pretrained(directory).params, pretrained.params)
-    first = fingerprint(directory)
-    assert len(first) == 64
-    file = directory / 'model-1-of-2.safetensors'
-    tensors = safetensors.numpy.load_file(file)
-    safetensors.numpy.save_file({name: tensor + 1 for name, tensor in tensors.items()}, file)
-    assert fingerprint(directory) != first
-    tensors |= safetensors.numpy.load_file(directory / 'model-0-of-2.safetensors')
-    safetensors.numpy.save_file(tensors, file)
-    with pytest.raises(ValueError, match=r'model-1-of-2.safetensors holds .*, as another file'):
-        from_pretrained(directory)
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match='model-1-of-2'):
-        from_pretrained(directory)
-
-
-@pytest.mark.parametrize('place', ['../model.safetensors', '/etc/passwd', 'weights.bin', 3])
-def test_an_index_names_files_of_its_folder(directory, place):
-    in_two_files(directory, other=place)
-    with pytest.raises(ValueError, match=r'index.json: weight_map must name files of this folder'):
-        from_pretrained(directory)
+    tensors = safetensors.numpy.load_file(directory / 'model.safetensors')
+    (directory / 'model.safetensors').rename(directory / 'a.safetensors')
+    index = directory / 'model.safetensors.index.json'
+    places = {name: f'{"ab"[at % 2]}.safetensors' for at, name in enumerate(tensors)}
+    index.write_text(json.dumps({'weight_map': places}))
+    hashes = []
+    for file, fault in (('b.safetensors', 'holds .*, as another file'), ('a.safetensors', None)):
+        part = {name: tensors[name] for name in tensors if places[name] == file}
+        safetensors.numpy.save_file(part, directory / file)
+        hashes.append(fingerprint(directory))
+        with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
+            assert_equal(from_pretrained(directory).params, pretrained.params)
+    assert hashes[0] != hashes[1]
+    for place in ('../model.safetensors', '/etc/passwd', 'weights.bin', 3):
+        index.write_text(json.dumps({'weight_map': places | {'other': place}}))
+        with pytest.raises(ValueError, match=r'index.json: weight_map must name files of this'):
+            from_pretrained(directory)
 
 
 @pytest.mark.parametrize('dtype', [ml_dtypes.bfloat16, np.float16])
@@ -136,24 +118,20 @@ def test_weights_stay_in_16_bits_where_that_is_asked(of_type, inputs, dtype):
     _, directory = of_type
     rewrite(directory, lambda tensors: {name: each.astype(dtype) for name, each in tensors.items()})
     kept, wide = from_pretrained(directory, keep_dtype=True), from_pretrained(directory)
-    assert {leaf.dtype for leaf in jax.tree.leaves(kept.params)} == {np.dtype(dtype)}
-    assert {leaf.dtype for leaf in jax.tree.leaves(wide.params)} == {np.dtype(np.float32)}
+    for model, kind in ((kept, dtype), (wide, np.float32)):
+        assert {leaf.dtype for leaf in jax.tree.leaves(model.params)} == {np.dtype(kind)}
     found, expected = (forward(each.bert, each.params, inputs) for each in (kept, wide))
-    assert found.hidden_states.dtype == np.float32
-    for name in ('logits', 'hidden_states', 'attentions'):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-6)
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
     save_pretrained(kept, directory)
     assert_equal(from_pretrained(directory).params, wide.params)
 
 
 _READS = """
-import sys, jax, bert_secrets_jax as bs
-jax.numpy.ones(3).block_until_ready()
-def kilobytes(key):
-    return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith(key))
-from_pretrained, before = bs.from_pretrained, kilobytes('VmRSS')
-model = from_pretrained(sys.argv[1])
-print(kilobytes('VmHWM') - before, sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)))
+import re, sys, jax, bert_secrets_jax as bs; jax.numpy.ones(3).block_until_ready()
+now = lambda key: 1024 * int(re.search(key + ':\\s+([0-9]+)', open('/proc/self/status').read())[1])
+before, model = now('VmRSS'), bs.from_pretrained(sys.argv[1])
+print(now('VmHWM') - before, sum(leaf.nbytes for leaf in jax.tree.leaves(model.params)))
 """
 
 
@@ -164,9 +142,8 @@ def test_a_model_is_never_in_memory_twice(tmp_path):
     bert = Bert(BertConfig(vocab_size=30_000, intermediate_size=2048, add_pooler=False, **sizes))
     save_pretrained(Pretrained(bert, fresh_params(bert, 0), None), tmp_path)
     run = [sys.executable, '-c', _READS, str(tmp_path)]
-    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    peak, size = map(int, printed.split())
-    assert size > 2e8 and peak * 1024 < 1.9 * size
+    peak, size = map(int, subprocess.check_output(run).split())
+    assert size > 2e8 and peak < 1.9 * size
 
 
 OTHER_HEADS = {
@@ -185,9 +162,9 @@ OTHER_HEADS = {
     'eurobert': ['lm_head.weight'],
     'roformer': ['cls.predictions.bias', 'roformer.pooler.dense.weight', 'qa_outputs.bias'],
     'data2vec-text': ['lm_head.bias', 'data2vec_text.pooler.dense.bias'],
-    'ernie': ['cls.predictions.bias', 'cls.seq_relationship.weight'],
-    'jina_bert': ['cls.predictions.decoder.weight'],
     'jina_embeddings_v3': ['lm_head.dense.weight', 'roberta.pooler.dense.weight'],
+    'ernie': ['cls.predictions.bias'],
+    'jina_bert': ['cls.predictions.bias'],
 }
 
 

@@ -2,71 +2,60 @@
 
 import dataclasses
 
-import jax
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 import bert_secrets_jax as bs
 from tests.conftest import RELATIVES, random_params, relative
 from tools import family_check
 
 pytest.importorskip('torch')
+PLACES = {
+    'embeddings/norm/bias': 'embeddings',
+    'layers/attention/key/kernel': 'maps of layer 2',
+    'layers/output/bias': 'output of layer 2',
+    'classifier/bias': 'logits',
+}
 
 
-def save(config, model_type, tokenizer, folder, **changes):
-    mine = dataclasses.replace(relative(config, model_type), **changes)
-    bert = bs.Bert(mine)
-    bs.save_pretrained(bs.Pretrained(bert, random_params(bert), tokenizer), folder)
+@pytest.fixture
+def told(tmp_path, capsys, tokenizer_of):
+    """Return what saves a random model and compares it: the exit status and what is printed."""
+
+    def tell(config):
+        bert = bs.Bert(config)
+        model = bs.Pretrained(bert, random_params(bert), tokenizer_of(config.model_type))
+        bs.save_pretrained(model, tmp_path)
+        return family_check.main([str(tmp_path)]), capsys.readouterr().out
+
+    return tell
 
 
 @pytest.mark.parametrize('model_type', RELATIVES)
-def test_every_family_is_equal(config, tokenizer_of, tmp_path, capsys, model_type):
-    save(config, model_type, tokenizer_of(model_type), tmp_path)
-    status, told = family_check.main([str(tmp_path)]), capsys.readouterr().out
-    if relative(config, model_type).family.code:
-        assert status == 2 and 'has no JinaBertForSequenceClassification' in told
-    else:
-        assert status == 0 and told.endswith(': all is equal.\n')
-        assert told.count('equal   ') == 2 + 2 * 3
+def test_every_family_is_equal(config, told, model_type):
+    mine = relative(config, model_type)
+    status, said = told(mine)
+    ends = 'has no JinaBertForSequenceClassification.\n' if mine.family.code else 'all is equal.\n'
+    assert said.endswith(ends) and status == 2 * bool(mine.family.code)
+    assert said.count('equal   ') == (0 if mine.family.code else 2 + 2 * 3)
 
 
-@pytest.mark.parametrize(
-    ('path', 'first'),
-    [
-        ('embeddings/norm/bias', 'embeddings'),
-        ('layers/attention/key/kernel', 'maps of layer 2'),
-        ('layers/output/bias', 'output of layer 2'),
-        ('classifier/bias', 'logits'),
-    ],
-)
-def test_the_first_difference_is_named(
-    config, tokenizer, tmp_path, capsys, monkeypatch, path, first
-):
-    save(config, 'bert', tokenizer, tmp_path)
-    model = bs.from_pretrained(tmp_path)
-
-    def change(at, leaf):
-        if '/'.join(key.key for key in at) != path:
-            return leaf
-        return leaf.at[(1, 0)[: leaf.ndim]].add(0.3)
-
-    wrong = jax.tree_util.tree_map_with_path(change, model.params)
-    monkeypatch.setattr(bs, 'from_pretrained', lambda _: dataclasses.replace(model, params=wrong))
-    assert family_check.main([str(tmp_path)]) == 1
-    told = capsys.readouterr().out
-    assert told.endswith(f'The first difference: {first}.\n')
-    # Before it, all is equal.
-    assert 'equal' not in told[told.index('DIFFERS') :]
+def test_other_heads_and_none(config, told):
+    bare = dataclasses.replace(config, label_names=(), add_pooler=False)
+    answers = dataclasses.replace(bare, head='question_answering', label_names=('start', 'end'))
+    for mine in (bare, answers, dataclasses.replace(bare, head='masked_lm')):
+        status, said = told(mine)
+        assert status == 0 and ('logits' in said) == mine.has_head
+    assert family_check.main(['nothing']) == 2
 
 
-@pytest.mark.parametrize('head', ['masked_lm', 'question_answering', 'none'])
-def test_other_heads(config, tokenizer, tmp_path, capsys, head):
-    names = {'question_answering': ('start', 'end')}.get(head, ())
-    kind = 'sequence_classification' if head == 'none' else head
-    save(config, 'bert', tokenizer, tmp_path, head=kind, label_names=names, add_pooler=False)
-    assert family_check.main([str(tmp_path)]) == 0
-    assert ('logits' in capsys.readouterr().out) == (head != 'none')
-
-
-def test_what_cannot_be_read_is_said(tmp_path, capsys):
-    assert family_check.main([str(tmp_path / 'nothing')]) == 2
-    assert 'nothing' in capsys.readouterr().out
+def test_the_first_difference_is_named(config, told, params, tokenizer, monkeypatch):
+    leaves = flatten_dict(params, sep='/')
+    for path, first in PLACES.items():
+        changed = leaves[path].at[(1, 0)[: leaves[path].ndim]].add(0.3)
+        wrong = bs.Pretrained(bs.Bert(config), unflatten_dict(leaves | {path: changed}, '/'), None)
+        monkeypatch.setattr(bs, 'from_pretrained', lambda _, wrong=wrong: wrong)
+        status, said = told(config)
+        assert status == 1 and said.endswith(f'The first difference: {first}.\n')
+        # Before it, all is equal.
+        assert 'equal' not in said[said.index('DIFFERS') :]
