@@ -246,7 +246,7 @@ def hypotheses(
         after = [measured(without_head(each), ENTROPY)[ENTROPY][:, 0] for each in models]
         found = tuned_hypotheses.Measured(
             {n: tuned_hypotheses.answers_moved(each, texts, settings) for n, each in tuned.items()},
-            given=values[_MOVED].reshape(len(encoded), -1),
+            given=values[_MOVED].reshape(len(texts), -1),
             before=values[ENTROPY][:, 0],
             after=np.stack(after),
         )

@@ -5,6 +5,7 @@ Shapes: S seeds, M heads in a row, N heads of the first layer, E examples, G gro
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -23,7 +24,7 @@ from bert_secrets_jax.model.weights import Pretrained
 
 _SOURCE = 'Hypotheses of bert_secrets_jax 2026, chosen on MiniLM and gte-small'
 _GROUPS = 20
-_ABOUT = {'source': _SOURCE, 'section': 'hypotheses', 'unit': 'rank correlation'}
+_ABOUT: dict[str, Any] = {'source': _SOURCE, 'section': 'hypotheses', 'unit': 'rank correlation'}
 PREDICTED = Claim(
     'Where a head gets even attention, answers move more, the more it took from special tokens '
     'before fine-tuning.',
