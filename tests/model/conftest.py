@@ -54,7 +54,9 @@ def in_pytorch(config, directory, tokenizer):
         **values, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )
     settings.num_labels = max(config.num_labels, 2)
-    model = getattr(transformers, values['architectures'][0].removeprefix('Jina'))(settings).eval()
+    model = getattr(transformers, values['architectures'][0].replace('JinaBert', 'Bert'))(
+        settings
+    ).eval()
     if config.family.code:
         _as_jina(model, config)
     with torch.no_grad():
