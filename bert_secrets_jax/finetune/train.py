@@ -42,6 +42,12 @@ from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_cl
 __all__ = ['Finetuned', 'finetune']
 
 _INPUTS = 'inputs.json'
+# Fine-tunings that were kept before a model had these settings are still found.
+_CAME_LATER = frozenset(
+    """relative_attention pos_att_type share_att_key position_buckets max_relative_positions
+    norm_rel_ebd position_biased_input conv_kernel_size conv_groups conv_act rotary_value
+    rotary_rounding num_key_value_heads use_task_id task_type_vocab_size""".split()
+)
 
 
 def finetune(
@@ -464,6 +470,17 @@ def claim(
         raise ValueError(f'{folder} holds a fine-tuning with {"; ".join(wrong)}: {mend}')
 
 
+def _described(config: BertConfig) -> str:
+    """Return the settings of a model, without those that came later and are at their defaults."""
+    each = {field: getattr(config, field.name) for field in dataclasses.fields(config)}
+    shown = (
+        f'{field.name}={value!r}'
+        for field, value in each.items()
+        if field.name not in _CAME_LATER or value != field.default
+    )
+    return f'BertConfig({", ".join(shown)})'
+
+
 def digests(
     pretrained: Pretrained, train: Sequence[Any], dev: Sequence[Any], start: str
 ) -> dict[str, str]:
@@ -481,7 +498,7 @@ def digests(
             add_pooler=True,
         )
         params = {name: part for name, part in params.items() if name != 'classifier'}
-    model.update(repr(config).encode())
+    model.update(_described(config).encode())
     if start != 'random':
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             model.update(jax.tree_util.keystr(path).encode())

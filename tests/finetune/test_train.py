@@ -306,6 +306,20 @@ def test_a_folder_of_something_else_is_refused(pretrained, tmp_path):
         finetune(pretrained, TRAIN, DEV, **settings)
 
 
+def test_settings_that_came_later_count_where_they_are_not_at_their_defaults(pretrained):
+    """So what was kept before them is found again: this is how models were described then."""
+    config = pretrained.config
+    shown = train._described(config)
+    assert shown.startswith("BertConfig(model_type='bert', vocab_size=")
+    assert 'rope_frequencies=None, add_pooler=True' in shown
+    assert not any(name in shown for name in train._CAME_LATER)
+    assert train._CAME_LATER <= vars(config).keys()
+    other = dataclasses.replace(
+        config, model_type='ernie', use_task_id=True, task_type_vocab_size=3
+    )
+    assert 'use_task_id=True, task_type_vocab_size=3' in train._described(other)
+
+
 def test_the_dev_examples_have_a_limit_of_their_own(pretrained):
     settings = SETTINGS | {'epochs': 1, 'seeds': (3, 4), 'metrics': ('f1',)}
     few = finetune(pretrained, TRAIN, DEV, max_dev_examples=6, **settings)
