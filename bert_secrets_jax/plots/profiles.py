@@ -294,6 +294,36 @@ def distance_histograms(counts: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> 
 
 
 @styled
+def distance_preferences(scores: np.ndarray) -> Figure:
+    """Draw how heads prefer distances, one panel per layer and one line per head.
+
+    Args:
+      scores: [L, N, offset] Scores of key minus query from -R to R, such as those of
+        `bs.distance_preferences`. The mean of each head is subtracted: softmax ignores it.
+    """
+    layers, heads, count = scores.shape
+    columns = min(layers, 4)
+    rows = -(-layers // columns)
+    size = 2.4 * columns + 0.4, 2.0 * rows + 0.6
+    how = {'rows': rows, 'columns': columns, 'used': layers, 'sharex': True, 'sharey': True}
+    figure, axes = figure_of(*size, **how)
+    offsets, entries = np.arange(count) - count // 2, {}
+    for axis, layer, values in zip(axes, range(layers), scores, strict=False):
+        for head, line in enumerate(values - values.mean(axis=1, keepdims=True)):
+            style: dict[str, Any] = {'color': colour_of(head), 'marker': marker_of(head)}
+            (entries[f'H{head + 1}'],) = axis.plot(
+                offsets, line, markersize=3, markevery=max(count // 8, 1), linewidth=1, **style
+            )
+        axis.set_title(f'layer {layer + 1}', fontsize=8)
+        axis.set_xlabel('key minus query (tokens)', fontsize=7)
+        axis.axvline(0, color='0.7', linewidth=0.6)
+        axis.tick_params(labelsize=7)
+    figure.supylabel('score before softmax, less its mean', fontsize=8)
+    figure.named(entries, 'lower center', ncols=6)
+    return figure
+
+
+@styled
 def depth_profiles(panels: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
     """Draw means of layers by relative depth, one panel per title and one line per name.
 

@@ -124,6 +124,7 @@ DRAWINGS = {
         with_texts(some(2, 8), with_texts(some(2, 3), GRID[0])),
         np.array([0.1, 0.2, 0.5]), label='_u 中', grey=some(2, 3)[1],
     ),
+    'distance_preferences': call(np.stack([GRID, GRID], axis=-1)),
     'depth_profiles': call(with_texts(some(2, 21), with_texts(some(3, 15), GRID[0]))),
     'sign_panels': call(
         some(1, 4), some(2, 18), with_texts(some(3, 24), np.array([[1, 0], [-1, 0]])[:1]),
