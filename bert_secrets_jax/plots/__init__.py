@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from bert_secrets_jax.plots.points import head_scatter, planes, points_by_row, scores_by_heads
     from bert_secrets_jax.plots.profiles import (
         depth_profiles,
-        distance_preferences,
         distance_histograms,
+        distance_preferences,
         head_points,
         layer_curves,
         layer_effects,

@@ -301,7 +301,7 @@ def distance_preferences(scores: np.ndarray) -> Figure:
       scores: [L, N, offset] Scores of key minus query from -R to R, such as those of
         `bs.distance_preferences`. The mean of each head is subtracted: softmax ignores it.
     """
-    layers, heads, count = scores.shape
+    layers, _, count = scores.shape
     columns = min(layers, 4)
     rows = -(-layers // columns)
     size = 2.4 * columns + 0.4, 2.0 * rows + 0.6
