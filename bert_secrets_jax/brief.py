@@ -14,7 +14,9 @@ class TooFewTextsError(ValueError):
 # Errors that a user can mend.
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
 _NAMES = 5
+_MOST_CHOICES = 50  # that are listed
 _CHARACTERS = 60
+_MOST_NEAR = 1000  # names among which a near one is looked for
 
 
 def brief(self: Any) -> str:
@@ -85,17 +87,21 @@ def either(choices: Sequence[Any]) -> str:
     """
     if not choices:
         return 'nothing'
+    if len(choices) > _MOST_CHOICES:
+        return f'one of {len(choices):,}, such as {either(choices[:3])}'
     *most, last = map(repr, choices)
     return f'{", ".join(most)} or {last}' if most else last
 
 
 def meant(word: Any, known: Iterable[Any]) -> str:
-    """Ask which of the known names was meant; empty if none is close.
+    """Ask which of the known names was meant; empty if none is close, or among very many.
 
     >>> meant('trian', ['train', 'texts'])
     'Did you mean train?'
     """
     spelt = {str(each).lower(): str(each) for each in known}
+    if len(spelt) > _MOST_NEAR or len(str(word)) > _CHARACTERS:
+        return ''
     close = [spelt[each] for each in difflib.get_close_matches(str(word).lower(), list(spelt), n=3)]
     return f'Did you mean {" or ".join(close)}?' if close else ''
 

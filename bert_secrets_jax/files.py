@@ -33,6 +33,8 @@ _NESTING = 100
 # The most bytes of the arrays of an archive, and for each byte of it: arrays of results shrink to
 # no less than a hundredth, while a hostile archive of zeros shrinks to a thousandth.
 _ARRAYS_AT_LEAST, _ARRAYS_PER_BYTE = 2**28, 100
+# Far more than any text that is read as a whole, such as all of WikiText-103.
+_LONGEST_TEXT = 2**30
 _DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # Python reads these only from a later release on, or only as folders of files.
 _PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
@@ -80,8 +82,13 @@ def without_compression(path: pathlib.Path) -> pathlib.Path:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Read a file; see `open_regular` for what is refused."""
+    """Read a file of at most a GiB; see `open_regular` for what else is refused."""
     with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > _LONGEST_TEXT:
+            raise ValueError(
+                f'{path} has {size:,} bytes, and at most {_LONGEST_TEXT:,} are read at once: is it '
+                'the right file?'
+            )
         return file.read()
 
 
