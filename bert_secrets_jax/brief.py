@@ -16,6 +16,7 @@ MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
 _NAMES = 5
 _MOST_CHOICES = 50  # that are listed
 _CHARACTERS = 60
+_LONGEST_LINE = 1000  # characters of an error
 _MOST_NEAR = 1000  # names among which a near one is looked for
 
 
@@ -70,13 +71,14 @@ def shortened(value: Any) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """Return the first line of an error; its class, if it says nothing.
+    """Return the first line of an error, and no end of it; its class, if it says nothing.
 
     >>> summary(ValueError(' The file is empty. ')), summary(AssertionError())
     ('The file is empty.', 'AssertionError')
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    line = lines[0] if lines else type(error).__name__
+    return line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}...'
 
 
 def either(choices: Sequence[Any]) -> str:

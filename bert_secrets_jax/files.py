@@ -329,7 +329,12 @@ def fingerprint(*values: Any) -> str:
 
 
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write a table like `write_atomically`; floats keep every digit that float32 has."""
+    """Write a table like `write_atomically`, as `csv_text` spells it."""
+    write_text(path, csv_text(columns, rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
+    """Return a table as CSV; floats keep every digit that float32 has."""
     lines: list[str] = []
     # The writer quotes only those ends of lines that it writes itself, and readers know both.
     into: Any = types.SimpleNamespace(write=lines.append)
@@ -340,7 +345,7 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
             f'{value:.9g}' if isinstance(value, float | np.floating) else as_cell(value)
             for value in row
         )
-    write_text(path, ''.join(line.removesuffix('\r\n') + '\n' for line in lines))
+    return ''.join(line.removesuffix('\r\n') + '\n' for line in lines)
 
 
 @contextlib.contextmanager
