@@ -168,7 +168,7 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
     if epoch == 1 and all(row['loss'] >= loss for row, loss in zip(rows, first, strict=True)):
         logging.warning(
             'Nothing was learnt in the first epoch: the loss of the dev examples is %.3g, and was '
-            '%.3g before. Is the learning rate too high?', rows[0]['loss'], first[0],
+            '%.3g before. Is the learning rate too high, or too low?', rows[0]['loss'], first[0],
         )  # fmt: skip
     return rows
 

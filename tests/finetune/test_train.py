@@ -303,7 +303,7 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
             assert [line.split(' is ')[0] for line in lines] == [str(folder / n) for n in told]
         assert {name: (folder / name).read_bytes() for name in TABLES} == tables
         # A result has the same rows, whether from memory or from a file.
-        written = [finetuning([each]).frames()['curve'] for each in (first, again)]
+        written = [finetuning(each).frames()['curve'] for each in (first, again)]
         assert written[0].equals(written[1])
     for found in (first, again):
         for model, expected in zip(found.models, tuned.models, strict=True):
