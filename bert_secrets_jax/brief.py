@@ -14,7 +14,10 @@ class TooFewTextsError(ValueError):
 # Errors that a user can mend.
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError)
 _NAMES = 5
+_MOST_CHOICES = 50  # that are listed
 _CHARACTERS = 60
+_LONGEST_LINE = 1000  # characters of an error
+_MOST_NEAR = 1000  # names among which a near one is looked for
 
 
 def brief(self: Any) -> str:
@@ -68,13 +71,14 @@ def shortened(value: Any) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """Return the first line of an error; its class, if it says nothing.
+    """Return the first line of an error, and no end of it; its class, if it says nothing.
 
     >>> summary(ValueError(' The file is empty. ')), summary(AssertionError())
     ('The file is empty.', 'AssertionError')
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    line = lines[0] if lines else type(error).__name__
+    return line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}...'
 
 
 def either(choices: Sequence[Any]) -> str:
@@ -85,17 +89,21 @@ def either(choices: Sequence[Any]) -> str:
     """
     if not choices:
         return 'nothing'
+    if len(choices) > _MOST_CHOICES:
+        return f'one of {len(choices):,}, such as {either(choices[:3])}'
     *most, last = map(repr, choices)
     return f'{", ".join(most)} or {last}' if most else last
 
 
 def meant(word: Any, known: Iterable[Any]) -> str:
-    """Ask which of the known names was meant; empty if none is close.
+    """Ask which of the known names was meant; empty if none is close, or among very many.
 
     >>> meant('trian', ['train', 'texts'])
     'Did you mean train?'
     """
     spelt = {str(each).lower(): str(each) for each in known}
+    if len(spelt) > _MOST_NEAR or len(str(word)) > _CHARACTERS:
+        return ''
     close = [spelt[each] for each in difflib.get_close_matches(str(word).lower(), list(spelt), n=3)]
     return f'Did you mean {" or ".join(close)}?' if close else ''
 

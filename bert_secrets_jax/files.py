@@ -33,6 +33,8 @@ _NESTING = 100
 # The most bytes of the arrays of an archive, and for each byte of it: arrays of results shrink to
 # no less than a hundredth, while a hostile archive of zeros shrinks to a thousandth.
 _ARRAYS_AT_LEAST, _ARRAYS_PER_BYTE = 2**28, 100
+# Far more than any text that is read as a whole, such as all of WikiText-103.
+_LONGEST_TEXT = 2**30
 _DECOMPRESSED = {'.gz': gzip.open, '.xz': lzma.open}
 # Python reads these only from a later release on, or only as folders of files.
 _PACKED = ('.zst', '.bz2', '.zip', '.tar', '.tgz')
@@ -80,8 +82,13 @@ def without_compression(path: pathlib.Path) -> pathlib.Path:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Read a file; see `open_regular` for what is refused."""
+    """Read a file of at most a GiB; see `open_regular` for what else is refused."""
     with open_regular(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > _LONGEST_TEXT:
+            raise ValueError(
+                f'{path} has {size:,} bytes, and at most {_LONGEST_TEXT:,} are read at once: is it '
+                'the right file?'
+            )
         return file.read()
 
 
@@ -322,7 +329,12 @@ def fingerprint(*values: Any) -> str:
 
 
 def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write a table like `write_atomically`; floats keep every digit that float32 has."""
+    """Write a table like `write_atomically`, as `csv_text` spells it."""
+    write_text(path, csv_text(columns, rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence]) -> str:
+    """Return a table as CSV; floats keep every digit that float32 has."""
     lines: list[str] = []
     # The writer quotes only those ends of lines that it writes itself, and readers know both.
     into: Any = types.SimpleNamespace(write=lines.append)
@@ -333,7 +345,7 @@ def write_csv(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequenc
             f'{value:.9g}' if isinstance(value, float | np.floating) else as_cell(value)
             for value in row
         )
-    write_text(path, ''.join(line.removesuffix('\r\n') + '\n' for line in lines))
+    return ''.join(line.removesuffix('\r\n') + '\n' for line in lines)
 
 
 @contextlib.contextmanager

@@ -55,6 +55,8 @@ class Server(http.server.ThreadingHTTPServer):
 
     # A program that ends does not wait for a client that is slow.
     daemon_threads = True
+    # Connections that wait to be taken: of more, the system drops some, and those try again late.
+    request_queue_size = 256
 
     def __init__(self, *args):
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)

@@ -98,7 +98,8 @@ class Finetuning(Result):
             (start, row['split'], row['seed'], row['step'], row['epoch'], name, value)
             for start, runs in self.starts.items()
             for row in runs.history
-            for name, value in row.items()
+            # Rows that were written and read again have their names in another order.
+            for name, value in sorted(row.items())
             if name not in ('split', 'seed', 'step', 'epoch')
             and not name.endswith(('_low', '_high'))
         ]

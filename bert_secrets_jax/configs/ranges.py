@@ -18,6 +18,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     name: each.allowed.allowed for name, each in SETTINGS.items() if type(each.allowed) is Words
 }
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
+_LONGEST = 10_000  # words of a list, or characters
 _AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
 
 
@@ -84,6 +85,10 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
     """Yield what is wrong with the value of a setting."""
     said, allowed, several = shortened(value), setting.allowed, isinstance(setting.default, tuple)
     listed = isinstance(value, tuple | list)
+    has_words = isinstance(allowed, Words | ListedNumbers) and (listed or isinstance(value, str))
+    if has_words and len(value) > _LONGEST:
+        yield f'{name}={said} is longer than any list of its values'
+        return
     match allowed:
         case Range():
             if value not in allowed:

@@ -266,9 +266,15 @@ class _Pieces:
 
     def linked(self, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
         """Positions of source and target of the links of which both are there."""
+        # Each span once, however many links share it.
+        spans = list({span: None for link in links for span in (*link.source, *link.target)})
+        rows, columns = np.nonzero(self.overlap(spans))
+        places: dict[Span, list[int]] = {}
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            places.setdefault(spans[row], []).append(column)
 
         def positions(end):
-            return np.flatnonzero(self.overlap(end).any(axis=0)).tolist()
+            return sorted({place for span in end for place in places.get(span, ())})
 
         ends = [(positions(link.source), positions(link.target)) for link in links]
         return [(source, target) for source, target in ends if source and target]

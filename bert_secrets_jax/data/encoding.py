@@ -26,6 +26,8 @@ from bert_secrets_jax.data.tasks import Example, Text, as_examples
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
 _CHARACTERS_PER_TOKEN = 100
+# A beginning of more, with fewer tokens than are kept, is no text but one endless word.
+_MOST_CHARACTERS = 2**19
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
@@ -295,7 +297,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
         )
 
     texts = [
-        [_beginning(tokenizer, getattr(example, name), max_length) for example in examples]
+        [_beginning(tokenizer, example, name, max_length) for example in examples]
         for name in ('text_a', 'text_b')[: 1 if singles else 2]
     ]
     encoded = tokenizer(
@@ -339,8 +341,9 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     )
 
 
-def _beginning(tokenizer, text: str, max_length: int) -> str:
+def _beginning(tokenizer, example: Example, name: str, max_length: int) -> str:
     """Return as much of a very long text as has more tokens than are kept: the rest takes long."""
+    text = getattr(example, name)
     reach = _CHARACTERS_PER_TOKEN * max_length
     while reach < len(text):
         # Not within a word, which could have other wordpieces; a script without spaces is cut.
@@ -349,6 +352,11 @@ def _beginning(tokenizer, text: str, max_length: int) -> str:
         tokens = tokenizer(start, add_special_tokens=False, truncation=False, verbose=False)
         if len(tokens['input_ids']) > max_length:
             return start
+        if reach > _MOST_CHARACTERS:
+            raise ValueError(
+                f'{example.place}: the first {reach:,} characters of {name} have no {max_length} '
+                'tokens: is this a text? Shorten it, or leave it out.'
+            )
         reach *= 4
     return text
 

@@ -314,7 +314,7 @@ def _universal(parse: Parse) -> _Parsed:
             **dict.fromkeys(('negation', 'negation_word', 'negation_substring'), negation),
             'punctuation': _among(places, classes, 'PUNCT'),
         },
-        classes={name: _among(places, classes, name) for name in classes},
+        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes)},
         relations={'verb-subject': pairs('nsubj', 'nsubj:pass'), 'verb-nsubj': pairs('nsubj')},
         words=parse.words,
     )

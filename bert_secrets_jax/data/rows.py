@@ -14,10 +14,14 @@ from bert_secrets_jax.brief import check_name, meant, shortened
 from bert_secrets_jax.files import open_decompressed, parse_json, without_compression
 
 Read = TypeVar('Read')
+_LONGEST_FAULT = 1000  # characters
 _NAMED = 5  # so many faults are named; of more, their number is told
 # A line of more bytes, or a field of more characters, is no text of a row: a file of one line, or a
 # quote that is never closed, would fill the memory.
 LONGEST = 2**26
+# The bytes that a compressed file may unpack to, and those for each byte of it: texts shrink to no
+# less than a hundredth, while a hostile file of one line shrinks to a thousandth.
+_UNPACKED_AT_LEAST, _UNPACKED_PER_BYTE = 2**20, 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +63,18 @@ class Lines:
     def encoded(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number and the bytes of each line."""
         with open_decompressed(self.path) as (file, raw):
-            size = max(os.fstat(raw.fileno()).st_size, 1)
+            size, unpacked = max(os.fstat(raw.fileno()).st_size, 1), 0
             for number, line in enumerate(iter(lambda: file.readline(LONGEST), b''), 1):
                 if len(line) == LONGEST:
                     raise ValueError(
                         f'{self.path}: line {number} has more than {LONGEST:,} bytes: is this a '
                         'file of lines?'
+                    )
+                unpacked += len(line)
+                if unpacked > _UNPACKED_AT_LEAST + _UNPACKED_PER_BYTE * raw.tell():
+                    raise ValueError(
+                        f'{self.path} unpacks to far more than a file of its size should hold: '
+                        'if this is meant, unpack it first.'
                     )
                 self.share = raw.tell() / size
                 yield number, line
@@ -136,17 +146,19 @@ def good_rows(
                 raise ValueError(row.fault)
             found = read(row.value, f'{name}/{count - 1}', f'{path}, {row.where}')
         except (ValueError, TypeError, KeyError) as error:
+            bad += 1
+            if bad > _NAMED:
+                continue
             what = f'there is no {error}' if isinstance(error, KeyError) else str(error)
             # The fault is the first part of a sentence: its hint stands in brackets.
             what = re.sub(r'\. (Did you mean .*\?)$', r' (\1)', what.rstrip('.'))
+            what = what if len(what) <= _LONGEST_FAULT else f'{what[:_LONGEST_FAULT]}...'
             fault = f'{row.where}: {what}'
+            faults.append(fault)
             if stop and bad_rows == 'error':
                 raise ValueError(
                     f"{path}: {fault}. Correct it, or leave bad rows out: bad_rows='skip'."
                 ) from error
-            bad += 1
-            if bad <= _NAMED:
-                faults.append(fault)
         else:
             yield found
     if not count:

@@ -15,6 +15,7 @@ from bert_secrets_jax.data.encoding import check_tokenizer
 from bert_secrets_jax.data.tasks import Example, draw
 from bert_secrets_jax.files import read_text
 
+_LONGEST_WORD = 2**17  # far longer than any sentence of a script without spaces
 COUNT = 1000  # as many as were published, and as long
 _PACKAGED = pathlib.Path(__file__).parent / 'prose' / 'prose.txt'
 _HEADING = re.compile(r'(= )+\S.*( =)+')
@@ -58,13 +59,19 @@ def read_segments(
     Raises:
       FileNotFoundError: There is no such file.
       TypeError: The tokenizer is something else.
-      ValueError: The file is not UTF-8 or has no segment of two parts, the tokenizer lacks special
-        tokens, or `max_length` or `count` is too small.
+      ValueError: The file is not UTF-8, has an endless word or no segment of two parts, the
+        tokenizer lacks special tokens, or `max_length` or `count` is too small.
     """
     check_tokenizer(tokenizer, max_length)
     path = _PACKAGED if path is None else pathlib.Path(path)
     segments, words, kept = [], 0, 0
     for document in _documents(read_text(path)):
+        for number, (start, end) in enumerate(document.words):
+            if end - start > _LONGEST_WORD:
+                raise ValueError(
+                    f'{path}, line {document.line(number)}: a word has {end - start:,} characters: '
+                    'is this a text? Leave that word out.'
+                )
         ends = _ends_of_sentences(document)
         words += len(document.words)
         for start, middle, end in _cut(document, ends, tokenizer, max_length):

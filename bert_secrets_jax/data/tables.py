@@ -15,6 +15,7 @@ from bert_secrets_jax.data.tasks import MOST_CLASSES, Example
 from bert_secrets_jax.files import long_fields, without_compression
 from bert_secrets_jax.names import counted
 
+_NAMED = 50  # columns of a table, and names of labels, that an error lists
 _NO_HEADER = 'If it has no header, name all its columns: columns=(...) (setting data.columns).'
 
 
@@ -236,7 +237,9 @@ def _check_columns(
     for column in columns:
         if header.count(column) != 1:
             how = 'no' if column not in header else 'more than one'
-            names = ', '.join(shortened(name) for name in header)
+            names = some_of(
+                [shortened(name) for name in header[:_NAMED]], _NAMED, count=len(header)
+            )
             near = f' {meant(column, header)}' * (how == 'no')
             message = f'{path} has {how} column {column!r}; it has: {names}.{near.rstrip()} {hint}'
             raise ValueError(message.rstrip())
@@ -263,13 +266,15 @@ def _label_reader(
         return _score
     ids = {label: index for index, label in enumerate(labels)}
     if len(ids) < len(labels):
-        twice = next(name for name in labels if list(labels).count(name) > 1)
+        twice = next(name for index, name in enumerate(labels) if ids[name] != index)
         raise ValueError(f'labels has the name {twice!r} twice: each is one class.')
     numbers = {str(index): index for index in range(len(labels))}
     if kinds & numbers.keys() and not kinds & ids.keys():
         # The file has numbers, and these are their names.
-        return functools.partial(_class_id, numbers, f'{", ".join(labels)}, or a number from 0')
-    return functools.partial(_class_id, ids, ', '.join(labels))
+        return functools.partial(
+            _class_id, numbers, f'{some_of(labels, _NAMED)}, or a number from 0'
+        )
+    return functools.partial(_class_id, ids, some_of(labels, _NAMED))
 
 
 # Python's own `int` and `float` also read 1_0, and the digits of other scripts.
@@ -288,7 +293,14 @@ def _class_id(ids: dict[str, int], expected: str, text: str) -> int:
     # Numbers may have spaces around them, names are to the letter.
     found = ids.get(text, ids.get(text.strip()) if text.strip().isdecimal() else None)
     if found is None:
-        raise ValueError(
-            f'unknown label {text!r}, expected one of {expected}. {meant(text, ids)}'.rstrip()
-        )
+        raise _UnknownLabel(text, expected, ids)
     return found
+
+
+class _UnknownLabel(ValueError):
+    """Its line, which takes longer than a row, is made only for those rows that are named."""
+
+    def __str__(self) -> str:
+        text, expected, ids = self.args
+        near = meant(text, ids)
+        return f'unknown label {shortened(text)}, expected one of {expected}. {near}'.rstrip()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
 from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
@@ -62,15 +62,15 @@ class Parse:
     @property
     def annotation(self) -> Annotation:
         """The relations as links from each word to its head, and the word classes."""
-        links: dict[str, tuple[Link, ...]] = {}
+        links: dict[str, list[Link]] = {}
         for word, head, relation in zip(self.words, self.heads, self.relations, strict=True):
             if head >= 0 and relation not in LEFT_OUT:
-                link = Link((word,), (self.words[head],))
-                links[relation] = (*links.get(relation, ()), link)
-        classes: dict[str, tuple[Span, ...]] = {}
+                links.setdefault(relation, []).append(Link((word,), (self.words[head],)))
+        classes: dict[str, list[Span]] = {}
         for span, name in zip(self.words, self.classes, strict=True):
-            classes[name] = (*classes.get(name, ()), span)
-        return Annotation({}, links, classes)
+            classes.setdefault(name, []).append(span)
+        relations = {name: tuple(each) for name, each in links.items()}
+        return Annotation({}, relations, {name: tuple(each) for name, each in classes.items()})
 
 
 def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
@@ -163,6 +163,7 @@ def _check_tree(parse: Parse) -> None:
 def _laid_out(sentence) -> tuple[str, list[Span]]:
     """Return the text of a sentence, and the characters of each word in it."""
     text, last = '', 0
+    words = {each['id']: each['form'] for each in sentence if isinstance(each['id'], int)}
     spans: list[Span] = []
     for token in sentence:
         number, form = token['id'], token['form']
@@ -172,9 +173,11 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
                 continue
             forms = [form]
         elif number[1] == '-':
+            if number[0] <= last:
+                raise ValueError(f'{shortened(form)} begins within a contraction')
             first, _, last = number
-            words = (each for each in sentence if isinstance(each['id'], int))
-            forms = [each['form'] for each in words if first <= each['id'] <= last]
+            span = range(first, min(last, len(words)) + 1)
+            forms = [words[each] for each in span if each in words]
         else:
             continue
         spans += _divided(len(text), form, forms)

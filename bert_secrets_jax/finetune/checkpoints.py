@@ -141,18 +141,22 @@ class Checkpoints:
         return state, Record(restored['record']['history'], pending)
 
     def _write_curves(self, history: Sequence[dict[str, Any]]) -> None:
-        lines = ''.join(json.dumps(row) + '\n' for row in history)
-        files.write_atomically(self._folder / 'curve.jsonl', lines.encode())
-        files.write_csv(
-            self._folder / 'curve.csv',
-            (*_KEYS, 'metric', 'value'),
-            (
-                (*(row[key] for key in _KEYS), name, value)
-                for row in history
-                for name, value in row.items()
-                if name not in _KEYS
-            ),
-        )
+        for name, text in curves(history).items():
+            files.write_text(self._folder / name, text)
+
+
+def curves(history: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the texts of the files of training curves, the same for rows that were read again."""
+    cells = (
+        (*(row[key] for key in _KEYS), name, value)
+        for row in history
+        for name, value in sorted(row.items())
+        if name not in _KEYS
+    )
+    return {
+        'curve.jsonl': ''.join(json.dumps(row, sort_keys=True) + '\n' for row in history),
+        'curve.csv': files.csv_text((*_KEYS, 'metric', 'value'), cells),
+    }
 
 
 def _with_numbers(state: Any) -> Any:

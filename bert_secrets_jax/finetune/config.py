@@ -12,12 +12,14 @@ from bert_secrets_jax.names import named_parts
 from bert_secrets_jax.ranges import Range, check_ranges
 
 _COUNT = Range(1, 2**31)
+_MOST_SEEDS = 1000
 _POSITIVE = Range(0, 1e30, whole=False, without=0)
 RANGES = {
     'epochs': _COUNT,
     'batch_size': _COUNT,
     'micro_batch': _COUNT,
-    'learning_rate': _POSITIVE,
+    # From 1 on, each step of these optimisers throws away what a weight was.
+    'learning_rate': Range(0, 1, whole=False, without=0),
     'warmup': Range(0, 1, whole=False, without=1),
     'weight_decay': Range(0, 1e30, whole=False),
     'clip': _POSITIVE,
@@ -108,6 +110,8 @@ def listed_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(seeds, float | str):
         raise TypeError(f'{seeds=} must be a number of seeds, or a sequence of them.')
     is_count = isinstance(seeds, int | numbers.Integral)
+    if is_count and seeds > _MOST_SEEDS:
+        raise ValueError(f'{seeds=} must be at most {_MOST_SEEDS:,}, or a sequence of seeds.')
     seeds = tuple(range(seeds) if is_count else map(operator.index, seeds))
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f'{seeds=} must be different numbers, at least one.')

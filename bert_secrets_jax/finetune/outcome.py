@@ -9,9 +9,19 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
+from absl import logging
 
 from bert_secrets_jax.brief import brief, tree
-from bert_secrets_jax.files import checksums, differing, read_record, write_csv, write_record
+from bert_secrets_jax.files import (
+    checksums,
+    csv_text,
+    differing,
+    read_record,
+    read_text,
+    write_record,
+    write_text,
+)
+from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import best_rows
@@ -174,8 +184,12 @@ class Finetuned:
         return all(p_value <= LEVEL for p_value in self.p_learnt)
 
     @classmethod
-    def load(cls, folder: str | pathlib.Path) -> 'Finetuned':
+    def load(cls, folder: str | pathlib.Path, *, check_models: bool = True) -> 'Finetuned':
         """Read a finished fine-tuning from its folder; its models are loaded when first used.
+
+        Args:
+          folder: The folder that was given to `finetune`.
+          check_models: Whether the files of the models are compared with their checksums.
 
         Raises:
           FileNotFoundError: The fine-tuning in the folder is not finished, or there is none.
@@ -208,7 +222,7 @@ class Finetuned:
                 f'{folder / OUTCOME} is damaged or of another version: fine-tuning again with the '
                 'same folder writes it again.'
             ) from error
-        for seed in read.seeds:
+        for seed in read.seeds if check_models else ():
             for which in ('last', 'best'):
                 check_model(checkpoint_folder(folder, seed, which))
         return read
@@ -310,13 +324,36 @@ def write_outcome(finetuned: Finetuned) -> None:
         if field.name not in ('folder', 'in_memory')
     }
     assert finetuned.folder is not None
+    if finetuned.movement is not None:
+        values['movement'] = finetuned.movement.tolist()
+    for name, text in _tables(finetuned).items():
+        write_text(finetuned.folder / name, text)
+    write_record(finetuned.folder / OUTCOME, values)
+
+
+def mend_tables(finetuned: Finetuned) -> None:
+    """Write tables again that are not those of a finished fine-tuning, and say so."""
+    assert finetuned.folder is not None
+    for name, text in _tables(finetuned).items():
+        file = finetuned.folder / name
+        try:
+            if read_text(file) == text:
+                continue
+        except (OSError, ValueError):
+            logging.debug('%s cannot be read.', file)
+        logging.warning('%s is missing, or not what was written: written again.', file)
+        write_text(file, text)
+
+
+def _tables(finetuned: Finetuned) -> dict[str, str]:
+    """Return the texts of the tables in the folder of a fine-tuning, by their names."""
+    tables = curves(finetuned.history)
     if (moved := finetuned.movement) is not None:
-        values['movement'] = moved.tolist()
         steps, names = recorded_steps(finetuned.scores[0]['step']), named_parts(moved.shape[2])
         rows = (
             (finetuned.seeds[seed], steps[row], names[part], *moved[seed, row, part].tolist())
             for seed, row, part in np.ndindex(moved.shape[:3])
         )
         columns = 'seed', 'step', 'layer', *MEASURES
-        write_csv(finetuned.folder / 'movement.csv', columns, rows)
-    write_record(finetuned.folder / OUTCOME, values)
+        tables['movement.csv'] = csv_text(columns, rows)
+    return tables

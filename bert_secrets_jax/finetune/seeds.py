@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from absl import logging
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
@@ -165,6 +166,12 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
         # Before training there is nothing to keep: epoch 0 is the model that one started from.
         if epoch and not any(_rank(score) >= _rank(row['score']) for score in former[1:]):
             save(seed, 'best', _select(steps.bert, state.params, index))
+    first = [row['loss'] for row in history if row['split'] == 'dev']
+    if epoch == 1 and all(row['loss'] >= loss for row, loss in zip(rows, first, strict=True)):
+        logging.warning(
+            'Nothing was learnt in the first epoch: the loss of the dev examples is %.3g, and was '
+            '%.3g before. Is the learning rate too high, or too low?', rows[0]['loss'], first[0],
+        )  # fmt: skip
     return rows
 
 

@@ -196,7 +196,9 @@ def _finished(folder: pathlib.Path) -> Finetuned | None:
     fault = None
     if (folder / OUTCOME).exists():
         try:
-            return Finetuned.load(folder)
+            found = Finetuned.load(folder)
+            outcome.mend_tables(found)
+            return found
         except ValueError as error:
             fault = error
     for best in folder.glob('seed*/best'):

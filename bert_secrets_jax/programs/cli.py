@@ -197,7 +197,7 @@ def _config(arguments: argparse.Namespace) -> ConfigDict:
     for flag, whose in {'sections': 'report', 'port': 'serve'}.items():
         if getattr(arguments, flag) not in (None, 0) and arguments.program != whose:
             raise ValueError(f'--{flag} is for {whose}, not for {arguments.program}.')
-    for name in ('model', 'texts', 'out', *_COLUMNS):
+    for name in ('model', 'texts', 'out', 'config', *_COLUMNS):
         if getattr(arguments, name) == '':
             raise ValueError(f'--{name.replace("_", "-")} has no value: give one, or leave it out.')
     if arguments.model:

@@ -21,7 +21,7 @@ from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
 from bert_secrets_jax.programs.settings import as_flags
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.folder import VERSIONS, open_folder
 
 # The files of a run that has computed nothing.
 _NOTES = re.compile(r'(config|versions|inputs)\.json|log\.txt|(pace|offers|fact__\w+)-.*')
@@ -33,6 +33,7 @@ def run_in(
     """Open the folder of a run, and call a function with its studies; a mendable error ends it."""
     workdir = pathlib.Path(workdir)
     enable_cache()
+    studies: Sequence[Study] = ()
     with _as_it_was(workdir):
         try:
             studies = open_studies(config, workdir)
@@ -43,7 +44,14 @@ def run_in(
             if processes.is_loss(error):
                 raise
             logging.debug('%s', traceback.format_exc())
-            raise SystemExit(as_flags(f'error: {one_line(error, workdir)}')) from None
+            line = one_line(error, workdir)
+            gone = [each.folder for each in studies if not each.folder.joinpath(VERSIONS).exists()]
+            if gone and isinstance(error, OSError):
+                line = (
+                    f'{gone[0]} was deleted or moved while this run wrote there: what it had '
+                    'computed is gone with it. Start it again, or move the folder back before.'
+                )
+            raise SystemExit(as_flags(f'error: {line}')) from None
 
 
 @contextlib.contextmanager

@@ -176,6 +176,7 @@ def _answer(
 ) -> None:
     """Answer the sections of a study that are not finished."""
     study = answers.study
+    processes.on_first(study.mend_finetunings)
     _read_finished(answers)
     pending = [name for name in names if name not in answers.parts]
     pending += [name for name in LAST if name in names and name not in pending]

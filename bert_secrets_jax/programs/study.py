@@ -4,6 +4,7 @@ Each is loaded or computed when it is first needed. Results that take long are k
 made from all that they depend on: after a change of settings, only those are computed again.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -39,7 +40,7 @@ from bert_secrets_jax.data.treebank import Parse, read_treebank, treebank_sample
 from bert_secrets_jax.devices import SEEDS, make_mesh
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.finetune.metrics import check_metrics
-from bert_secrets_jax.finetune.outcome import OUTCOME
+from bert_secrets_jax.finetune.outcome import OUTCOME, mend_tables
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from bert_secrets_jax.measure.catalogue import CATALOGUE, Described, named
 from bert_secrets_jax.model.config import BertConfig
@@ -586,6 +587,13 @@ class Study:
     def finetuning_folder(self, start: str, **others: Any) -> pathlib.Path:
         """Return the folder with the checkpoints of a fine-tuning."""
         return self.folder / 'finetune' / f'{start}-{self.finetuning_digest(start, **others)}'
+
+    def mend_finetunings(self) -> None:
+        """Write the tables of finished fine-tunings again where somebody changed them."""
+        for file in sorted((self.folder / 'finetune').glob(f'*/{OUTCOME}')):
+            # A damaged one is told when it is used.
+            with contextlib.suppress(ValueError):
+                mend_tables(Finetuned.load(file.parent, check_models=False))
 
     def _finetuned(self, start: str, **others: Any) -> Finetuned:
         folder = self.finetuning_folder(start, **others)

@@ -13,7 +13,7 @@ from absl import logging
 
 from bert_secrets_jax.files import read_json, remove_partial, write_json
 
-_CONFIG = 'config.json'
+_CONFIG, VERSIONS = 'config.json', 'versions.json'
 _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
@@ -32,10 +32,16 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
     path = pathlib.Path(path)
     check_folder(path)
     versions = describe_versions()
-    if not (path / 'config.json').exists():
-        write_json(path / 'versions.json', versions)
-    elif (path / 'versions.json').exists():
-        former = _read_versions(path / 'versions.json', versions)
+    if not (path / VERSIONS).exists():
+        if not (path / _CONFIG).exists():
+            write_json(path / VERSIONS, versions)
+    else:
+        if not (path / _CONFIG).exists():
+            logging.warning(
+                '%s has lost its config.json, the settings of its last run. It goes on with those '
+                'of this one: results are found by what they depend on, and none is lost.', path,
+            )  # fmt: skip
+        former = _read_versions(path / VERSIONS, versions)
         last = {name: each.split(_THEN)[-1] for name, each in former.items()}
         names = sorted(last | versions)
         changed = [name for name in names if last.get(name) != versions.get(name)]
@@ -49,8 +55,8 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
                 for name in changed
                 if name in last and name in versions
             }
-            write_json(path / 'versions.json', versions | former | others)
-    write_json(path / 'config.json', config)
+            write_json(path / VERSIONS, versions | former | others)
+    write_json(path / _CONFIG, config)
     remove_partial(path)
     return path
 
@@ -77,7 +83,7 @@ def _task_folders(folder: pathlib.Path) -> list[pathlib.Path]:
     if not folders:
         raise FileNotFoundError(
             f'{folder} is not the folder of a run, nor a folder of some (no {_CONFIG} there): give '
-            'the folder in which a report was written.'
+            'the folder in which a report was written, or write the report there again.'
         )
     return folders
 
@@ -96,8 +102,10 @@ def check_folder(path: pathlib.Path) -> None:
                 f'{path} holds a model ({name}): choose another folder for the results.'
             )
     others = (each for each in path.glob('*') if each.name != 'log.txt')
-    if not (path / 'config.json').exists() and any(others):
-        raise ValueError(f'{path} holds files of no run (no config.json): choose another.')
+    if any(others) and not any((path / name).exists() for name in (_CONFIG, VERSIONS)):
+        raise ValueError(
+            f'{path} holds files of no run (no config.json, no versions.json): choose another.'
+        )
     try:
         with tempfile.TemporaryFile(dir=there):
             pass

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from bert_secrets_jax.analyses.finetuning import finetuning
 from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tables import read_table
 from bert_secrets_jax.data.tasks import Example
@@ -23,6 +24,7 @@ from bert_secrets_jax.model.weights import (
     with_classifier,
 )
 from tests.conftest import WORDS, fresh_params, rarely, relative
+from tests.fuzz.broken import logged
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
 SETTINGS = {
@@ -256,6 +258,17 @@ def test_an_existing_classifier_is_replaced(pretrained, tuned):
     assert found.history == tuned.history
 
 
+TABLES = 'curve.jsonl', 'curve.csv', 'movement.csv'
+
+
+def test_a_learning_rate_with_which_nothing_is_learnt_is_told(pretrained):
+    with logged() as lines:
+        finetune(pretrained, TRAIN, DEV, **SETTINGS | {'learning_rate': 1.0, 'epochs': 1})
+    assert any(line.startswith('Nothing was learnt in the first epoch') for line in lines)
+    with pytest.raises(ValueError, match=r'learning_rate=1\.5 must be a number from 0 to 1'):
+        finetune(pretrained, TRAIN, DEV, **SETTINGS | {'learning_rate': 1.5})
+
+
 def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path, monkeypatch):
     folder = tmp_path / 'run'
     first = finetune(pretrained, TRAIN, DEV, folder=folder, **SETTINGS)
@@ -265,7 +278,7 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         for seed in (0, 1):
             assert first.checkpoint(seed, which) == folder / f'seed{seed}' / which
             assert (first.checkpoint(seed, which) / 'model.safetensors').exists()
-    for name in ('curve.csv', 'curve.jsonl', 'outcome.json'):
+    for name in (*TABLES, 'outcome.json'):
         assert (folder / name).exists()
     for message in ({'seed': 2}, {'seed': 0, 'which': 'first'}):
         with pytest.raises(ValueError, match='There is no model'):
@@ -279,6 +292,19 @@ def test_a_folder_changes_nothing_and_is_read_again(pretrained, tuned, tmp_path,
         again = finetune(pretrained, TRAIN, DEV, folder=str(folder), **SETTINGS | {'seeds': (0, 1)})
         assert again == first == Finetuned.load(folder)
         assert again.scores == tuned.scores and again.p_learnt == tuned.p_learnt
+        # Tables that somebody changed are told, and are then the same bits.
+        tables = {name: (folder / name).read_bytes() for name in TABLES}
+        (folder / TABLES[0]).write_bytes(b'\xff')
+        (folder / TABLES[1]).unlink()
+        (folder / TABLES[2]).write_bytes(tables[TABLES[2]].replace(b'0', b'1'))
+        for told in (TABLES, ()):
+            with logged() as lines:
+                assert finetune(pretrained, TRAIN, DEV, folder=folder, **SETTINGS) == first
+            assert [line.split(' is ')[0] for line in lines] == [str(folder / n) for n in told]
+        assert {name: (folder / name).read_bytes() for name in TABLES} == tables
+        # A result has the same rows, whether from memory or from a file.
+        written = [finetuning(each).frames()['curve'] for each in (first, again)]
+        assert written[0].equals(written[1])
     for found in (first, again):
         for model, expected in zip(found.models, tuned.models, strict=True):
             assert_same(model, expected)

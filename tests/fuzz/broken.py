@@ -42,9 +42,15 @@ def _pipe_beside(file: pathlib.Path) -> None:
     file.symlink_to(pathlib.Path('pipe').resolve())
 
 
-# How to make what is no readable file.
+def _sparse(file: pathlib.Path) -> None:
+    file.touch()
+    os.truncate(file, 10**11)
+
+
+# How to make what is no readable file, or one of 100 GB.
 KINDS: Mapping[str, Callable[[pathlib.Path], Any]] = {
     'missing': lambda file: None,
+    'sparse': _sparse,
     'pipe': os.mkfifo,
     'folder': os.mkdir,
     'socket': _socket,

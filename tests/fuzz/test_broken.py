@@ -65,7 +65,9 @@ def test_outcomes(monkeypatch, failure, read):
         dataclasses.replace(kind, told=True).check({'a.txt': b'other'})
 
 
-@pytest.mark.parametrize('kind', sorted(KINDS.keys() - {'missing', 'folder', 'no permission'}))
+@pytest.mark.parametrize(
+    'kind', sorted(KINDS.keys() - {'missing', 'folder', 'no permission', 'sparse'})
+)
 def test_what_is_no_file_must_be_refused(kind):
     """No plain reader excuses a value that is read of it."""
 

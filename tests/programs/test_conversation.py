@@ -1,5 +1,7 @@
 """Messages of programs when something is wrong: one line, and nothing is begun."""
 
+import shutil
+
 import pytest
 
 import bert_secrets_jax as bs
@@ -105,6 +107,19 @@ def test_folders_of_something_else_are_refused(fails, tmp_path):
     open_folder(tmp_path / 'one', {})
     line = fails(('data.task', 'mrpc,rte'), workdir=tmp_path / 'one')
     assert 'one holds a run of one task: choose another' in line
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_named(checkpoint, glue_dir, tmp_path):
+    folder, config = tmp_path / 'run', paper.get_config('mrpc')
+    assign(config, 'model.name', str(checkpoint))
+    assign(config, 'data.glue_dir', str(glue_dir))
+
+    def main(studies):
+        shutil.rmtree(folder)
+        (folder / 'claims.csv').write_text('')
+
+    with pytest.raises(SystemExit, match=f'error: {folder} was deleted or moved while this run'):
+        conversation.run_in(folder, config, main)
 
 
 def test_a_command_that_fails_leaves_no_folder(fails, tmp_path):

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from bert_secrets_jax.runs.folder import describe_versions, open_folder
+from tests.fuzz.broken import logged
 
 CONFIG = {'model': {'name': 'a', 'dtype': 'float32'}, 'seed': 0, 'tasks': ('x',)}
 
@@ -37,6 +38,20 @@ def test_versions_are_those_of_all_results(tmp_path, caplog):
     open_folder(path, CONFIG)
     expected |= {'commit': f'abc, then {now["commit"]}'}
     assert json.loads((path / 'versions.json').read_text()) == expected
+
+
+def test_a_run_without_its_config_goes_on_and_says_so(tmp_path):
+    path = open_folder(tmp_path / 'run', CONFIG)
+    (path / 'kept').mkdir()
+    (path / 'config.json').unlink()
+    with logged() as lines:
+        open_folder(path, CONFIG | {'seed': 1})
+    assert len(lines) == 1 and f'{path} has lost its config.json' in lines[0]
+    assert json.loads((path / 'config.json').read_text())['seed'] == 1
+    for name in ('config.json', 'versions.json'):
+        (path / name).unlink()
+    with pytest.raises(ValueError, match='holds files of no run'):
+        open_folder(path, CONFIG)
 
 
 def test_no_git_and_no_clone(monkeypatch):
