@@ -8,6 +8,8 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.ablation.masks import single_heads, with_intact
+from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import populations, tuned_hypotheses
 from bert_secrets_jax.analyses.tuned_hypotheses import MORE_LABELS, PREDICTED, STAY_BROAD, Measured
 
@@ -94,3 +96,24 @@ def test_verdicts_at_the_border_are_seldom_wrong(worlds, seeds, monkeypatch):
 def test_fine_tunings_that_do_not_fit_are_refused(model, tuned, texts):
     with pytest.raises(ValueError, match=r'tuned\[8\] has seeds'):
         bs.analyses.hypotheses(model, texts, tuned={8: tuned})
+
+
+def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned, texts, settings):
+    """The numbers are made of sweeps over these models, and of what the first one moves."""
+    models = (*tuned.models, dataclasses.replace(tuned.models[0], params=tuned.models[1].params))
+    three = dataclasses.replace(tuned, seeds=(0, 1, 2), in_memory=models)
+    found = bs.analyses.hypotheses(model, texts[:24], tuned={8: three}, settings=settings)
+    predicted, broad = found.decided[10:]
+    masks = with_intact(single_heads(model.config))
+    effects = []
+    for each in models:
+        logits = sweep_examples(each, texts[:24], masks, compute=settings).logits.astype(float)
+        margins = logits[..., 1] - logits[..., 0]
+        effects.append(np.abs(margins[1:] - margins[0]).mean(axis=1) / margins[0].std())
+    name = '[CLS] and all [SEP]'
+    batches = bs.encode(model.tokenizer, texts[:24], max_length=settings.max_length)
+    moved = bs.collect(model, batches, [name], maps_of=bs.shares_of_norms)[name]
+    given = moved.mean.ravel()
+    ranks = [scipy.stats.spearmanr(given, each)[0] for each in effects]
+    assert predicted.estimate == pytest.approx(np.mean(ranks), abs=0.02)
+    assert broad.claim.short == STAY_BROAD.short and 0 < broad.estimate <= 1
