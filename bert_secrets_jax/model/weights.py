@@ -329,7 +329,7 @@ def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> No
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as partial:
-        for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
+        for file in map(pathlib.Path, tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
     config = pretrained.config
     write_pooling(directory, config.pooling, config.hidden_size)
@@ -346,7 +346,7 @@ def write_model(
     write_atomically(directory / 'model.safetensors', data)
 
 
-def _tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
+def tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
     """Write a tokenizer, and return the names of its files."""
     if tokenizer is None:
         return ()
