@@ -171,7 +171,7 @@ def _read(config: BertConfig, embeddings, top, states, *, mask) -> Float[Array, 
         states = normed_by(config, _STEPS, top['final_norm'], states)
     if family.pools_tokens:
         states = dense(_STEPS, '...D,DF->...F', top['pooler'], states)
-        states = activated(_STEPS, family.pooler_act, states)
+        states = activated(_STEPS, family.pooler_act or config.hidden_act, states)
         if family.pooler_norm:
             states = normed_by(config, _STEPS, top['pooler_norm'], states)
     elif not family.lm_plain:

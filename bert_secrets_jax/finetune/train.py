@@ -9,6 +9,7 @@ import numbers
 import os
 import pathlib
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -37,7 +38,12 @@ from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained, with_classifier
+from bert_secrets_jax.model.weights import (
+    Pretrained,
+    check_pretrained,
+    tokenizer_files,
+    with_classifier,
+)
 
 __all__ = ['Finetuned', 'finetune']
 
@@ -505,16 +511,28 @@ def digests(
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             model.update(jax.tree_util.keystr(path).encode())
             model.update(np.ascontiguousarray(leaf).data)
-    tokenizer = json.loads(pretrained.tokenizer.backend_tokenizer.to_str())
-    # Settings that the last call has left in it.
-    for name in ('truncation', 'padding'):
-        tokenizer.pop(name, None)
     return {
         'model': model.hexdigest(),
-        'tokenizer': _digest(tokenizer),
+        'tokenizer': _digest(_splitting(pretrained.tokenizer)),
         'list of training examples': _digest(_content(train)),
         'list of dev examples': _digest(_content(dev)),
     }
+
+
+def _splitting(tokenizer: Any) -> dict[str, Any]:
+    """Return the settings of a tokenizer; ValueError if it cannot be written, or read again."""
+    try:
+        settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    # The library, which is not written in Python, raises nothing more particular.
+    except Exception:
+        # RoFormer's has a function of Python, which it leaves out where it writes itself.
+        with tempfile.TemporaryDirectory() as folder:
+            files = map(pathlib.Path, tokenizer_files(tokenizer, folder))
+            return {file.name: file.read_text() for file in files}
+    # Settings that the last call has left in it.
+    for name in ('truncation', 'padding'):
+        settings.pop(name, None)
+    return settings
 
 
 def _content(examples: Sequence[Any]) -> list[tuple]:

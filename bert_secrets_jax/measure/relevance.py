@@ -239,7 +239,7 @@ def classified(config: BertConfig, steps: BackwardSteps, params, hidden, attenti
         tokens = steps.linear('BTD,BT->BD', tokens, _shares(attention_mask))
     if config.head == SEQUENCES or family.pools_tokens:
         pooled = dense(steps, '...D,DF->...F', params['pooler'], tokens)
-        tokens = activated(steps, family.pooler_act, pooled)
+        tokens = activated(steps, family.pooler_act or config.hidden_act, pooled)
         if family.pooler_norm:
             tokens = normed_by(config, steps, params['pooler_norm'], tokens)
     if config.head == SEQUENCES and config.classifier_pooling == 'late':

@@ -134,7 +134,7 @@ def distance_rows(length: int, span: int, buckets: int, longest: int) -> Int[np.
     """
     distance = np.arange(length)[:, None] - np.arange(length)
     middle = buckets // 2
-    if buckets > 0:
+    if 0 < middle < length - 1:
         # In float32, as in PyTorch: a logarithm may fall on a bound between two buckets.
         far = np.maximum(np.abs(distance), middle).astype(np.float32) / np.float32(middle)
         grown = np.log(far) / np.log(np.float32((longest - 1) / middle)) * np.float32(middle - 1)

@@ -309,9 +309,12 @@ class BertConfig:
             )
         kinds, size, (_, buckets, most) = self.pos_att_type, self.conv_kernel_size, self.distances
         most = 2 * most - 3
+        # With more of them than distances, all have buckets of their own.
+        each = buckets // 2 >= self.max_position_embeddings - 1 > 0
+        fit = buckets < 1 or 1 < buckets <= most or each
         for name, fits, needed in (
             ('pos_att_type', kinds in ((), ('c2p',), ('p2c',), ('c2p', 'p2c')), "'c2p' and 'p2c'"),
-            ('position_buckets', buckets < 1 or 1 < buckets <= most, f'from 2 to {most}, or -1'),
+            ('position_buckets', fit, f'from 2 to {most}, or -1'),
             ('conv_kernel_size', not size or size % 2, 'odd, or 0'),
             ('conv_groups', not self.hidden_size % self.conv_groups, 'a divisor of hidden_size'),
         ):

@@ -31,7 +31,7 @@ class Family:
       embedding_dropout, dropout_after_attention, dropout_in_feed_forward,
         dropout_after_feed_forward: Where training drops.
       pooler_act, pooler_norm: The activation of the dense layer under the classifier, and whether
-        LayerNorm follows it.
+        LayerNorm follows it. None is the activation of the feed-forward layers.
       pooler_is_of_classifier: Whether a model without classifier does not have that layer.
       dropout_before_pooler: Whether training drops inputs of that layer, too.
       pools_tokens: Whether that layer also stands under the heads of single tokens.
@@ -72,7 +72,7 @@ class Family:
     dropout_after_attention: bool = True
     dropout_in_feed_forward: bool = False
     dropout_after_feed_forward: bool = True
-    pooler_act: str = 'tanh'
+    pooler_act: str | None = 'tanh'
     pooler_norm: bool = False
     pooler_is_of_classifier: bool = False
     dropout_before_pooler: bool = False
@@ -157,12 +157,10 @@ _EURO = Family(
     ),
 )  # fmt: skip
 _ROFORMER = dataclasses.replace(
-    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act='gelu',
+    _ROBERTA, name='RoFormer', positions_after_padding=False, sinusoidal=True, pooler_act=None,
     lm_act=None, reads=('embedding_size', 'rotary_value', 'rotary_rounding'),
     defaults={'max_position_embeddings': 1536, 'rotary_value': False},
     always={'classifier_dropout': None, 'position_embedding_type': 'rotary', 'rope_theta': 1e4},
-    # Its classifier has the activation of its feed-forward layers.
-    must_be={'hidden_act': ('gelu',)},
     ignored=('position_embedding_type',),
 )  # fmt: skip
 _JINA = 'jinaai/jina-bert-implementation'
@@ -341,6 +339,8 @@ FAMILIES: Mapping[str, Family] = {
         name='Ernie',
         reads=('use_task_id', 'task_type_vocab_size'),
         defaults={'use_task_id': False, 'task_type_vocab_size': 3},
+        # Keys of the library that they were made with, which stayed in some files.
+        ignored=('embedding_size', 'sent_type_vocab_size'),
     ),
     # jina-embeddings-v2 and jina-reranker-v1, by the repository jinaai/jina-bert-implementation.
     'jina_bert': Family(

@@ -74,7 +74,7 @@ class Pooler(nn.Module):
     def __call__(self, tokens: Float[Array, '*rows D']) -> Float[Array, '*rows D']:
         config = self.config
         layer = parts.dense(config, config.hidden_size, 'pooler', bias=config.classifier_bias)
-        pooled = parts.ACTIVATIONS[config.family.pooler_act](layer(tokens))
+        pooled = parts.ACTIVATIONS[config.family.pooler_act or config.hidden_act](layer(tokens))
         if config.family.pooler_norm:
             pooled = parts.layer_norm(config, 'pooler_norm')(pooled).astype(config.array_dtype)
         return pooled

@@ -55,6 +55,9 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
                 'in a text. bs.regex_tokenizer, bs.letter_tokenizer and bs.function_tokenizer make '
                 'fast ones, for from_pretrained(tokenizer=...).'
             )
+        if type(tokenizer).__name__ == 'RoFormerTokenizer':
+            # Read from vocab.txt, it knows no words of several letters until it is written.
+            tokenizer.__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
         vocabulary = tokenizer.get_vocab()
         lines = _vocabulary_lines(directory)

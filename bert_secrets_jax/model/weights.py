@@ -329,7 +329,7 @@ def save_pretrained(pretrained: Pretrained, directory: str | pathlib.Path) -> No
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as partial:
-        for file in map(pathlib.Path, _tokenizer_files(pretrained.tokenizer, partial)):
+        for file in map(pathlib.Path, tokenizer_files(pretrained.tokenizer, partial)):
             write_atomically(directory / file.name, file.read_bytes())
     config = pretrained.config
     write_pooling(directory, config.pooling, config.hidden_size)
@@ -346,7 +346,7 @@ def write_model(
     write_atomically(directory / 'model.safetensors', data)
 
 
-def _tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
+def tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
     """Write a tokenizer, and return the names of its files."""
     if tokenizer is None:
         return ()
@@ -757,13 +757,17 @@ def _checkpoint_head(
     values: Mapping[str, Any],
     layout: Layout,
     family: Family,
-    tensors: Mapping[str, np.ndarray],
+    tensors: dict[str, np.ndarray],
     file: pathlib.Path,
 ) -> dict[str, Any]:
     """Return the settings of the head that a checkpoint has, if it is whole and implemented."""
     classes = {f'{family.name}{ending}': head for head, ending in CLASSES.items()}
     architectures = values.get('architectures') or []
     named = classes.get(architectures[0]) if len(architectures) == 1 else None
+    unbiased = named == MASKED_LM and values.get('decoder_bias') is False
+    if unbiased and _has(['pooler'], layout.heads[MASKED_LM], tensors):
+        # A bias that ModernBERT does without adds nothing.
+        tensors[_ends(layout, MASKED_LM)] = np.zeros(values['vocab_size'], np.float32)
     whole = [head for head in HEADS if _ends(layout, head) in tensors]
     if family.lm_plain and named == MASKED_LM:
         # No tensor is left of one that is tied.

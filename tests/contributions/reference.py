@@ -154,7 +154,9 @@ class Reference:
         pooled = Summands(state.parts[:, 0] if pooling == 'cls' else state.parts)
         if pooling == 'mean':
             pooled = Summands(state.parts.mean(axis=1))
-        pooled = pooled.dense(self.params['pooler']).activated(family.pooler_act)
+        pooled = pooled.dense(self.params['pooler']).activated(
+            family.pooler_act or self.config.hidden_act
+        )
         if pooling == 'late':
             pooled = Summands(pooled.parts.mean(axis=1))
         if family.pooler_norm:

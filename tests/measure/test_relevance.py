@@ -118,7 +118,7 @@ class Walk(Reference):
             tokens = self.normed(params['final_norm'], hidden)
         mean = config.classifier_pooling == 'mean'
         token = tokens.mean(axis=0) if mean else tokens[0]
-        act = ACTS[config.family.pooler_act]
+        act = ACTS[config.family.pooler_act or config.hidden_act]
         active = act(token @ params['pooler']['kernel'] + bias(params['pooler']))
         pooled = active
         if config.family.pooler_norm:

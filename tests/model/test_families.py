@@ -56,6 +56,7 @@ VARIANTS = {
         'deberta-v2',
         {'max_position_embeddings': 302, 'position_buckets': 16, 'max_relative_positions': 40},
     ),
+    'deberta-v2 of fewer distances than buckets': ('deberta-v2', {'position_buckets': 62}),
     'deberta-v2 without buckets': ('deberta-v2', OWN | {'max_relative_positions': 5}),
     'deberta-v2 with a convolution': (
         'deberta-v2',
@@ -78,7 +79,8 @@ VARIANTS = {
     ),
     'roformer of many tokens': (
         'roformer',
-        {'rotary_value': False, 'embedding_size': 24, 'max_position_embeddings': 300},
+        {'rotary_value': False, 'embedding_size': 24, 'max_position_embeddings': 300}
+        | {'hidden_act': 'relu'},
     ),
 }
 
@@ -239,6 +241,27 @@ def test_settings_of_modernbert_old_and_new():
     json.dumps(write_config(old))
 
 
+def test_a_masked_lm_of_modernbert_without_a_bias(config, tokenizer_of, tmp_path):
+    torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
+    config = dataclasses.replace(
+        relative(config, 'modernbert'), head='masked_lm', label_names=(), initializer_range=0.3
+    )
+    in_pytorch(config, tmp_path, tokenizer_of('modernbert'))
+    rewrite(tmp_path, without_tensors('decoder.bias'))
+    values = json.loads((tmp_path / 'config.json').read_text())
+    (tmp_path / 'config.json').write_text(json.dumps(values | {'decoder_bias': False}))
+    ours = bs.from_pretrained(tmp_path)
+    save_pretrained(ours, tmp_path / 'again')
+    inputs = random_inputs(config, lengths=(11, 4), length=11, seed=5)
+    found = forward(ours.bert, ours.params, inputs).logits
+    for folder in (tmp_path, tmp_path / 'again'):
+        theirs = transformers.ModernBertForMaskedLM.from_pretrained(
+            folder, attn_implementation='eager', dtype=torch.float32
+        )
+        expected = theirs.eval()(**as_torch(config, inputs)).logits.detach()
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 # What config.json says besides in jina-embeddings-v2 and v3.
 MODERN_SIZES = {key: MODERN[key] for key in MODERN if 'size' in key or 'num_' in key}
 JINA_V2 = {
@@ -252,6 +275,12 @@ JINA_V3 = {
     'lora_dropout_p': 0.0, 'lora_main_params_trainable': False, 'lora_rank': 4,
     'matryoshka_dimensions': [32], 'task_instructions': {}, 'max_position_embeddings': 8194,
 }  # fmt: skip
+
+
+def test_settings_of_ernie_that_have_no_effect():
+    values = MODERN_SIZES | {'model_type': 'ernie', 'type_vocab_size': 4}
+    left = {'sent_type_vocab_size': 4, 'embedding_size': 24}
+    assert read_config(values | left) == read_config(values)
 
 
 def test_settings_of_other_repositories():
@@ -341,7 +370,10 @@ def test_settings_of_deberta(config):
         ({'pooler_hidden_size': 8}, 'pooler_hidden_size=8 is not implemented'),
         ({'pooler_hidden_act': 'tanh'}, "pooler_hidden_act='tanh' is not implemented"),
         ({'norm_rel_ebd': 'batch_norm'}, "norm_rel_ebd='batch_norm' must be 'none' or"),
-        ({'position_buckets': 62}, 'position_buckets=62 must be from 2 to 61, or -1 here'),
+        (
+            {'position_buckets': 61, 'max_relative_positions': 20},
+            'must be from 2 to 37, or -1 here',
+        ),
         ({'conv_kernel_size': 2}, 'conv_kernel_size=2 must be odd, or 0 here'),
     ],
 )

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import logging
 import re
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.finetune.train import digests
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
 from tests.conftest import forward, make_byte_tokenizer, random_params, relative
 from tests.model.test_real_models import SMILES
@@ -69,8 +72,10 @@ def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_
     loaded = from_pretrained(tmp_path).tokenizer
     assert pieces(loaded, 'CCl>>[nH]') == pieces(tokenizer, 'CCl>>[nH]')
     mine = bs.function_tokenizer(SIXTY, list)
-    with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
-        save_pretrained(bs.Pretrained(bert, params, mine), tmp_path / 'mine')
+    mine = bs.Pretrained(bert, params, mine)
+    for write in (save_pretrained, lambda *_: digests(mine, [], [], 'pretrained')):
+        with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
+            write(mine, tmp_path / 'mine')
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,25 @@ def test_proteins_come_with_a_list_of_letters(config, tmp_path):
     theirs = transformers.EsmTokenizer(str(tmp_path / 'vocab.txt'))
     for text in ('MLAG', 'MK<mask>W', 'LJA'):
         assert found(text)['input_ids'] == theirs(text)['input_ids']
+
+
+def test_words_of_several_letters_in_chinese(config, tmp_path, monkeypatch):
+    """RoFormer's tokenizer knows them as soon as it is read, and fine-tuning can describe it."""
+
+    def cut(text, hmm):
+        return [(word, text.index(word), text.index(word) + len(word)) for word in ('非常', '好')]
+
+    monkeypatch.setitem(sys.modules, 'rjieba', types.SimpleNamespace(tokenize=cut))
+    words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', '非', '常', '好', '非常', *SIXTY[9:]]
+    mine = dataclasses.replace(relative(config, 'roformer'), label_names=(), add_pooler=False)
+    bert = bs.Bert(mine)
+    save_pretrained(bs.Pretrained(bert, random_params(bert), None), tmp_path)
+    (tmp_path / 'vocab.txt').write_text('\n'.join(words))
+    for _ in range(2):
+        model = from_pretrained(tmp_path)
+        assert pieces(model.tokenizer, '非常好') == ['[CLS]', '非常', '好', '[SEP]']
+        save_pretrained(model, tmp_path)
+    assert digests(model, [], [], 'pretrained')['tokenizer']
 
 
 def test_a_tokenizer_that_ends_texts_with_padding(config, tmp_path):
