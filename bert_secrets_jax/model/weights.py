@@ -589,6 +589,10 @@ def _mapped(file: pathlib.Path) -> dict[str, np.ndarray]:
             for name, about in header.items()
             if name != '__metadata__'
         }
+    except OSError as error:
+        raise ValueError(
+            f'{file} is no file of a disk, and cannot be read as weights: copy it first. {error}'
+        ) from error
     # The library has its own error for a damaged file, and others for types that NumPy lacks.
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError,
             OverflowError, MemoryError) as error:  # fmt: skip
