@@ -143,7 +143,7 @@ def _sequence(inner: Any, once: bool) -> tuple[str, Callable[[Any], bool]]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             return False
         if not hasattr(value, '__len__'):
-            # What can be read once is not read here.
+            # An iterator is read once, and not here.
             return once
         return mixed or all(_fits(inner, each) for each in value)
 

@@ -192,7 +192,7 @@ def _copy_tokenizer(
 
 
 def _check_backend(backend: Any) -> None:
-    """Refuse what would fail at the first text, in Rust: no words, or a table that leads nowhere."""
+    """Refuse what would fail in Rust at the first text: no words, or a table of no texts."""
     if not backend.get_vocab_size(with_added_tokens=False):
         raise ValueError('its vocabulary is empty.')
     parts = [json.loads(backend.normalizer.__getstate__())] if backend.normalizer else []
@@ -213,10 +213,11 @@ def _is_table(data: bytes) -> bool:
         # The bits of a unit: label, whether a text ends here, and the distance of what follows.
         follows = reached ^ ((units[reached] >> 10) << ((units[reached] & 512) >> 6))
         ends = follows[units[reached] & 256 > 0]
-        if (follows | 255).max() >= len(units) or any(units[ends] & (2**31 - 1) >= texts):
+        if follows.max() >= len(units) or any(units[ends] & (2**31 - 1) >= texts):
             return False
         letters = np.arange(1, 256)
-        places = follows[:, None] ^ letters
+        # The last block of a published table is not a whole one.
+        places = np.minimum(follows[:, None] ^ letters, len(units) - 1)
         taken = (units[places] & (2**31 | 255)) == letters
         reached = np.unique(places[taken])
         reached = reached[~seen[reached]]
