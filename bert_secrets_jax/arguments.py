@@ -37,9 +37,13 @@ ARGUMENTS: Mapping[str, Range] = {
 )
 _WHOLE = Range(-(2**63), 2**63 - 1)
 _NUMBER = Range(-math.inf, math.inf, whole=False)
+# How to mend what is often mistaken.
 _HOW = {
-    'Pretrained': 'give what bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer)',
-    'BertConfig': 'give the config of a model, such as pretrained.config',
+    'pretrained': 'give what bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer)',
+    'config': 'give the config of a model, such as pretrained.config',
+    'batches': 'Batches are several, as bs.encode(pretrained.tokenizer, texts) makes them from '
+    'texts: [batch] for a single one',
+    'sets': 'Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone',
 }
 
 
@@ -74,9 +78,10 @@ def check(name: str, value: Any, kind: Any) -> None:
     if any(fits(value) for _, fits in wanted):
         return
     texts = list(dict.fromkeys(text for text, _ in wanted))
-    how = next((how for each, how in _HOW.items() if f'a bs.{each}' in texts), '')
-    text = f'{name}={shortened(value)} must be {" or ".join(texts)}{how and f": {how}"}.'
-    raise (TypeError if texts[0].startswith('a bs.') else ValueError)(' '.join(text.split()))
+    how = f': {_HOW[name]}' if name in _HOW else ''
+    text = f'{name}={shortened(value)} must be {" or ".join(texts)}{how}.'
+    is_object = how or texts[0].startswith('a bs.')
+    raise (TypeError if is_object else ValueError)(' '.join(text.split()))
 
 
 def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
