@@ -43,6 +43,7 @@ _HOW = {
     'config': 'give the config of a model, such as pretrained.config',
     'batches': 'Batches are several, as bs.encode(pretrained.tokenizer, texts) makes them from '
     'texts: [batch] for a single one',
+    'texts': 'bs.stream_texts and bs.read_table make a list of texts from a file',
     'sets': 'Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone',
 }
 
