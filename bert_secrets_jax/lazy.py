@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from bert_secrets_jax.arguments import checked
+
 
 def attach(
     package: str, file: str
@@ -51,6 +53,9 @@ def attach(
         else:
             # As `from module import member` does, whose member may be a module, too.
             value = getattr(__import__(module, fromlist=[member]), member)
+            # This is the door by which users come in; the package itself imports from the module.
+            if isinstance(value, types.FunctionType):
+                value = checked(value)
         # The next use finds it without coming here.
         setattr(sys.modules[package], name, value)
         return value

@@ -8,6 +8,7 @@ never wait for each other in different places. The folder of the run is one that
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,10 @@ def _initialize(
         raise SystemExit(
             f'error: {flags} go together; on a TPU pod or under Slurm, --distributed finds them.'
         )
+    if given[0] is not None and not re.fullmatch(
+        r'[\w.-]+:\d{1,5}|\[[\da-f:]+\]:\d{1,5}', given[0]
+    ):
+        raise SystemExit(f'error: coordinator_address={given[0]!r} must be HOST:PORT.')
     # Its handler of SIGTERM would take the place of ours.
     jax.config.update('jax_enable_preemption_service', False)
     address = given[0]

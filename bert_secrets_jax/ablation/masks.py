@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Range
@@ -42,6 +43,7 @@ def one_head_left(config: BertConfig) -> Masks:
     return kept
 
 
+@checked
 def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) -> Masks:
     """Return one mask per pair of heads, in the order of `itertools.combinations`.
 
@@ -54,6 +56,7 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
     return disable(config, itertools.combinations(chosen, 2))
 
 
+@checked
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
     """Return `count` masks that disable `size` random heads; ValueError if it has fewer."""
     if count not in _COUNT:
@@ -66,6 +69,7 @@ def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Mask
     return disable(config, [[heads[index] for index in each] for each in drawn])
 
 
+@checked
 def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Masks:
     """Return one mask per set of heads, which are (layer, head) counted from 0.
 
@@ -86,6 +90,7 @@ def disable(config: BertConfig, sets: Iterable[Iterable[tuple[int, int]]]) -> Ma
     return masks
 
 
+@checked
 def parse_heads(text: str) -> list[tuple[int, int]]:
     """Read a list of heads as a person writes it, as (layer, head) counted from 0.
 

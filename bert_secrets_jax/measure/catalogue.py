@@ -347,7 +347,8 @@ def named(name: str) -> Described:
     if name.endswith(_WORDS):
         return of_words(named(name.removesuffix(_WORDS)))
     module, colon, attribute = name.partition(':')
-    if not colon:
+    parts = [*module.split('.'), attribute]
+    if not colon or not all(map(str.isidentifier, parts)):
         near = f'There is no statistic {name!r}. {meant(name, CATALOGUE)}'.rstrip()
         raise ValueError(
             f'{near} list(bs.catalogue.CATALOGUE) has all names; one of your own is '

@@ -45,6 +45,8 @@ RANGES: Mapping[str, Range] = {
     'conv_kernel_size': Range(0, 1_000),
     'conv_groups': Range(1, 100_000),
 }
+# [CLS], a token and [SEP].
+_FEWEST = 3
 # The kinds of heads on the encoder: for the whole input, each token, an answer, or [MASK].
 SEQUENCES, TOKENS = 'sequence_classification', 'token_classification'
 QUESTIONS, MASKED_LM = 'question_answering', 'masked_lm'
@@ -250,6 +252,12 @@ class BertConfig:
         for name, choices in CHOICES.items():
             known = tuple(self.family.values.get(name, {}).values()) or choices
             check_name(name, getattr(self, name), known)
+        if self.max_length < _FEWEST:
+            raise ValueError(
+                f'max_position_embeddings={self.max_position_embeddings} with '
+                f'pad_token_id={self.pad_token_id} leaves texts {max(self.max_length, 0)} '
+                f'positions, and the shortest has {_FEWEST} tokens.'
+            )
         self._check_layers()
         self._check_pruned()
         for name in self.family.defaults:
@@ -259,6 +267,11 @@ class BertConfig:
 
     def _check_head(self) -> None:
         names = self.label_names
+        texts = [name for name in names if isinstance(name, str) and name.strip()]
+        if len({*texts}) < len(names):
+            raise ValueError(
+                f'label_names={shortened(names)} must be texts, none of them empty or given twice.'
+            )
         if self.head == MASKED_LM and names:
             raise ValueError(f'head={MASKED_LM!r} predicts wordpieces, and takes no label_names.')
         if self.head == EMBEDDING and (names or self.pooling is None):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bert_secrets_jax.brief import either, shortened
@@ -40,6 +40,10 @@ _MUST_BE: Mapping[str, tuple[Any, ...]] = {
     'pruned_heads': ({}, None),
     'quantization_config': (None,),
 }
+_PROBLEMS = ('regression', 'single_label_classification', 'multi_label_classification')
+_CHUNK, _LABELS = Range(0, 10_000_000), Range(0, 1_000_000)
+# The only values in `rope_parameters`, beside a base.
+_ROPE = {'rope_type': ('default',), 'type': ('default',), 'partial_rotary_factor': (1,)}
 # Bookkeeping that no layer reads.
 _IGNORED = frozenset(
     """_name_or_path _attn_implementation _attn_implementation_autoset attn_implementation
@@ -68,19 +72,45 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_names(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(name, str | int) and not isinstance(name, bool) for name in value.values()
-    )
+    if not isinstance(value, dict) or not all(re.fullmatch('[0-9]{1,9}', key) for key in value):
+        return False
+    names = list(map(str, value.values()))
+    kinds = {type(name) for name in value.values()}
+    return kinds <= {str, int} and len({*names}) == len(names) and all(map(str.strip, names))
 
 
-# Other values that are read of config.json, beside numbers and `hidden_act`.
-_OTHERS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+# Other values that are read of config.json, beside numbers and `hidden_act`, and those that no
+# layer reads and of which `transformers` takes some alone.
+_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
     'architectures': ('a list of texts', _is_list_of_texts),
-    'problem_type': ('a text', _is_text),
+    'problem_type': (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__),
     'tokenizer_class': ('a text', _is_text),
-    'id2label': ('an object of names', _is_names),
-}
+    'id2label': ('an object of numbers and names, none of them empty or given twice', _is_names),
+    'label2id': ('an object', lambda value: isinstance(value, dict)),
+    'chunk_size_feed_forward': (_CHUNK, _CHUNK.__contains__),
+    'num_labels': (_LABELS, _LABELS.__contains__),
+} | dict.fromkeys(
+    """gradient_checkpointing output_attentions output_hidden_states return_dict
+    tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""".split(),
+    ('true or false', _is_bool),
+)
+# Those of them that may be null.
+_MAY_BE_NULL = frozenset(
+    """architectures problem_type tokenizer_class id2label label2id output_attentions
+    output_hidden_states return_dict""".split()
+)
+
+
+def _is_one_of(value: Any, allowed: Iterable[Any]) -> bool:
+    """Return whether a value is allowed; 0 is not false, and 1 is not true."""
+    return any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed
+    )
 
 
 def _keys(family: Family) -> dict[str, str]:
@@ -107,6 +137,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
     family = FAMILIES[model_type]
     keys = _keys(family)
     problems = []
+    # A value is named as the file names it.
+    spelled = {new: old for old, new in family.former.items() if old in values}
     if 'rope_theta' in family.reads:
         values, problems = _modernised(values, family)
     if 'pos_att_type' in family.reads:
@@ -127,7 +159,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         if name not in (*keys.values(), *family.ignored, family.pruned_key)
     } | dict(family.must_be)
     for name, allowed in must_be.items():
-        if name in values and name not in ignore and values[name] not in allowed:
+        if name in values and name not in ignore and not _is_one_of(values[name], allowed):
             problems.append(
                 f'{name}={shortened(values[name])} is not implemented (only {allowed[0]!r} is)'
             )
@@ -147,13 +179,15 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             f'(if it changes no arithmetic, pass ignore_config={tuple(unknown)!r})'
         )
     for name, key in keys.items():
-        allowed = RANGES.get(name)
-        # Some files say null for what they do not have.
-        given = key in values and not (values[key] is None and name in family.defaults)
+        allowed, given = RANGES.get(name), key in values
+        if allowed is not None and name in family.defaults:
+            # A null would not be the default, and `transformers` refuses it.
+            allowed = dataclasses.replace(allowed, optional=None in family.must_be.get(key, ()))
         if given and allowed is not None and values[key] not in allowed:
-            problems.append(f'{key}={shortened(values[key])} must be {allowed}')
+            named = spelled.get(key, key)
+            problems.append(f'{named}={shortened(values[key])} must be {allowed}')
         choices = tuple(family.values.get(name, CHOICES.get(name, ())))
-        if given and choices and values[key] not in choices:
+        if given and choices and not _is_one_of(values[key], choices):
             problems.append(f'{key}={shortened(values[key])} must be {either(choices)}')
     activation = values.get(keys['hidden_act'], ACTIVATIONS[0])
     if activation not in ACTIVATIONS:
@@ -162,8 +196,8 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
             f'{", ".join(ACTIVATIONS)} are)'
         )
     for key, (kind, is_of_kind) in _OTHERS.items():
-        given = values.get(key) is not None and key not in ignore
-        if given and not is_of_kind(values[key]):
+        given = key in values and not (values[key] is None and key in _MAY_BE_NULL)
+        if given and key not in ignore and not is_of_kind(values[key]):
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')
@@ -214,18 +248,27 @@ def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, An
         values['n_positions'] = values.get('max_trained_positions', 2048)
     for old, new in family.former.items():
         if old in values:
+            if new in values and values[old] != values[new]:
+                both = f'{old}={shortened(values[old])} and {new}={shortened(values[new])}'
+                problems.append(f'{both} are one setting: leave one of them out')
             values = {new: values.pop(old)} | values
     if 'layer_types' in family.reads:
-        values, problems = _with_layer_types(values)
-    bases = values.pop('rope_parameters', None) or {}
+        values, wrong = _with_layer_types(values)
+        problems += wrong
+    bases = values.pop('rope_parameters', None)
     theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
-    kinds = ((GLOBAL, theta), (LOCAL, local)) if local in family.reads else ((None, theta),)
-    for kind, key in kinds:
-        rope = (bases.get(kind) or {}) if kind and isinstance(bases, dict) else bases
-        if not isinstance(rope, dict) or rope.get('rope_type', 'default') != 'default':
-            problems.append(f'rope_parameters={shortened(bases)} is not implemented')
-        elif 'rope_theta' in rope:
-            values[key] = rope['rope_theta']
+    kinds = {GLOBAL: theta, LOCAL: local} if local in family.reads else {None: theta}
+    # Older files have one for all layers, newer ones one for each kind of layer.
+    given = {} if bases is None else bases if None not in kinds else {None: bases}
+    if not isinstance(given, dict) or not given.keys() <= kinds.keys():
+        return values, [*problems, f'rope_parameters={shortened(bases)} is not implemented']
+    for kind, rope in given.items():
+        for key, value in rope.items() if isinstance(rope, dict) else [('', rope)]:
+            if key == 'rope_theta':
+                values[kinds[kind]] = value
+            elif not _is_one_of(value, _ROPE.get(key, ())):
+                named = ': '.join(filter(None, ('rope_parameters', kind, key)))
+                problems.append(f'{named}={shortened(value)} is not implemented')
     return values, problems
 
 
@@ -248,7 +291,8 @@ def _with_layer_types(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]
 def _with_distances(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return DeBERTa's settings with its parts of scores as a tuple, and what is wrong."""
     values, problems = dict(values), []
-    kinds = values.pop('pos_att_type', None) or []
+    kinds = values.pop('pos_att_type', None)
+    kinds = [] if kinds in (None, '') else kinds
     if isinstance(kinds, str):
         kinds = [kind.strip() for kind in kinds.lower().split('|')]
     if _is_list_of_texts(kinds) and set(kinds) <= set(SCORE_PARTS[1:]):

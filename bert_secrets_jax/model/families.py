@@ -126,7 +126,8 @@ _NOMIC = Family(
         rotary_emb_interleaved rotary_emb_scale_base scale_attn_by_inverse_layer_idx
         use_rms_norm""".split(), (False, None)
     )
-    | {'activation_function': ('swiglu',), 'rotary_emb_fraction': (1,), 'scale_attn_weights': (1,)},
+    | {'activation_function': ('swiglu',), 'rotary_emb_fraction': (1,)}
+    | {'scale_attn_weights': (True,)},
     ignored=tuple(
         """dense_seq_output embd_pdrop fused_bias_fc fused_dropout_add_ln head_dim
         max_trained_positions pad_vocab_size_multiple parallel_block_tied_norm

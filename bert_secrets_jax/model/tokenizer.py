@@ -1,5 +1,6 @@
 """Make a tokenizer from the files of a checkpoint, without running anything that they name."""
 
+import base64
 import collections
 import json
 import os
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import summary
@@ -59,6 +61,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             # Read from vocab.txt, it knows no words of several letters until it is written.
             tokenizer.__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
+        _check_backend(tokenizer.backend_tokenizer)
         vocabulary = tokenizer.get_vocab()
         lines = _vocabulary_lines(directory)
         lacking = _lacking(tokenizer, lines)
@@ -189,6 +192,39 @@ def _copy_tokenizer(
     kept = {key: settings[key] for key in ('tokenizer_class',) if settings.get(key)}
     (plain / 'config.json').write_text(json.dumps({'model_type': model_type} | kept))
     return content
+
+
+def _check_backend(backend: Any) -> None:
+    """Refuse what would fail in Rust at the first text: no words, or a table of no texts."""
+    if not backend.get_vocab_size(with_added_tokens=False):
+        raise ValueError('its vocabulary is empty.')
+    parts = [json.loads(backend.normalizer.__getstate__())] if backend.normalizer else []
+    for part in parts:
+        parts += part.get('normalizers', [])
+        table = part.get('precompiled_charsmap')
+        if table and not _is_table(base64.b64decode(table)):
+            raise ValueError('the precompiled_charsmap of its normalizer is damaged.')
+
+
+def _is_table(data: bytes) -> bool:
+    """Return whether all paths through a table of sentencepiece (Darts-clone) stay within it."""
+    size = int.from_bytes(data[:4], 'little')
+    units, texts = np.frombuffer(data[4 : 4 + size], '<u4').astype(np.int64), len(data) - 4 - size
+    seen, reached = np.zeros(len(units), bool), np.array([0])
+    while len(reached):
+        seen[reached] = True
+        # The bits of a unit: label, whether a text ends here, and the distance of what follows.
+        follows = reached ^ ((units[reached] >> 10) << ((units[reached] & 512) >> 6))
+        ends = follows[units[reached] & 256 > 0]
+        if follows.max() >= len(units) or any(units[ends] & (2**31 - 1) >= texts):
+            return False
+        letters = np.arange(1, 256)
+        # The last block of a published table is not a whole one.
+        places = np.minimum(follows[:, None] ^ letters, len(units) - 1)
+        taken = (units[places] & (2**31 | 255)) == letters
+        reached = np.unique(places[taken])
+        reached = reached[~seen[reached]]
+    return True
 
 
 def _check_names(directory: pathlib.Path, tokenizer: Any, content: Mapping[str, Any]) -> None:

@@ -531,10 +531,32 @@ def _read_settings(
             raise ValueError('it does not hold a JSON object.')
         settings = read_config(values, ignore=ignore)
         # Values that do not fit each other are this file's fault, too.
-        BertConfig(**settings, add_pooler=False)
+        config = BertConfig(**settings, add_pooler=False)
     except (ValueError, OSError) as error:
         raise ValueError(f'{file}: {error}') from error
+    _tell_of_type(file, values, config)
     return settings, values
+
+
+def _tell_of_type(file: pathlib.Path, values: Mapping[str, Any], config: BertConfig) -> None:
+    """Log that a file seems to be of another family, whose tensors may have the same names."""
+    family = config.family
+    classes = ' '.join(values.get('architectures') or ())
+    # The longest name first: Bert is a part of others.
+    names = '|'.join(sorted({each.name for each in FAMILIES.values()}, key=len, reverse=True))
+    named = re.match(rf'({names})(?:Model|For|PreTrained|LMHead)', classes)
+    others = [each for each in FAMILIES.values() if named and each.name == named[1]]
+    # Some differ in their name alone.
+    alike = [dataclasses.replace(each, name=family.name) == family for each in others]
+    known = family.known_by or not named or any(alike)
+    counts = config.has_positions and family.positions_after_padding
+    if not known or (counts and not config.pad_token_id):
+        kind = classes if not known else f'pad_token_id={config.pad_token_id}'
+        logging.warning(
+            '%s: model_type=%r and %s do not go together: is it a checkpoint of another family? '
+            'It is computed as %s, by other arithmetic, perhaps, than that of its authors.',
+            file, values.get('model_type', config.model_type), kind, family.name,
+        )  # fmt: skip
 
 
 def _read_tensors(directory: pathlib.Path) -> tuple[dict[str, np.ndarray], pathlib.Path]:
@@ -567,6 +589,10 @@ def _mapped(file: pathlib.Path) -> dict[str, np.ndarray]:
             for name, about in header.items()
             if name != '__metadata__'
         }
+    except OSError as error:
+        raise ValueError(
+            f'{file} is no file of a disk, and cannot be read as weights: copy it first. {error}'
+        ) from error
     # The library has its own error for a damaged file, and others for types that NumPy lacks.
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError, AttributeError,
             OverflowError, MemoryError) as error:  # fmt: skip

@@ -94,7 +94,7 @@ def test_ones_own():
         ('entropy', r"no statistic 'entropy'. Did you mean entropy \(nats\)\? list\(bs"),
         ('xyzzy', r"no statistic 'xyzzy'. list\(bs.catalogue.CATALOGUE\) has all names"),
         ('no.such.module:it', "there is no module 'no.such.module'.*PYTHONPATH"),
-        (':it', "there is no module ''"),
+        (':it', "There is no statistic ':it'"),
         ('tests.nowhere:it', "there is no module 'tests.nowhere'"),
         (
             'tests.measure.test_catalogue:first_colum',

@@ -320,7 +320,10 @@ def test_adapters_are_left_out_and_this_is_said(config, tmp_path, caplog):
         ({'layer_types': [GLOBAL, LOCAL, 'other', LOCAL]}, "must be one of 'full_attention' or"),
         ({'layer_types': 3}, 'layer_types=3 must be a list of texts'),
         ({'global_attn_every_n_layers': 0}, 'global_attn_every_n_layers=0 must be'),
-        ({'rope_parameters': {GLOBAL: {'rope_type': 'yarn'}}}, 'rope_parameters=.*not implemented'),
+        (
+            {'rope_parameters': {GLOBAL: {'rope_type': 'yarn'}}},
+            "rope_type='yarn' is not implemented",
+        ),
         ({'rope_parameters': [3]}, 'rope_parameters=.*not implemented'),
         ({'rope_scaling': {'factor': 2}}, 'rope_scaling=.*not implemented'),
         ({'mlp_dropout': 0.1}, r'mlp_dropout=0.1 is not implemented \(only 0.0 is\)'),
@@ -332,8 +335,9 @@ def test_adapters_are_left_out_and_this_is_said(config, tmp_path, caplog):
         (JINA_V2 | {'feed_forward_type': 'reglu'}, "unknown: .*feed_forward_type='reglu'"),
         (JINA_V2 | {'hidden_act': 'relu'}, "hidden_act='relu' is not implemented"),
         (JINA_V3 | {'use_reg_tokens': True}, 'use_reg_tokens=True is not implemented'),
-        (JINA_V3 | {'rope_parameters': {'rope_type': 'yarn'}}, 'rope_parameters=.*not implemented'),
-        (JINA_V3 | {'rotary_emb_base': -1}, 'rope_theta=-1 must be'),
+        (JINA_V3 | {'rope_parameters': {'type': 'linear'}}, "type='linear' is not implemented"),
+        (JINA_V3 | {'rotary_emb_base': -1}, 'rotary_emb_base=-1 must be'),
+        (JINA_V3 | {'rope_theta': 5.0}, 'rotary_emb_base=20000.0 and rope_theta=5.0'),
     ],
 )
 def test_settings_that_do_not_fit_are_named(values, named):
@@ -581,3 +585,54 @@ def test_a_table_that_holds_no_sinusoids_is_refused(config, tokenizer_of, tmp_pa
         bs.from_pretrained(tmp_path)
     rewrite(tmp_path, without_tensors('embed_positions'))
     assert bs.from_pretrained(tmp_path).config == whole.config
+
+
+_LINEAR = {'rope_type': 'linear', 'factor': 2.0}
+
+
+@pytest.mark.parametrize(
+    ('model_type', 'key', 'values'),
+    [
+        ('modernbert', 'rope_parameters', [[], 0, '', False, _LINEAR]),
+        ('modernbert', 'full_attention', [{'rope_parameters': {GLOBAL: 0}}]),
+        ('modernbert', 'rope_type', [{'rope_parameters': {LOCAL: _LINEAR}}]),
+        ('eurobert', 'type', [{'rope_parameters': {'type': 'yarn', 'rope_theta': 5e2}}]),
+        ('nomic_bert', 'factor', [{'rope_parameters': {'rope_type': 'default', 'factor': 8.0}}]),
+        ('eurobert', 'partial_rotary_factor', [{'rope_parameters': {'partial_rotary_factor': 2}}]),
+        ('jina_embeddings_v3', 'rope_theta', [{'rope_parameters': {'rope_theta': None}}]),
+        ('modernbert', 'local_attention', [None]),
+        ('esm', 'rope_theta', [None]),
+        ('albert', 'num_hidden_groups', [None]),
+        ('roberta', 'pad_token_id', [None, 23, 21]),
+        ('deberta-v2', 'pos_att_type', [0, {}, False]),
+        ('deberta-v2', 'relative_attention', [0, 1, None]),
+        ('bert', 'chunk_size_feed_forward', [None, -1, 0.5, True, '', 10**10]),
+        ('bert', 'is_decoder', [0, None, 'x']),
+        ('bert', 'tie_word_embeddings', [0, None, 'x']),
+        ('bert', 'num_labels', [10**10, -1, 1.5, None, '2']),
+        ('bert', 'id2label', [{'0': 'a', '1': 'a'}, {'0': ' '}, {'x': 'a'}, {'0': None}]),
+        ('bert', 'problem_type', ['ranking', 1]),
+        ('bert', 'max_position_embeddings', [1, 2]),
+    ],
+)  # fmt: skip
+def test_values_that_transformers_refuses_or_applies(tmp_path, config, model_type, key, values):
+    family = relative(dataclasses.replace(config, label_names=(), add_pooler=False), model_type)
+    for value in values:
+        given = value if isinstance(value, dict) and 'rope_parameters' in value else {key: value}
+        whole = write_config(dataclasses.replace(family, max_position_embeddings=24)) | given
+        (tmp_path / 'config.json').write_text(json.dumps(whole))
+        # The weights are not looked at.
+        with pytest.raises(ValueError, match=rf'config.json: .*\b{key}=') as error:
+            bs.from_pretrained(tmp_path)
+        assert '\n' not in str(error.value)
+
+
+def test_a_bert_that_is_called_a_roberta_is_told(config, tmp_path, caplog):
+    bert = bs.Bert(dataclasses.replace(config, label_names=(), add_pooler=False))
+    bs.save_pretrained(bs.Pretrained(bert, random_params(bert), None), tmp_path)
+    values = json.loads((tmp_path / 'config.json').read_text()) | {'model_type': 'roberta'}
+    for architectures in (['BertModel'], None):
+        (tmp_path / 'config.json').write_text(json.dumps(values | {'architectures': architectures}))
+        caplog.clear()
+        bs.from_pretrained(tmp_path)
+        assert "model_type='roberta' and" in caplog.text

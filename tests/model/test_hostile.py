@@ -1,5 +1,8 @@
 """Checkpoints that are broken or hostile: nothing of them runs, and each fault is named."""
 
+import base64
+import json
+
 import numpy as np
 import pytest
 from absl import logging
@@ -125,3 +128,35 @@ def test_vocabularies_that_hardly_fit_are_told(
     monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
     from_pretrained(directory)
     assert told in '\n'.join(lines)
+
+
+@pytest.mark.parametrize(
+    ('part', 'value', 'named'),
+    [
+        ('normalizer', b'\0\4\0\0' + b'\0\1\2\3' * 256 + b'abc\0', 'precompiled_charsmap'),
+        ('normalizer', b'\0\4\0\0' + b'\xff' * 1024 + b'abc\0', 'precompiled_charsmap'),
+        ('normalizer', b'nonsense', 'precompiled_charsmap'),
+        ('model', {'type': 'WordLevel', 'vocab': {}, 'unk_token': '[UNK]'}, 'vocabulary is empty'),
+        ('model', {'type': 'Unigram', 'vocab': [], 'unk_id': None}, 'vocabulary'),
+    ],
+)  # fmt: skip
+def test_tokenizers_that_would_end_the_process_are_refused(directory, part, value, named):
+    if isinstance(value, bytes):
+        table = {'type': 'Precompiled', 'precompiled_charsmap': base64.b64encode(value).decode()}
+        value = {'type': 'Sequence', 'normalizers': [table]}
+    values = json.loads((directory / 'tokenizer.json').read_text()) | {part: value}
+    (directory / 'tokenizer.json').write_text(json.dumps(values))
+    # Other classes have a normalizer of their own.
+    about = {'tokenizer_class': 'PreTrainedTokenizerFast'} | {
+        f'{name}_token': f'[{name.upper()}]' for name in ('cls', 'sep', 'pad', 'unk', 'mask')
+    }
+    (directory / 'tokenizer_config.json').write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=f'The tokenizer in .*{named}'):
+        from_pretrained(directory)
+
+
+def test_weights_of_no_disk_are_refused(directory):
+    (directory / 'model.safetensors').unlink()
+    (directory / 'model.safetensors').symlink_to('/proc/self/status')
+    with pytest.raises(ValueError, match=r'model\.safetensors is no'):
+        from_pretrained(directory)

@@ -1,0 +1,156 @@
+"""Arguments of public functions: their kinds, by the annotations, and the ranges of numbers.
+
+They are checked at the public door alone, where a user comes in: what the package itself calls has
+been checked. NumPy and JAX would refuse most of them too, in words that name no argument.
+"""
+
+import collections.abc
+import functools
+import inspect
+import math
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.ranges import Range
+
+Function = TypeVar('Function', bound=Callable[..., Any])
+_MANY = Range(1, 1_000_000_000)
+_SHARE = Range(0.0, 1.0, whole=False)
+# Numbers by the name of the argument, in every function that has it.
+ARGUMENTS: Mapping[str, Range] = {
+    'seed': Range(0, 2**32 - 1),
+    'donor_seed': Range(0, 2**32 - 1),
+    'level': _SHARE,
+    'margin': Range(0.0, math.inf, whole=False, without=math.inf),
+    'passes': Range(0.0, 1e12, whole=False, without=0.0),
+    'sigma': Range(0.0, 1e6, whole=False, without=0.0),
+    'steps': Range(0, 1_000_000),
+    'at_least': Range(0, 1_000_000),
+} | dict.fromkeys(
+    """batch_multiple block fewest length max_length max_units per_unit permutations reach rounds
+    sample tokens_per_batch chunk_tokens""".split(),
+    _MANY,
+)
+_WHOLE = Range(-(2**63), 2**63 - 1)
+_NUMBER = Range(-math.inf, math.inf, whole=False)
+# How to mend what is often mistaken.
+_HOW = {
+    'pretrained': 'give what bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer)',
+    'config': 'give the config of a model, such as pretrained.config',
+    'batches': 'Batches are several, as bs.encode(pretrained.tokenizer, texts) makes them from '
+    'texts: [batch] for a single one',
+    'texts': 'bs.stream_texts and bs.read_table make a list of texts from a file',
+    'sets': 'Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone',
+}
+
+
+def checked(function: Function) -> Function:
+    """Return a function that first checks the kinds of its arguments.
+
+    The error is of one line that names the argument: TypeError if an object of a class is needed,
+    such as a model, else ValueError.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*given, **named).arguments
+        except TypeError:
+            # Python names what is missing or unknown.
+            bound = {}
+        for name, value in bound.items():
+            about = signature.parameters[name]
+            single = about.kind not in (about.VAR_POSITIONAL, about.VAR_KEYWORD)
+            if single and value is not about.default:
+                check(name, value, about.annotation)
+        return function(*given, **named)
+
+    return typing.cast(Function, call)
+
+
+def check(name: str, value: Any, kind: Any) -> None:
+    """Raise ValueError or TypeError for a value that is not of the kind of an annotation."""
+    wanted = _wanted(name, kind)
+    if any(fits(value) for _, fits in wanted):
+        return
+    texts = list(dict.fromkeys(text for text, _ in wanted))
+    how = f': {_HOW[name]}' if name in _HOW else ''
+    text = f'{name}={shortened(value)} must be {" or ".join(texts)}{how}.'
+    is_object = how or texts[0].startswith('a bs.')
+    raise (TypeError if is_object else ValueError)(' '.join(text.split()))
+
+
+def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Return what an annotation allows, each in words and with the test of a value."""
+    home, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if home in (typing.Union, types.UnionType):
+        found = [each for one in inner for each in _wanted(name, one)]
+        # An empty text would be the folder in which one is.
+        named = any(text == 'a path' for text, _ in found)
+        return [(text, _is_named if named and text == 'a text' else fits) for text, fits in found]
+    if kind in (None, type(None)):
+        return [('None', lambda value: value is None)]
+    if kind in (int, float):
+        allowed = ARGUMENTS.get(name, _WHOLE if kind is int else _NUMBER)
+        text = str(allowed) if name in ARGUMENTS else f'a {"whole " if kind is int else ""}number'
+        return [(text, allowed.__contains__)]
+    if kind is bool:
+        return [('True or False', lambda value: type(value).__name__ in ('bool', 'bool_'))]
+    if kind is str:
+        return [('a text', _is_text)]
+    if home is tuple and inner and Ellipsis not in inner:
+        return [(f'a tuple of {len(inner)}', functools.partial(_fits_each, inner))]
+    if home in (tuple, collections.abc.Sequence, collections.abc.Iterable):
+        return [_sequence(inner[0] if inner else Any, home is collections.abc.Iterable)]
+    if home is collections.abc.Mapping:
+        return [('a dictionary', lambda value: isinstance(value, Mapping))]
+    if home is collections.abc.Callable:
+        return [('a function', callable)]
+    if hasattr(home, 'dims'):
+        return [('an array', lambda value: hasattr(value, 'shape') or isinstance(value, list))]
+    if not isinstance(home, type) or home in (Any, inspect.Parameter.empty):
+        # Names of a few are checked by whoever knows them.
+        return [('something else', lambda value: True)]
+    text = 'a path' if issubclass(home, os.PathLike) else f'a bs.{home.__name__}'
+    return [(text, lambda value: isinstance(value, home))]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and '\0' not in value
+
+
+def _is_named(value: Any) -> bool:
+    return _is_text(value) and bool(value)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    return any(fits(value) for _, fits in _wanted('', kind))
+
+
+def _fits_each(kinds: tuple[Any, ...], value: Any) -> bool:
+    is_tuple = isinstance(value, tuple | list) and len(value) == len(kinds)
+    return is_tuple and all(map(_fits, kinds, value))
+
+
+def _sequence(inner: Any, once: bool) -> tuple[str, Callable[[Any], bool]]:
+    """Return a sequence of an annotation in words, and the test of a value."""
+    # The reader of texts names the one that is none.
+    mixed = isinstance(inner, TypeVar) or {str, tuple} <= {
+        typing.get_origin(each) or each for each in typing.get_args(inner)
+    }
+    words = {str: 'texts', int: 'whole numbers'}.get(inner) or getattr(inner, '__name__', 'values')
+
+    def fits(value: Any) -> bool:
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            return False
+        if not hasattr(value, '__len__'):
+            # An iterator is read once, and not here.
+            return once
+        return mixed or all(_fits(inner, each) for each in value)
+
+    return f'a list of {words}', fits
