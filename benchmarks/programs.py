@@ -217,14 +217,13 @@ def close_layer(setup: Setup) -> Program:
         changes = jax.ShapeDtypeStruct(changes.shape, changes.dtype, sharding=by_example)
     heads = setup.whole(jax.ShapeDtypeStruct((setup.masks, 1), jnp.int32))
     amounts = setup.whole(jax.ShapeDtypeStruct((setup.masks, 1), jnp.float32))
-    return Program(
-        layers.close_layer, (setup.setting, setup.layer, hidden, changes, heads, amounts)
-    )
+    given = setup.setting, setup.layer, hidden, changes, setup.scope, heads, amounts
+    return Program(layers.close_layer, given)
 
 
 def leave_layer(setup: Setup) -> Program:
     """The rest of an opened layer without a mask."""
-    return Program(layers.leave_layer, (setup.setting, setup.layer, setup.hidden()))
+    return Program(layers.leave_layer, (setup.setting, setup.layer, setup.hidden(), setup.scope))
 
 
 def run_layer(setup: Setup) -> Program:
