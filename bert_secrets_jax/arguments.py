@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 import os
+import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,7 @@ _HOW = {
     'batches': 'Batches are several, as bs.encode(pretrained.tokenizer, texts) makes them from '
     'texts: [batch] for a single one',
     'texts': 'bs.stream_texts and bs.read_table make a list of texts from a file',
+    'maps': 'bertviz shows one example, one of what bs.attention_maps returns',
     'sets': 'Each set is a list of (layer, head): [[(0, 1)]] disables L1-H2 alone',
 }
 
@@ -112,11 +114,14 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if home is collections.abc.Callable:
         return [('a function', callable)]
     if hasattr(home, 'dims'):
-        return [('an array', lambda value: hasattr(value, 'shape') or isinstance(value, list))]
+        return [
+            ('an array', lambda value: hasattr(value, 'shape') or isinstance(value, list | tuple))
+        ]
     if not isinstance(home, type) or home in (Any, inspect.Parameter.empty):
         # Names of a few are checked by whoever knows them.
         return [('something else', lambda value: True)]
-    text = 'a path' if issubclass(home, os.PathLike) else f'a bs.{home.__name__}'
+    is_path = home is os.PathLike or issubclass(home, pathlib.PurePath)
+    text = 'a path' if is_path else f'a bs.{home.__name__}'
     return [(text, lambda value: isinstance(value, home))]
 
 
@@ -143,6 +148,7 @@ def _sequence(inner: Any, once: bool) -> tuple[str, Callable[[Any], bool]]:
     mixed = isinstance(inner, TypeVar) or {str, tuple} <= {
         typing.get_origin(each) or each for each in typing.get_args(inner)
     }
+    kinds = _wanted('', inner)
     words = {str: 'texts', int: 'whole numbers'}.get(inner) or getattr(inner, '__name__', 'values')
 
     def fits(value: Any) -> bool:
@@ -151,6 +157,6 @@ def _sequence(inner: Any, once: bool) -> tuple[str, Callable[[Any], bool]]:
         if not hasattr(value, '__len__'):
             # An iterator is read once, and not here.
             return once
-        return mixed or all(_fits(inner, each) for each in value)
+        return mixed or all(any(fit(each) for _, fit in kinds) for each in value)
 
     return f'a list of {words}', fits

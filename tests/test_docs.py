@@ -245,7 +245,7 @@ def test_the_example_runs(optimized, capsys):
 MISTAKES = [
     (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
     (lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),
-     r'Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),
+     r'sets=.*: Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),
     (lambda model, maps: bs.analyses.ablation(model.bert, [bs.Example('The cat', label=0)]),
      'Bert is not a model: give what `bs.from_pretrained` or `bs.finetune` returns.'),
     (lambda model, maps: bs.analyses.ablation(model, [bs.Example('The cat')]),
@@ -254,7 +254,7 @@ MISTAKES = [
      'TokenMaps is not a result: give what functions of `bs.analyses` return.'),
     (lambda model, maps: bs.Explorer([maps]), 'An explorer takes maps by the name of their mod'),
     (lambda model, maps: bs.Explorer({'it': maps}), 'An explorer takes a list of maps for each'),
-    (lambda model, maps: bs.to_bertviz([maps]), 'bertviz shows one example'),
+    (lambda model, maps: bs.to_bertviz([maps]), r'maps=.* must be a bs\.TokenMaps: bertviz shows'),
     (lambda model, maps: bs.plots.head_maps({'L1-H1': maps.attentions}, maps.tokens),
      r"The map 'L1-H1' must be \[T, T\] of 2 tokens, got \[1, 1, 2, 2\]"),
 ]  # fmt: skip

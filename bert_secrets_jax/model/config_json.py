@@ -257,7 +257,9 @@ def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, An
         problems += wrong
     bases = values.pop('rope_parameters', None)
     theta, local = family.keys.get('rope_theta', 'rope_theta'), 'local_rope_theta'
-    kinds = {GLOBAL: theta, LOCAL: local} if local in family.reads else {None: theta}
+    kinds: dict[Any, str] = {None: theta}
+    if local in family.reads:
+        kinds = {GLOBAL: theta, LOCAL: local}
     # Older files have one for all layers, newer ones one for each kind of layer.
     given = {} if bases is None else bases if None not in kinds else {None: bases}
     if not isinstance(given, dict) or not given.keys() <= kinds.keys():

@@ -7,7 +7,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from absl import logging
@@ -59,7 +59,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             )
         if type(tokenizer).__name__ == 'RoFormerTokenizer':
             # Read from vocab.txt, it knows no words of several letters until it is written.
-            tokenizer.__setstate__(tokenizer.__dict__)
+            cast(Any, tokenizer).__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
         _check_backend(tokenizer.backend_tokenizer)
         vocabulary = tokenizer.get_vocab()
