@@ -100,7 +100,8 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if kind in (int, float):
         allowed = ARGUMENTS.get(name, _WHOLE if kind is int else _NUMBER)
         text = str(allowed) if name in ARGUMENTS else f'a {"whole " if kind is int else ""}number'
-        return [(text, allowed.__contains__)]
+        # A number on a device is known when it has been computed, and not here.
+        return [(text, lambda value: value in allowed or hasattr(value, 'aval'))]
     if kind is bool:
         return [('True or False', lambda value: type(value).__name__ in ('bool', 'bool_'))]
     if kind is str:
