@@ -38,8 +38,12 @@ ARGUMENTS: Mapping[str, Range] = {
 )
 _WHOLE = Range(-(2**63), 2**63 - 1)
 _NUMBER = Range(-math.inf, math.inf, whole=False)
-# How to mend what is often mistaken.
-_HOW = {
+# How to mend what is often mistaken: lists, and objects of a class.
+_LISTS = {
+    **dict.fromkeys(('train', 'dev'), 'a single one is given as a list of it'),
+    'runs': 'runs is a list of folders',
+}
+_OBJECTS = {
     'pretrained': 'give what bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer)',
     'config': 'give the config of a model, such as pretrained.config',
     'batches': 'Batches are several, as bs.encode(pretrained.tokenizer, texts) makes them from '
@@ -81,9 +85,9 @@ def check(name: str, value: Any, kind: Any) -> None:
     if any(fits(value) for _, fits in wanted):
         return
     texts = list(dict.fromkeys(text for text, _ in wanted))
-    how = f': {_HOW[name]}' if name in _HOW else ''
-    text = f'{name}={shortened(value)} must be {" or ".join(texts)}{how}.'
-    is_object = how or texts[0].startswith('a bs.')
+    how = (_LISTS | _OBJECTS).get(name, '')
+    text = f'{name}={shortened(value)} must be {" or ".join(texts)}{": " * bool(how)}{how}.'
+    is_object = name in _OBJECTS or texts[0].startswith('a bs.')
     raise (TypeError if is_object else ValueError)(' '.join(text.split()))
 
 

@@ -114,7 +114,7 @@ def test_an_error_that_is_found_later_repeats_more(monkeypatch, pretrained):
 @pytest.mark.parametrize(
     ('change', 'settings', 'told'),
     [
-        ({}, {'sample': 0}, 'sample=0 must be at least 1'),
+        ({}, {'sample': 0}, 'sample=0 must be a whole number from 1'),
         ({}, {'safety': 0.5}, 'safety=0.5 must be at least 1'),
         ({}, {'baseline': 'resample'}, 'in one precision'),
         ({}, {'baseline': 'mean'}, 'bs.mean_contexts'),

@@ -109,7 +109,7 @@ CASES = {
     ),
     'heads': (
         'a.txt', '', lambda config: bs.masks.random_sets(config, size=1, count=10**30, seed=0),
-        'from 1 to 100,000',
+        'count=.* must be a whole number',
     ),
     'seeds': ('a.txt', '', lambda: listed_seeds(10**12), 'at most 1,000'),
 }  # fmt: skip

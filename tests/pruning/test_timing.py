@@ -97,9 +97,9 @@ def test_intervals_hold_the_median_as_often_as_they_say():
 @pytest.mark.parametrize(
     ('options', 'named'),
     [
-        ({'rounds': 0}, 'rounds=0 must be whole numbers, at least 1'),
+        ({'rounds': 0}, 'rounds=0 must be a whole number from 1'),
         ({'batch_sizes': ()}, r'batch_sizes=\(\)'),
-        ({'batch_sizes': 4}, 'batch_sizes=4 must be a sequence of whole numbers'),
+        ({'batch_sizes': 4}, 'batch_sizes=4 must be a list of whole numbers'),
         ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
     ],
 )
