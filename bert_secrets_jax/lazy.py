@@ -54,7 +54,7 @@ def attach(
             # As `from module import member` does, whose member may be a module, too.
             value = getattr(__import__(module, fromlist=[member]), member)
             # This is the door by which users come in; the package itself imports from the module.
-            # What figures are drawn of has been computed.
+            # Figures are drawn of numbers that have been computed.
             if isinstance(value, types.FunctionType) and not package.endswith('.plots'):
                 value = checked(value)
         # The next use finds it without coming here.
