@@ -91,6 +91,7 @@ def check(name: str, value: Any, kind: Any) -> None:
     raise (TypeError if is_object else ValueError)(' '.join(text.split()))
 
 
+@functools.cache
 def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     """Return what an annotation allows, each in words and with the test of a value."""
     home, inner = typing.get_origin(kind) or kind, typing.get_args(kind)

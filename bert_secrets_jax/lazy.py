@@ -57,6 +57,8 @@ def attach(
             # Figures are drawn of numbers that have been computed.
             if isinstance(value, types.FunctionType) and not package.endswith('.plots'):
                 value = checked(value)
+                # By this name it is found again where it is pickled.
+                value.__module__ = package
         # The next use finds it without coming here.
         setattr(sys.modules[package], name, value)
         return value

@@ -260,7 +260,7 @@ def _modernised(values: Mapping[str, Any], family: Family) -> tuple[dict[str, An
     kinds: dict[Any, str] = {None: theta}
     if local in family.reads:
         kinds = {GLOBAL: theta, LOCAL: local}
-    # Older files have one for all layers, newer ones one for each kind of layer.
+    # One for all layers, or one for each kind where a family has two.
     given = {} if bases is None else bases if None not in kinds else {None: bases}
     if not isinstance(given, dict) or not given.keys() <= kinds.keys():
         return values, [*problems, f'rope_parameters={shortened(bases)} is not implemented']

@@ -372,8 +372,8 @@ def params_from_tensors(
     """Turn Hugging Face tensors (names without the prefix `bert.`) into parameters.
 
     Modules that are `fresh`, and all shapes, are those of `initial`. Tensors are taken out of the
-    dictionary, so that memory holds no model twice. ValueError lists all tensors
-    that are missing, unexpected or misshapen, not floating-point, or hold NaN or infinity.
+    dictionary, so that memory holds no model twice. ValueError lists all tensors that are missing,
+    unexpected or misshapen, not floating-point, or hold NaN or infinity.
     """
     leaves = _leaves(initial)
     own = _leaves(jax.eval_shape(functools.partial(own_heads, config), initial))
@@ -386,7 +386,8 @@ def params_from_tensors(
             continue
         leaf = own[path]
         shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
-        for name in _their_names(config, path):
+        names = _their_names(config, path)
+        for name in names:
             used.add(name)
             if name is None:
                 parts.append(np.full(shape, path.endswith('scale'), np.float32))
@@ -402,11 +403,10 @@ def params_from_tensors(
                 parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             # Two copies of a whole model are never in memory.
-            names = dict.fromkeys(_their_names(config, path))
-            taken = [tensors.pop(name) for name in names if name is not None]
-            kinds = {tensor.dtype for tensor in taken}
-            kept = keep_dtype and len(kinds) == 1 and taken[0].dtype.itemsize == 2
-            stack = np.stack(parts, dtype=kinds.pop() if kept else np.float32, casting='unsafe')
+            taken = [tensors.pop(name) for name in dict.fromkeys(names) if name is not None]
+            types = {tensor.dtype for tensor in taken}
+            kept = keep_dtype and len(types) == 1 and taken[0].dtype.itemsize == 2
+            stack = np.stack(parts, dtype=types.pop() if kept else np.float32, casting='unsafe')
             result[path] = jnp.asarray(stack.reshape(leaf.shape), stack.dtype)
             for tensor in taken:
                 _forget(tensor)

@@ -121,37 +121,41 @@ def test_what_lengths_explain():
     assert abs(explained(of_corpus, lengths)) < 0.2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('agree', [0.0, 0.6, 1.0])
-def test_the_interval_from_errors_has_the_agreement_of_other_sentences(agree):
-    """Errors are those of shares of links; heads of a sentence err together."""
+def covered(agree, ranks_of):
+    """The share of nominal 95 % intervals with the mean agreement of other sentences."""
     rng, above = np.random.default_rng(1), np.triu_indices(3, 1)
     of_heads = np.sqrt(agree) * rng.normal(size=72) + np.sqrt(1 - agree) * rng.normal(size=(3, 72))
 
     def drawn(resamples, seed=0):
-        noise = 0.7 * rng.normal(size=(3, 40, 2, 1)) + 1.4 * rng.normal(size=(3, 40, 2, 72))
-        values = of_heads[:, None, None] + noise
-        halves, errors = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(40)
-        ranks = ranks_with_errors([*halves], [*errors], resamples=resamples, seed=seed)
+        ranks = ranks_of(rng, of_heads, resamples=resamples, seed=seed)
         return ranks[:, *above].mean(axis=1)
 
     truth = np.mean([drawn(0)[0] for _ in range(400)])
     ends = [around(drawn(100, seed)) for seed in range(300)]
-    assert 0.9 <= np.mean([low <= truth <= high for _, low, high in ends]) <= 1
+    return np.mean([low <= truth <= high for _, low, high in ends])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('agree', [0.0, 0.6, 1.0])
+def test_the_interval_from_errors_has_the_agreement_of_other_sentences(agree):
+    """Errors are those of shares of links; heads of a sentence err together."""
+
+    def ranks_of(rng, of_heads, **how):
+        noise = 0.7 * rng.normal(size=(3, 40, 2, 1)) + 1.4 * rng.normal(size=(3, 40, 2, 72))
+        values = of_heads[:, None, None] + noise
+        halves, errors = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(40)
+        return ranks_with_errors([*halves], [*errors], **how)
+
+    assert 0.9 <= covered(agree, ranks_of) <= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('agree', [0.0, 0.6, 1.0])
 def test_the_interval_has_the_agreement_of_other_sentences(agree):
-    """Parallel sentences share noise. Nominally 95 % of intervals have the mean over samples."""
-    rng, above = np.random.default_rng(1), np.triu_indices(3, 1)
-    of_heads = np.sqrt(agree) * rng.normal(size=72) + np.sqrt(1 - agree) * rng.normal(size=(3, 72))
+    """Parallel sentences share noise."""
 
-    def drawn(resamples, seed=0):
+    def ranks_of(rng, of_heads, **how):
         noise = 0.7 * rng.normal(size=(80, 72)) + 1.4 * rng.normal(size=(3, 80, 72))
-        how = {'paired': True, 'resamples': resamples, 'seed': seed}
-        return across_halves(list(of_heads[:, None] + noise), **how)[:, *above].mean(axis=1)
+        return across_halves(list(of_heads[:, None] + noise), paired=True, **how)
 
-    truth = np.mean([drawn(0)[0] for _ in range(400)])
-    ends = [around(drawn(100, seed)) for seed in range(300)]
-    assert 0.9 <= np.mean([low <= truth <= high for _, low, high in ends]) <= 0.99
+    assert 0.9 <= covered(agree, ranks_of) <= 0.99

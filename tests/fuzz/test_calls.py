@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import pickle
 
 import pytest
 
@@ -28,6 +29,8 @@ def test_wrong_kinds_are_refused_by_name(name):
                 assert str(error).startswith(f'{argument.name}=') and '\n' not in str(error)
     plain = [each for each in signature.parameters.values() if each.annotation in (int, bool, str)]
     assert refused >= 5 * len(plain)
+    # Other processes get it by its name.
+    assert pickle.loads(pickle.dumps(_FUNCTIONS[name])) is _FUNCTIONS[name]
 
 
 @pytest.mark.parametrize(
