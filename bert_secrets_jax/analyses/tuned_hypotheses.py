@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import answer_changes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.models import check_alike
+from bert_secrets_jax.analyses.models import all_models, check_alike
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim
 from bert_secrets_jax.compute import Compute
@@ -78,8 +78,10 @@ def checked(pretrained: Pretrained, tuned: Mapping[int, Finetuned]) -> tuple[Pre
             raise ValueError(
                 f'tuned[{count}] has seeds={each.seeds}: give {verdict.FEWEST_RUNS} seeds or more.'
             )
-        check_alike(each.models)
-        config = each.models[0].config
+        # One that learnt nothing is told.
+        models = all_models(each)
+        check_alike(models)
+        config = models[0].config
         if (config.num_hidden_layers, config.num_attention_heads) != shape:
             raise ValueError(
                 f'tuned[{count}] ({config.summary}) is no fine-tuning of the model '

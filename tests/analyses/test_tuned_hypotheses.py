@@ -98,11 +98,12 @@ def test_fine_tunings_that_do_not_fit_are_refused(model, tuned, texts):
         bs.analyses.hypotheses(model, texts, tuned={8: tuned})
 
 
-def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned, texts, settings):
+def test_fine_tunings_are_measured_with_every_head_disabled(model, tuned, texts, settings, caplog):
     """The numbers are made of sweeps over these models, and of what the first one moves."""
     models = (*tuned.models, dataclasses.replace(tuned.models[0], params=tuned.models[1].params))
     three = dataclasses.replace(tuned, seeds=(0, 1, 2), in_memory=models)
     found = bs.analyses.hypotheses(model, texts[:24], tuned={8: three}, settings=settings)
+    assert 'Not learnt' in caplog.text
     predicted, broad = found.decided[10:]
     masks = with_intact(single_heads(model.config))
     effects = []
