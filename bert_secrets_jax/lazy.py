@@ -15,6 +15,18 @@ from typing import Any
 from bert_secrets_jax.arguments import checked
 
 
+def door(package: str, value: Any) -> Any:
+    """Return a public value; if it is a function, as one that checks what users give it.
+
+    The package itself imports from modules, where nothing is checked again.
+    """
+    if isinstance(value, types.FunctionType):
+        value = checked(value)
+        # By this name it is found again where it is pickled.
+        value.__module__ = package
+    return value
+
+
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -53,12 +65,9 @@ def attach(
         else:
             # As `from module import member` does, whose member may be a module, too.
             value = getattr(__import__(module, fromlist=[member]), member)
-            # This is the door by which users come in; the package itself imports from the module.
             # Figures are drawn of numbers that have been computed.
-            if isinstance(value, types.FunctionType) and not package.endswith('.plots'):
-                value = checked(value)
-                # By this name it is found again where it is pickled.
-                value.__module__ = package
+            if not package.endswith('.plots'):
+                value = door(package, value)
         # The next use finds it without coming here.
         setattr(sys.modules[package], name, value)
         return value

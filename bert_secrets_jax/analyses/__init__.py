@@ -51,6 +51,8 @@ from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.token_pairs import TokenPairs, token_pairs
 from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, where_it_changes
+from bert_secrets_jax.lazy import door as _door
 from bert_secrets_jax.runs.result import Subject
 
 __all__ = [name for name in dir() if not name.startswith('_') and callable(globals()[name])]
+globals().update({_name: _door(__name__, globals()[_name]) for _name in __all__})

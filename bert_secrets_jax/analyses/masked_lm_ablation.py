@@ -175,7 +175,7 @@ def masked_lm_ablation(
     texts: Sequence[Text],
     *,
     tuned: Pretrained | Finetuned | None = None,
-    masks: Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
+    masks: str | Sequence[str] | Mapping[str, np.ndarray] = ('heads', 'layers'),
     masking: Masking | None = None,
     baseline: str = 'uniform',
     seed: int = 0,

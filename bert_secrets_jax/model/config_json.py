@@ -76,6 +76,14 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_token(value: Any) -> bool:
+    return type(value) is int
+
+
+def _are_tokens(value: Any) -> bool:
+    return all(map(_is_token, value if isinstance(value, list) else [value]))
+
+
 def _is_names(value: Any) -> bool:
     if not isinstance(value, dict) or not all(re.fullmatch('[0-9]{1,9}', key) for key in value):
         return False
@@ -84,6 +92,7 @@ def _is_names(value: Any) -> bool:
     return kinds <= {str, int} and len({*names}) == len(names) and all(map(str.strip, names))
 
 
+_TOKEN_IDS = frozenset(name for name in _IGNORED if name.endswith('_token_id'))
 # Other values that are read of config.json, beside numbers and `hidden_act`, and those that no
 # layer reads and of which `transformers` takes some alone.
 _OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
@@ -94,13 +103,14 @@ _OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
     'label2id': ('an object', lambda value: isinstance(value, dict)),
     'chunk_size_feed_forward': (_CHUNK, _CHUNK.__contains__),
     'num_labels': (_LABELS, _LABELS.__contains__),
+    'eos_token_id': ('a whole number or a list of them', _are_tokens),
 } | dict.fromkeys(
     """gradient_checkpointing output_attentions output_hidden_states return_dict
     tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""".split(),
     ('true or false', _is_bool),
-)
+) | dict.fromkeys(sorted(_TOKEN_IDS - {'eos_token_id'}), ('a whole number', _is_token))
 # Those of them that may be null.
-_MAY_BE_NULL = frozenset(
+_MAY_BE_NULL = _TOKEN_IDS | set(
     """architectures problem_type tokenizer_class id2label label2id output_attentions
     output_hidden_states return_dict""".split()
 )
@@ -197,7 +207,7 @@ def read_config(values: Mapping[str, Any], *, ignore: tuple[str, ...] = ()) -> d
         )
     for key, (kind, is_of_kind) in _OTHERS.items():
         given = key in values and not (values[key] is None and key in _MAY_BE_NULL)
-        if given and key not in ignore and not is_of_kind(values[key]):
+        if given and key not in (*ignore, *keys.values()) and not is_of_kind(values[key]):
             problems.append(f'{key}={shortened(values[key])} must be {kind}')
     if problems:
         raise ValueError('; '.join(problems) + '.')

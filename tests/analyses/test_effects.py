@@ -86,7 +86,7 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
             for name in ('importance', 'replacements')
         ),
         *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),
-        ('ablation', {'metrics': 'f1'}, 'at least one name, such as'),
+        ('ablation', {'metrics': 'f1'}, "metrics='f1' must be a list of texts"),
         ('ablation', {'masks': 'one_head_left', 'choose_on': ONE}, 'no set has several'),
         ('replacements', {'passes': 0}, 'passes=0'),
         ('outliers', {'draws': 18}, 'draws=18 must be at least 19'),

@@ -157,7 +157,7 @@ def test_models_and_labels_that_do_not_fit_are_named(pretrained, model):
             bs.analyses.minimal_pairs(pretrained, PAIRS, label=label)
     with pytest.raises(ValueError, match='scores no texts'):
         bs.analyses.minimal_pairs(model, PAIRS)
-    with pytest.raises(TypeError, match='pairs'):
+    with pytest.raises(ValueError, match='a list of MinimalPair'):
         bs.analyses.minimal_pairs(pretrained, [('a', 'b')], label=1)
 
 

@@ -9,8 +9,11 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.arguments import check
 
-_FUNCTIONS = {name: getattr(bs, name) for name in bs.__all__} | {
-    name: getattr(bs.masks, name) for name in ('disable', 'pairs', 'parse_heads', 'random_sets')
+_MASKS = 'disable', 'pairs', 'parse_heads', 'random_sets'
+_FUNCTIONS = {
+    f'{home.__name__}.{name}': getattr(home, name)
+    for home, names in ((bs, bs.__all__), (bs.masks, _MASKS), (bs.analyses, bs.analyses.__all__))
+    for name in names
 }
 # Kinds of which no argument that is annotated may be, and numbers out of all ranges.
 _WRONG = (object(), b'x', math.nan, 10**30, 'a\0b', [object()], 1j)
