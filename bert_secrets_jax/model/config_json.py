@@ -95,20 +95,27 @@ def _is_names(value: Any) -> bool:
 _TOKEN_IDS = frozenset(name for name in _IGNORED if name.endswith('_token_id'))
 # Other values that are read of config.json, beside numbers and `hidden_act`, and those that no
 # layer reads and of which `transformers` takes some alone.
-_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = {
-    'architectures': ('a list of texts', _is_list_of_texts),
-    'problem_type': (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__),
-    'tokenizer_class': ('a text', _is_text),
-    'id2label': ('an object of numbers and names, none of them empty or given twice', _is_names),
-    'label2id': ('an object', lambda value: isinstance(value, dict)),
-    'chunk_size_feed_forward': (_CHUNK, _CHUNK.__contains__),
-    'num_labels': (_LABELS, _LABELS.__contains__),
-    'eos_token_id': ('a whole number or a list of them', _are_tokens),
-} | dict.fromkeys(
-    """gradient_checkpointing output_attentions output_hidden_states return_dict
+_OTHERS: Mapping[str, tuple[Any, Callable[[Any], bool]]] = (
+    {
+        'architectures': ('a list of texts', _is_list_of_texts),
+        'problem_type': (f'one of {", ".join(_PROBLEMS)}', _PROBLEMS.__contains__),
+        'tokenizer_class': ('a text', _is_text),
+        'id2label': (
+            'an object of numbers and names, none of them empty or given twice',
+            _is_names,
+        ),
+        'label2id': ('an object', lambda value: isinstance(value, dict)),
+        'chunk_size_feed_forward': (_CHUNK, _CHUNK.__contains__),
+        'num_labels': (_LABELS, _LABELS.__contains__),
+        'eos_token_id': ('a whole number or a list of them', _are_tokens),
+    }
+    | dict.fromkeys(
+        """gradient_checkpointing output_attentions output_hidden_states return_dict
     tie_encoder_decoder tie_word_embeddings torchscript use_bfloat16 use_cache""".split(),
-    ('true or false', _is_bool),
-) | dict.fromkeys(sorted(_TOKEN_IDS - {'eos_token_id'}), ('a whole number', _is_token))
+        ('true or false', _is_bool),
+    )
+    | dict.fromkeys(sorted(_TOKEN_IDS - {'eos_token_id'}), ('a whole number', _is_token))
+)
 # Those of them that may be null.
 _MAY_BE_NULL = _TOKEN_IDS | set(
     """architectures problem_type tokenizer_class id2label label2id output_attentions
