@@ -93,6 +93,10 @@ def words_of(sentence: str) -> Any:
         raise ValueError(f'it is no CoNLL-U: {error}') from error
     if not found or not len(found[0]):
         raise ValueError('it has no words')
+    lines = [line for line in sentence.split('\n') if not line.startswith('#')]
+    widths = sorted({len(re.split(r'\t| {2,}', line)) for line in lines})
+    if len(widths) > 1:
+        raise ValueError(f'its lines have {widths[0]} to {widths[-1]} columns')
     return found[0]
 
 
@@ -137,6 +141,9 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         for name in ('head', 'deprel'):
             if word.get(name) in (None, '_'):
                 raise ValueError(f'{word["form"]!r} has no {name}')
+        for name, value in (word.get('feats') or {}).items():
+            if not value:
+                raise ValueError(f'{word["form"]!r} has the feature {name!r} without a value')
     text, spans = _laid_out(sentence)
     parse = Parse(
         example=Example(text, id=identity, where=where),
@@ -176,8 +183,9 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
             if number[0] <= last:
                 raise ValueError(f'{shortened(form)} begins within a contraction')
             first, _, last = number
-            span = range(first, min(last, len(words)) + 1)
-            forms = [words[each] for each in span if each in words]
+            if not first < last <= len(words):
+                raise ValueError(f'{shortened(form)} is words {first} to {last} of {len(words)}')
+            forms = [words[each] for each in range(first, last + 1)]
         else:
             continue
         spans += _divided(len(text), form, forms)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.model import config_json
 from tests.conftest import RELATIVES, as_torch, random_inputs, relative
 from tests.fuzz.broken import FOLDER, folder_of, logged, within_limits
 from tests.fuzz.damage import broken, changed_value, dump, encoded, odd_values
@@ -33,13 +34,6 @@ _ROPES = (
     {'rope_type': 'default', 'partial_rotary_factor': 0.5}, {'rope_theta': 77}, {},
 )  # fmt: skip
 _LAYERS = 'full_attention', 'sliding_attention'
-# `transformers` refuses some of their values, and no layer reads them. The number of classes, which
-# it takes from the first of them, we take from the weights; and it has no whole number as a base.
-_UNREAD = set(
-    """id2label return_dict chunk_size_feed_forward sparse_pred_ignore_index sparse_prediction
-    deterministic_flash_attn vocab_list initializer_cutoff_factor summary_use_proj summary_type
-    summary_activation summary_last_dropout rope_theta""".split()
-)
 
 
 class _NoTokenizer:
@@ -133,7 +127,10 @@ def test_families(changed):
         except Exception as error:
             values, before = json.loads(content), json.loads(sample(model_type)['config.json'])
             unlike = {key for key in values | before if values.get(key, b'') != before.get(key)}
-            assert unlike & _UNREAD, f'`transformers` refuses {unlike}: {error!r}'
+            # `transformers` refuses odd values of keys that no layer reads, and whole numbers as
+            # bases. The number of classes we take from the weights.
+            unread = {*config_json._IGNORED, *config.family.ignored, 'rope_theta'}
+            assert unlike & unread, f'`transformers` refuses {unlike}: {error!r}'
             hypothesis.event('refused there')
             return
     hypothesis.event('read')

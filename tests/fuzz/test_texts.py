@@ -377,6 +377,90 @@ def test_search(changed):
     SEARCH.check(changed)
 
 
+_TREES = """# text = The cat doesn't see "it".
+1\tThe\tthe\tDET\t_\tDefinite=Def\t2\tdet\t_\t_
+2\tcat\tcat\tNOUN\t_\t_\t5\tnsubj\t_\t_
+3-4\tdoesn't\t_\t_\t_\t_\t_\t_\t_\t_
+3\tdoes\tdo\tAUX\t_\t_\t5\taux\t_\t_
+4\tn't\tnot\tPART\t_\tPolarity=Neg\t5\tadvmod\t_\t_
+5\tsee\tsee\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No
+5.1\tseen\t_\t_\t_\t_\t_\t_\t0:root\t_
+6\t.\t.\tPUNCT\t_\t_\t5\tpunct\t_\t_
+
+# text = Über \u4f60
+1\tÜber\tüber\tADP\t_\t_\t2\tcase\t_\t_
+2\t\u4f60\t\u4f60\tPRON\t_\tCase=Acc|Number=Sing\t0\troot\t_\t_
+"""
+_TREE_EDITS = (
+    ('\t5\t', '\t50\t'), ('\t5\t', '\t-1\t'), ('\t0\t', '\t1\t'), ('\tdet\t', '\t_\t'),
+    ('5.1', '5-1'), ('5.1', '5.9'), ('5.1', '0.1'), ('3-4', '4-3'), ('3-4', '3-40'), ('3-4', '1-4'),
+    ('\t', '  '), ('\t', ' '), ('\tcat', '\t\t'), ('cat', 'the cat'), ('1\tThe', '01\tThe'),
+    ('SpaceAfter=No', 'SpaceAfter=Yes'), ('Polarity=Neg', 'Neg'), ('Polarity=Neg', 'A=B|A=C'),
+    ('\n\n', '\n'), ('# text', 'text'), ('# text =', '# global.columns = ID FORM HEAD DEPREL\n#'),
+)  # fmt: skip
+
+
+def _pair(feature: str) -> tuple[str, str]:
+    name, value = feature.rsplit('=', 1)
+    require(name and value, feature)
+    return name, value
+
+
+def _plain_trees(folder: pathlib.Path) -> list:
+    """Read CoNLL-U as its guidelines have it: ten columns, and numbers that count on."""
+    text = (folder / 'trees.conllu').read_bytes().decode().removeprefix('\ufeff')
+    read = []
+    for block in re.split(r'\n\s*\n', text.replace('\r\n', '\n').strip()):
+        rows = [line.split('\t') for line in block.split('\n') if not line.startswith('#')]
+        require(rows and all(len(row) == 10 and row[1] for row in rows), rows)
+        words = [row for row in rows if row[0].isdecimal()]
+        require([row[0] for row in words] == [f'{at}' for at in range(1, len(words) + 1)])
+        heads = [int(row[6]) for row in words]
+        require(all(0 <= head <= len(words) for head in heads) and '_' not in str(heads))
+        for at in range(1, len(words) + 1):
+            seen = [at]
+            while seen[-1]:
+                require(len(seen) <= len(words), 'a circle')
+                seen.append(heads[seen[-1] - 1])
+        written, end = '', 0
+        for row in rows:
+            inside = row[0].isdecimal() and int(row[0]) <= end
+            first, _, last = row[0].partition('-')
+            end = integer(int(last), int(first) + 1, len(words)) if last else end
+            if not inside and '.' not in row[0]:
+                written += row[1] + ' ' * ('SpaceAfter=No' not in row[9].split('|'))
+        require(all(row[7] not in ('', '_') for row in words))
+        features = [dict(map(_pair, row[5].split('|') if row[5] != '_' else ())) for row in words]
+        columns = [tuple(row[at] for row in words) for at in (1, 7, 3)]
+        read.append((written.strip(' '), *columns, tuple(heads), features))
+    return read
+
+
+def _read_trees(folder: pathlib.Path) -> list:
+    return [
+        (
+            each.example.text_a, each.forms, each.relations, each.classes,
+            tuple(head + 1 for head in each.heads), list(each.features),
+        )
+        for each in bs.read_treebank(folder / 'trees.conllu')
+    ]  # fmt: skip
+
+
+TREES = Format(
+    lambda folder: (folder / 'trees.conllu').write_text(_TREES, encoding='utf-8'),
+    _read_trees,
+    _plain_trees,
+)
+
+
+@broken(
+    changes(TREES, 'trees.conllu', *[lambda data: respelled(data.decode(), *_TREE_EDITS)] * 2),
+    share=2,
+)
+def test_trees(changed):
+    TREES.check(changed)
+
+
 def test_split_csv():
     text = 'a,b\r\n"x ""y"", z","two\nlines"\n\n,""\nlast,'
     assert split_csv(text) == [['a', 'b'], ['x "y", z', 'two\nlines'], ['', ''], ['last', '']]
