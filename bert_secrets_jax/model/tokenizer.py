@@ -61,10 +61,15 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             # Read from vocab.txt, it knows no words of several letters until it is written.
             cast(Any, tokenizer).__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
+        pieces = None if content else _sentencepiece(directory)
+        _normalise(tokenizer.backend_tokenizer, content, pieces)
         _check_backend(tokenizer.backend_tokenizer)
         vocabulary = tokenizer.get_vocab()
-        lines = _vocabulary_lines(directory)
-        lacking = _lacking(tokenizer, lines)
+        lines = known = _vocabulary_lines(directory)
+        if pieces:
+            # The mask is added behind them.
+            known = [*(each.piece for each in pieces.pieces), tokenizer.mask_token]
+        lacking = _lacking(tokenizer, known)
         added = tokenizer('', '')['input_ids']
     # A damaged file raises whatever the reader of that file happens to raise; one of the readers
     # is written in Rust, whose panics are no `Exception`.
@@ -77,7 +82,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
     if lacking:
         raise ValueError(
             f'The vocabulary of the tokenizer in {directory} lacks {", ".join(lacking)}: is '
-            'vocab.txt empty, cut off, or of another model?'
+            'its file empty, cut off, or of another model?'
         )
     named = {tokenizer.cls_token_id, tokenizer.sep_token_id}  # pyright: ignore[reportUnhashable]
     # A token that a tokenizer does not name at all is missed when texts are encoded.
@@ -194,16 +199,60 @@ def _copy_tokenizer(
     return content
 
 
+def _sentencepiece(directory: pathlib.Path) -> Any:
+    """Return the content of spm.model, if a tokenizer was made of it; else None."""
+    file = directory / 'spm.model'
+    if not file.exists():
+        return None
+    from sentencepiece import SentencePieceProcessor
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor
+
+    # Its own reader refuses empty pieces and scores that are no numbers.
+    SentencePieceProcessor(model_file=str(file))
+    return SentencePieceExtractor(str(file)).proto
+
+
+def _normalise(backend: Any, content: Mapping[str, Any], pieces: Any) -> None:
+    """Put a table of sentencepiece before the other normalizers.
+
+    Release 5 of `transformers` leaves it out for DeBERTa: letters of other widths, ligatures and
+    odd spaces would be unknown, which the model was trained without.
+    """
+    from tokenizers import normalizers
+
+    tables = _tables(content.get('normalizer'))
+    if pieces and pieces.normalizer_spec.precompiled_charsmap:
+        tables = [pieces.normalizer_spec.precompiled_charsmap]
+    _check_tables(tables)
+    if tables and not _tables(_state(backend.normalizer)):
+        others = [backend.normalizer] if backend.normalizer else []
+        backend.normalizer = normalizers.Sequence([normalizers.Precompiled(tables[0]), *others])
+
+
 def _check_backend(backend: Any) -> None:
     """Refuse what would fail in Rust at the first text: no words, or a table of no texts."""
     if not backend.get_vocab_size(with_added_tokens=False):
         raise ValueError('its vocabulary is empty.')
-    parts = [json.loads(backend.normalizer.__getstate__())] if backend.normalizer else []
+    _check_tables(_tables(_state(backend.normalizer)))
+
+
+def _check_tables(tables: Sequence[bytes]) -> None:
+    if not all(map(_is_table, tables)):
+        raise ValueError('the precompiled_charsmap of its normalizer is damaged.')
+
+
+def _state(normalizer: Any) -> Any:
+    return json.loads(normalizer.__getstate__()) if normalizer else None
+
+
+def _tables(normalizer: Any) -> list[bytes]:
+    """Return the tables of sentencepiece within a normalizer, as tokenizer.json has it."""
+    parts, found = [normalizer], []
     for part in parts:
-        parts += part.get('normalizers', [])
-        table = part.get('precompiled_charsmap')
-        if table and not _is_table(base64.b64decode(table)):
-            raise ValueError('the precompiled_charsmap of its normalizer is damaged.')
+        if isinstance(part, dict):
+            parts += part.get('normalizers', [])
+            found += filter(None, [part.get('precompiled_charsmap')])
+    return list(map(base64.b64decode, found))
 
 
 def _is_table(data: bytes) -> bool:

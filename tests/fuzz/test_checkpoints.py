@@ -1,7 +1,9 @@
 """Checkpoints in Hugging Face's layout: files that are broken or hostile."""
 
+import dataclasses
 import functools
 import json
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +21,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.model import weights
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config_json import write_config
-from tests.conftest import WORDS
+from tests.conftest import WORDS, relative
 from tests.fuzz.broken import MARKER, Format, integer, number, plain_json, require, visible
 from tests.fuzz.damage import (
     FLOATS,
@@ -403,3 +405,86 @@ def special_tokens(**values: Any) -> dict[str, bytes]:
 @example(with_code(tokenizer_class='BertTokenizer'))
 def test_tokenizer(changed):
     TOKENIZER.check(changed)
+
+
+def make_with_pieces(folder: pathlib.Path) -> None:
+    """Write a tiny DeBERTa whose vocabulary is a file of sentencepiece."""
+    sentencepiece = pytest.importorskip('sentencepiece')
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*SENTENCES, ' '.join(WORDS)] * 9), model_prefix=f'{folder}/spm',
+        vocab_size=60, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='[PAD]',
+        bos_piece='[CLS]', eos_piece='[SEP]', unk_piece='[UNK]', minloglevel=2,
+    )  # fmt: skip
+    (folder / 'spm.vocab').unlink()
+    config = dataclasses.replace(
+        relative(BERT.config, 'deberta-v2'), vocab_size=64, label_names=(), add_pooler=False
+    )
+    bert = bs.Bert(config)
+    bs.save_pretrained(bs.Pretrained(bert, init_params(bert, 0), None), folder)
+    (folder / 'tokenizer_config.json').write_text('{"do_lower_case": false, "vocab_type": "spm"}')
+
+
+def _plain_pieces(folder: pathlib.Path) -> Any:
+    import sentencepiece
+
+    data = (folder / 'spm.model').read_bytes()
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=data)
+    special = [pieces.id_to_piece(place) for place in range(4)]
+    require(special == ['[PAD]', '[CLS]', '[SEP]', '[UNK]'], special)
+    require(len({pieces.id_to_piece(place) for place in range(len(pieces))}) == len(pieces))
+    first, second = map(pieces.encode, SENTENCES[:2])
+    pair = [1, *first, 2, *second, 2]
+    return {
+        'singles': [[1, *pieces.encode(each), 2] for each in SENTENCES],
+        'pair': [pair],
+        'segments': [[0] * (len(first) + 2) + [1] * (len(second) + 1)],
+    }
+
+
+def changed_pieces(data: bytes) -> st.SearchStrategy[bytes]:
+    """A vocabulary of sentencepiece with other pieces, scores, kinds or settings."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    def changed(drawn):
+        what, place, text, number = drawn
+        model = sentencepiece_model_pb2.ModelProto.FromString(data)
+        piece = model.pieces[place % len(model.pieces)]
+        if what == 'piece':
+            piece.piece = text
+        elif what == 'score':
+            piece.score = number
+        elif what == 'type':
+            # Control pieces and those of users are found in texts otherwise by `transformers`.
+            piece.type = (1, 2, 5, 6)[place % 4]
+        elif what == 'gone':
+            del model.pieces[place % len(model.pieces) :]
+        elif what == 'kind':
+            model.trainer_spec.model_type = 1 + place % 4
+        elif what == 'bytes':
+            model.trainer_spec.byte_fallback = True
+        elif what == 'unknown':
+            model.trainer_spec.unk_id = place - 3
+        elif what == 'table':
+            model.normalizer_spec.precompiled_charsmap = text.encode() * 9
+        else:
+            spec = model.normalizer_spec
+            spec.add_dummy_prefix, spec.remove_extra_whitespaces = place % 2 > 0, place % 4 > 1
+        return model.SerializeToString()
+
+    names = 'piece score type gone kind bytes unknown table spaces'.split()
+    odd = st.sampled_from(
+        ['', ' ', '\u2581', '\u2581the', 'zebra', '[CLS]', '<0x41>', 'x' * 70_000]
+    )
+    numbers = st.sampled_from([0.0, math.nan, math.inf]) | st.floats(-99, 9, width=32)
+    drawn = st.tuples(
+        st.sampled_from(names), st.integers(0, 99), odd | st.text(max_size=4), numbers
+    )
+    return drawn.map(changed)
+
+
+PIECES = Format(make_with_pieces, read_tokens, _plain_pieces, names=VOCABULARIES.names, told=True)
+
+
+@broken(changes(PIECES, 'spm.model', changed_pieces, changed_pieces))
+def test_pieces(changed):
+    PIECES.check(changed)
