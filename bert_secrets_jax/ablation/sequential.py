@@ -38,7 +38,7 @@ from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
 
 if TYPE_CHECKING:
@@ -177,7 +177,6 @@ def sweep_until_decided(
         range; there is only one block; or `sweep` would refuse the other arguments.
       FloatingPointError: Some logits are NaN or infinite.
     """
-    check_pretrained(pretrained)
     labels = labels_of(examples, pretrained.config)
     masks = mask_sets.single_heads(pretrained.config) if masks is None else masks
     masks = mask_sets.check_masks(pretrained.config, masks)

@@ -335,12 +335,6 @@ def minimal_pairs(
 
 def _places(pairs: Sequence[MinimalPair]) -> dict[str, Int[np.ndarray, ' p']]:
     """Return the numbers of all pairs, and of those of each phenomenon as they come."""
-    wrong = next((each for each in pairs if not isinstance(each, MinimalPair)), None)
-    if wrong is not None:
-        raise TypeError(
-            f'{type(wrong).__name__} is no minimal pair: give bs.MinimalPair(good, bad, '
-            'phenomenon), or what bs.read_pairs reads.'
-        )
     if not pairs:
         raise ValueError('There are no minimal pairs.')
     named = np.array([pair.phenomenon for pair in pairs], dtype=object)

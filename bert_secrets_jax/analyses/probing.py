@@ -16,7 +16,7 @@ from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.model.bert import init_params
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
 from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_WORDS
 from bert_secrets_jax.probes.sentences import Asked
@@ -322,7 +322,6 @@ def probing(
       ValueError: An argument is out of range, there is nothing to learn from, or fewer than two dev
         sentences have words that count.
     """
-    check_pretrained(pretrained)
     forms = checked_forms(None, vectors)
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     probes = train_probes(pretrained, train, forms=forms, folder=folder, **training, **reads)

@@ -22,7 +22,7 @@ from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.similarity import EmbeddingEffects
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Subject
 
 SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
@@ -99,7 +99,6 @@ def retrieval(
         among the documents; there are fewer than two queries; or `similarity` would refuse the
         other arguments.
     """
-    check_pretrained(pretrained)
     check_name('sides', sides, SIDES)
     judged, grades = judgements(queries, documents, relevant)
     asked, read = (

@@ -28,7 +28,7 @@ from bert_secrets_jax.analyses.models import check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
@@ -163,7 +163,6 @@ def similarity(
       ValueError: The model does not say how it pools; an argument is unknown, or does not fit the
         model or the pairs; scores are all alike; or there are fewer than two pairs.
     """
-    check_pretrained(pretrained)
     check_name('sides', sides, SIDES[:-1])
     examples = as_examples(pairs)
     labels = [each.label for each in examples if each.label is not None]

@@ -99,8 +99,11 @@ class WhereItChanges(Result):
         why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
         why = 'the schedule decides it' if held and refuted else why
         template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
-        template += 'most; under {refuted} they do not: {why}.'
-        numbers = {'of': len(alone), 'refuted': refuted, 'why': why}
+        template += 'most; under {refuted} they do not: {why}. The last layer changes most under '
+        template += '{last}.'
+        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.changes]
+        last = sum(bool(each.argmax() == len(each) - 1) for each in means)
+        numbers = {'of': len(alone), 'refuted': refuted, 'why': why, 'last': last}
         about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
         first = measured('schedules under which the last two layers change most', held, **about)
         return [first, *itertools.chain.from_iterable(map(self._under, self.changes))]
@@ -114,7 +117,7 @@ class WhereItChanges(Result):
             for unit, values in agreement(profiles[name], profiles['change']).items():
                 label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
                 about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
-                ends = np.clip(mean_interval(values), -1, 1)
+                ends = np.clip(mean_interval(values), 0 if unit == 'R squared' else -1, 1)
                 yield measured(label, ends, source=SOURCE, **about)
 
 

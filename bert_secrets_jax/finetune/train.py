@@ -38,12 +38,7 @@ from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.tags import check_tags, is_of_spans, names_of, tags_of
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.config import ANSWER, QUESTIONS, SEQUENCES, TOKENS, BertConfig
-from bert_secrets_jax.model.weights import (
-    Pretrained,
-    check_pretrained,
-    tokenizer_files,
-    with_classifier,
-)
+from bert_secrets_jax.model.weights import Pretrained, tokenizer_files, with_classifier
 
 __all__ = ['Finetuned', 'finetune']
 
@@ -108,7 +103,6 @@ def finetune(
       NonFiniteLossError: The loss is not finite. The error names the step, the learning rate and
         the examples.
     """
-    check_pretrained(pretrained)
     config = FinetuneConfig(**settings)
     config.check_layers(pretrained.config)
     seeds = listed_seeds(config.seeds)

@@ -37,7 +37,7 @@ from bert_secrets_jax.model.bert import Bert, BertOutput, check_no_convolution
 from bert_secrets_jax.model.config import SEQUENCES, TOKENS, BertConfig
 from bert_secrets_jax.model.encoder import turned
 from bert_secrets_jax.model.parts import ACTIVATIONS
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 
 
 @runtime_checkable
@@ -113,7 +113,6 @@ def head_relevance(
     Batches, `head_mask`, `keep_values` and `mesh` are as in `collect`, with its errors; a removed
     head has no relevance. ValueError for a model that classifies neither texts nor tokens.
     """
-    check_pretrained(pretrained)
     config = pretrained.config
     if config.head not in (SEQUENCES, TOKENS) or not config.num_labels:
         raise ValueError(

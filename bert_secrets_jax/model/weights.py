@@ -99,26 +99,14 @@ class Pretrained:
         return f'Pretrained({self.config.summary}, {count:,} parameters, {reads})'
 
 
-def check_pretrained(*models: Pretrained) -> None:
-    """Raise TypeError for anything but a `Pretrained`, such as the bare `Bert` in it."""
-    for model in models:
-        if not isinstance(model, Pretrained):
-            raise TypeError(
-                f'{type(model).__name__} is not a model with weights and tokenizer: give what '
-                'bs.from_pretrained returns, or bs.Pretrained(bert, params, tokenizer).'
-            )
-
-
 def check_whole(*models: Pretrained) -> None:
-    """Raise TypeError for anything but a `Pretrained`, ValueError for one that has lost heads."""
-    check_pretrained(*models)
+    """Raise ValueError for a model that has lost heads."""
     for model in models:
         check_has_all_heads(model.config)
 
 
 def check_heads_alike(before: Pretrained, after: Pretrained) -> None:
     """Raise ValueError for two models whose heads have no counterparts, and name both shapes."""
-    check_pretrained(before, after)
     shapes = [
         (each.config.num_hidden_layers, each.config.num_attention_heads) for each in (before, after)
     ]
@@ -254,7 +242,6 @@ def with_pooling(
     Raises:
       ValueError: The model does not say how it pools, or in a way that is not implemented.
     """
-    check_pretrained(pretrained)
     known = pretrained.config.pooling
     if isinstance(pooling, str):
         pooling = dataclasses.replace(known or Pooling(), modes=(pooling,), refused='')
@@ -301,7 +288,6 @@ def with_masked_lm(tuned: Pretrained, pretrained: Pretrained) -> Pretrained:
     Raises:
       ValueError: The second model is no masked LM, or the two have other layers or wordpieces.
     """
-    check_pretrained(tuned, pretrained)
     config = pretrained.config
     if config.head != MASKED_LM:
         raise ValueError(f'The model ({config.summary}) has no head of a masked LM.')

@@ -21,7 +21,7 @@ import optax
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from bert_secrets_jax.brief import brief, check_name, shortened
+from bert_secrets_jax.brief import brief, check_name
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import fingerprint
 from bert_secrets_jax.finetune import loop
@@ -286,8 +286,6 @@ def cross_entropy(
 
 def checked_forms(forms: Sequence[Form] | None, vectors: Vectors | None) -> tuple[Form, ...]:
     """Return the probes; None takes all published ones that the vectors suffice for."""
-    if not isinstance(vectors, Vectors | None):
-        raise TypeError(f'vectors={shortened(vectors)} must be what read_vectors(...) returns.')
     if forms is None:
         if vectors is None:
             logging.info('Without word vectors, only the probe of attention alone is trained.')

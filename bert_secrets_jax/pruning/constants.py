@@ -36,7 +36,7 @@ from bert_secrets_jax.finetune import loop
 from bert_secrets_jax.measure.gradients import Loss, total_loss
 from bert_secrets_jax.measure.stream import check_split
 from bert_secrets_jax.model.bert import Bert
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 
@@ -113,7 +113,6 @@ def optimal_constants(
     mask, and of `passes + 1` more for each restart. The loss is as in
     `gradients.gradient_importance`; the same function compiles nothing again.
     """
-    check_pretrained(pretrained)
     config = pretrained.config
     if passes < 1 or not 0 < learning_rate < np.inf:
         raise ValueError(f'{passes=} and {learning_rate=} must be above 0.')

@@ -42,7 +42,7 @@ from bert_secrets_jax.finetune.steps import Steps, per_epoch, predict
 from bert_secrets_jax.finetune.train import check_examples, claim, digests, encode_data
 from bert_secrets_jax.model.bert import all_layers, own_layers
 from bert_secrets_jax.model.config import SEQUENCES
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range, check_ranges
 
 # Those of the published code (`lib/layers/concrete_gate.py`).
@@ -225,7 +225,6 @@ def train_gates(
         coefficients or no such setting.
       NonFiniteLossError: The loss is not finite.
     """
-    check_pretrained(tuned)
     if not tuned.config.labels_inputs:
         raise ValueError(
             f'Gates are learnt with the loss of one label per text, and the model '

@@ -43,7 +43,7 @@ from jaxtyping import Array, Bool, Shaped
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import OF_HEADS, spread_heads
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 
 
@@ -69,7 +69,6 @@ def remove_heads(pretrained: Pretrained, head_mask: Shaped[np.ndarray, 'L N']) -
       TypeError: The model is not a `Pretrained`.
       ValueError: The mask has another shape or other numbers, or keeps heads that were removed.
     """
-    check_pretrained(pretrained)
     config = pretrained.config
     kept = heads_kept(config, head_mask)
     already = heads_left(config)
@@ -93,7 +92,6 @@ def restore_heads(pretrained: Pretrained) -> Pretrained:
     Raises:
       TypeError: The model is not a `Pretrained`.
     """
-    check_pretrained(pretrained)
     config = pretrained.config
     if not config.pruned_heads:
         return pretrained

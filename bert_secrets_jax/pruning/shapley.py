@@ -26,7 +26,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.model.bert import check_finite
-from bert_secrets_jax.model.weights import Pretrained, check_pretrained
+from bert_secrets_jax.model.weights import Pretrained
 
 # A function of logits [M, E, C] and labels [E]: how well each model does on each example [M, E].
 Value = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -119,7 +119,6 @@ def shapley_values(
         or the value has another shape; also what `sweep_examples` refuses.
       FloatingPointError: Some model predicts NaN or infinity, or has no finite value.
     """
-    check_pretrained(pretrained)
     if not pretrained.config.labels_inputs:
         raise ValueError(
             'Shapley values are of models that give one label per text, and this one '

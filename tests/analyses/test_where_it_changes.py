@@ -22,7 +22,7 @@ def world(cause, *, seeds=5, layers=6, seed=0):
     for decay in DECAYS:
         rates = decay ** np.arange(layers)[::-1]
         rates /= rates.max()
-        profile = rates if cause == 'rates' else np.where(np.arange(layers) < 4, 0.3, 1.0)
+        profile = rates if cause == 'rates' else np.array([0.3, 0.3, 0.3, 0.3, 0.9, 1.0])
         runs = {}
         for run in range(seeds):
             change = 0.4 * profile[:, None] + rng.normal(0, 0.004, (layers, 1)) + np.zeros(2)
@@ -47,6 +47,7 @@ def test_the_cause_is_found(seed):
         assert found.verdicts()[0].verdict == outcome
         first = number(found, 'schedules under which')
         assert first.estimate == held and f'the schedule {words}' in first.sentence
+        assert (first.numbers['last'] == 3) == (cause == 'task')
         explained = number(found, 'distance against change of maps, R squared: decay 1.5')
         assert (explained.low > 0.95) == (cause == 'rates')
         (few,) = world(cause, seeds=4, seed=seed).verdicts()
