@@ -88,7 +88,7 @@ def words_of(sentence: str) -> Any:
     import conllu.exceptions
 
     try:
-        found = conllu.parse(sentence)
+        found = conllu.parse(sentence, field_parsers={'feats': _features})
     except conllu.exceptions.ParseException as error:
         raise ValueError(f'it is no CoNLL-U: {error}') from error
     if not found or not len(found[0]):
@@ -98,6 +98,14 @@ def words_of(sentence: str) -> Any:
     if len(widths) > 1:
         raise ValueError(f'its lines have {widths[0]} to {widths[-1]} columns')
     return found[0]
+
+
+def _features(line: list[str], column: int) -> dict[str, str]:
+    pairs = [each.split('=') for each in line[column].split('|') if line[column] not in ('_', '')]
+    found = dict(pair for pair in pairs if len(pair) == 2 and all(pair))
+    if len(found) < len(pairs):
+        raise ValueError(f'{line[column]!r} are no features, such as Case=Nom|Number=Sing')
+    return found
 
 
 def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Parse]:
@@ -141,9 +149,6 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         for name in ('head', 'deprel'):
             if word.get(name) in (None, '_'):
                 raise ValueError(f'{word["form"]!r} has no {name}')
-        for name, value in (word.get('feats') or {}).items():
-            if not value:
-                raise ValueError(f'{word["form"]!r} has the feature {name!r} without a value')
     text, spans = _laid_out(sentence)
     parse = Parse(
         example=Example(text, id=identity, where=where),

@@ -400,10 +400,11 @@ _TREE_EDITS = (
 )  # fmt: skip
 
 
-def _pair(feature: str) -> tuple[str, str]:
-    name, value = feature.rsplit('=', 1)
-    require(name and value, feature)
-    return name, value
+def _plain_features(text: str) -> dict[str, str]:
+    pairs = [each.partition('=') for each in text.split('|') if text not in ('', '_')]
+    require(all(name and value and '=' not in value for name, _, value in pairs), text)
+    require(len({name for name, *_ in pairs}) == len(pairs), text)
+    return {name: value for name, _, value in pairs}
 
 
 def _plain_trees(folder: pathlib.Path) -> list:
@@ -430,7 +431,7 @@ def _plain_trees(folder: pathlib.Path) -> list:
             if not inside and '.' not in row[0]:
                 written += row[1] + ' ' * ('SpaceAfter=No' not in row[9].split('|'))
         require(all(row[7] not in ('', '_') for row in words))
-        features = [dict(map(_pair, row[5].split('|') if row[5] != '_' else ())) for row in words]
+        features = [_plain_features(row[5]) for row in words]
         columns = [tuple(row[at] for row in words) for at in (1, 7, 3)]
         read.append((written.strip(' '), *columns, tuple(heads), features))
     return read
