@@ -243,11 +243,11 @@ def test_the_example_runs(optimized, capsys):
 
 
 MISTAKES = [
-    (lambda model, maps: bs.masks.single_heads(model), 'Masks are made for a config, such as'),
+    (lambda model, maps: bs.masks.single_heads(model), 'config=.* must be a bs.BertConfig: give'),
     (lambda model, maps: bs.masks.disable(model.config, [(0, 1)]),
      r'sets=.*: Each set is a list of \(layer, head\): \[\[\(0, 1\)\]\]'),
     (lambda model, maps: bs.analyses.ablation(model.bert, [bs.Example('The cat', label=0)]),
-     'Bert is not a model: give what `bs.from_pretrained` or `bs.finetune` returns.'),
+     r'tuned=Bert\(.* must be a bs.Pretrained or a bs.Finetuned.'),
     (lambda model, maps: bs.analyses.ablation(model, [bs.Example('The cat')]),
      'text/0 has no label: labelled texts are needed.'),
     (lambda model, maps: bs.analyses.claims(maps),

@@ -15,22 +15,26 @@ Masks = Float[np.ndarray, 'M L N']
 _NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
 
 
+@checked
 def none(config: BertConfig) -> Masks:
     """Return one mask, which keeps all heads: the intact model, to compare others with."""
     return _ones(config, 1)
 
 
+@checked
 def single_heads(config: BertConfig) -> Masks:
     """Return one mask per head, which disables it alone, layer by layer (the paper, Figure 8)."""
     return disable(config, [[head] for head in all_heads(config)])
 
 
+@checked
 def single_layers(config: BertConfig) -> Masks:
     """Return one mask per layer, which disables all its heads (the paper, Figure 9)."""
     layers, heads = map(range, _shape(config))
     return disable(config, [[(layer, head) for head in heads] for layer in layers])
 
 
+@checked
 def one_head_left(config: BertConfig) -> Masks:
     """Return one mask per head, which disables all others of its layer (Michel et al. 2019)."""
     heads = all_heads(config)
