@@ -95,6 +95,8 @@ setuptools.setup(
         # A plane of heads, and what the classifier of patterns is compared with.
         'scikit-learn>=1.8',
         'scipy>=1.11',
+        # DeBERTa-v3 comes with its vocabulary alone.
+        'sentencepiece>=0.2',
         'spacy>=3.8',
         'tensorflow-datasets>=4.9.9',
         'tqdm>=4.66',

@@ -12,9 +12,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+import sentencepiece
 import tokenizers
 from hypothesis import example
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import bert_secrets_jax as bs
@@ -409,7 +411,6 @@ def test_tokenizer(changed):
 
 def make_with_pieces(folder: pathlib.Path) -> None:
     """Write a tiny DeBERTa whose vocabulary is a file of sentencepiece."""
-    sentencepiece = pytest.importorskip('sentencepiece')
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*SENTENCES, ' '.join(WORDS)] * 9), model_prefix=f'{folder}/spm',
         vocab_size=60, pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='[PAD]',
@@ -425,8 +426,6 @@ def make_with_pieces(folder: pathlib.Path) -> None:
 
 
 def _plain_pieces(folder: pathlib.Path) -> Any:
-    import sentencepiece
-
     data = (folder / 'spm.model').read_bytes()
     pieces = sentencepiece.SentencePieceProcessor(model_proto=data)
     special = [pieces.id_to_piece(place) for place in range(4)]
@@ -443,7 +442,6 @@ def _plain_pieces(folder: pathlib.Path) -> Any:
 
 def changed_pieces(data: bytes) -> st.SearchStrategy[bytes]:
     """A vocabulary of sentencepiece with other pieces, scores, kinds or settings."""
-    from sentencepiece import sentencepiece_model_pb2
 
     def changed(drawn):
         what, place, text, number = drawn

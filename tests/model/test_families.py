@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
+import sentencepiece
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.layers import each_layer
@@ -458,7 +459,6 @@ def test_training_of_deberta_drops_distances_alike_in_all_batches(config):
 
 def test_a_vocabulary_of_sentencepiece(config, tmp_path):
     """The hub has DeBERTa-v3 without tokenizer.json."""
-    sentencepiece = pytest.importorskip('sentencepiece')
     special = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='[PAD]', bos_piece='[CLS]')
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([' '.join(WORDS)] * 9), model_prefix=str(tmp_path / 'spm'),
