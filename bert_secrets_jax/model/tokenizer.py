@@ -61,7 +61,8 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             # Read from vocab.txt, it knows no words of several letters until it is written.
             cast(Any, tokenizer).__setstate__(tokenizer.__dict__)
         tokenizer.name_or_path = str(directory)
-        pieces = None if content else _sentencepiece(directory)
+        made_of = () if content else tokenizer.vocab_files_names.values()
+        pieces = _sentencepiece(directory / 'spm.model') if 'spm.model' in made_of else None
         _normalise(tokenizer.backend_tokenizer, content, pieces)
         _check_backend(tokenizer.backend_tokenizer)
         vocabulary = tokenizer.get_vocab()
@@ -199,11 +200,8 @@ def _copy_tokenizer(
     return content
 
 
-def _sentencepiece(directory: pathlib.Path) -> Any:
-    """Return the content of spm.model, if a tokenizer was made of it; else None."""
-    file = directory / 'spm.model'
-    if not file.exists():
-        return None
+def _sentencepiece(file: pathlib.Path) -> Any:
+    """Return the content of a vocabulary of sentencepiece."""
     from sentencepiece import SentencePieceProcessor
     from transformers.convert_slow_tokenizer import SentencePieceExtractor
 
