@@ -1,5 +1,6 @@
 """Read and write checkpoints in Hugging Face's layout; every tensor must have its place."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -366,13 +367,17 @@ def params_from_tensors(
     result, used = {}, set()
     kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
     wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
+    names_of = {
+        path: _their_names(config, path) for path in leaves if path.split('/')[0] not in fresh
+    }
+    # Layers that stand apart may be one layer in the file.
+    uses = collections.Counter(name for names in names_of.values() for name in {*names})
     for path, leaf in leaves.items():
-        if path.split('/')[0] in fresh:
+        if path not in names_of:
             result[path] = leaf
             continue
-        leaf = own[path]
+        leaf, names = own[path], names_of[path]
         shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
-        names = _their_names(config, path)
         for name in names:
             used.add(name)
             if name is None:
@@ -389,9 +394,11 @@ def params_from_tensors(
                 parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             # Two copies of a whole model are never in memory.
-            taken = [tensors.pop(name) for name in dict.fromkeys(names) if name is not None]
-            types = {tensor.dtype for tensor in taken}
-            kept = keep_dtype and len(types) == 1 and taken[0].dtype.itemsize == 2
+            uses.subtract({*names})
+            last = [name for name in dict.fromkeys(names) if name in tensors and not uses[name]]
+            types = {tensors[name].dtype for name in names if name is not None}
+            taken = [tensors.pop(name) for name in last]
+            kept = keep_dtype and [each.itemsize for each in types] == [2]
             stack = np.stack(parts, dtype=types.pop() if kept else np.float32, casting='unsafe')
             result[path] = jnp.asarray(stack.reshape(leaf.shape), stack.dtype)
             for tensor in taken:
