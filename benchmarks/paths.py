@@ -19,7 +19,9 @@ def questions(case: Case) -> list[Question]:
     config = case.ours.config
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     words = case.settings.length - 2
-    texts = [[' '.join([word] * words)] * case.settings.few for word in ('the', 'of')]
+    vocabulary = filter(str.isascii, case.ours.tokenizer.get_vocab())
+    known = sorted(word for word in vocabulary if word.isalpha() and word.islower())
+    texts = [[' '.join([word] * words)] * case.settings.few for word in known[:2]]
     encode = functools.partial(bs.encode, case.ours.tokenizer, texts[0], max_length=words + 2)
     paths = functools.partial(bs.patch_paths, case.ours, *texts)
     to_last = functools.partial(

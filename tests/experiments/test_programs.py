@@ -58,7 +58,7 @@ def test_results_are_files(finished):
     # One pass for all sections, one for classes of patterns, and one for each fine-tuned model.
     assert log.count('Attention: 20/20 examples') == 2
     assert log.count('Change (seed 0): 20/20') == log.count('Change (seed 1): 20/20') == 1
-    assert 'Section 22 of 22: claims' in log and 'failed' not in log
+    assert 'Section 23 of 23: claims' in log and 'failed' not in log
     page = (workdir / 'report.html').read_text()
     assert 'Texts: MRPC dev.' in page
     assert '87.9 / 82.3' in page and 'Fine-tuned on 20 examples from pre-trained' in page
@@ -187,7 +187,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
         'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'claims',
+        'claims', 'hypotheses',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures

@@ -20,6 +20,7 @@ from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from tests.conftest import RELATIVES, as_torch, fresh_params, killed_at, rarely, relative
 from tests.faults import Killed
 from tests.finetune.test_train import make_examples
+from tests.model.conftest import as_jina
 
 CONFIG = FinetuneConfig(
     epochs=2, batch_size=8, micro_batch=4, learning_rate=5e-3, max_length=24, buckets=(8, 16),
@@ -277,6 +278,7 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     """Eight steps of AdamW without dropout, as `transformers` and torch take them."""
     torch = pytest.importorskip('torch')
     transformers = pytest.importorskip('transformers')
+    safetensors = pytest.importorskip('safetensors.torch')
     tokenizer, config = tokenizer_of(model_type), relative(config, model_type)
     off = {'hidden_dropout_prob', 'attention_probs_dropout_prob', 'classifier_dropout'}
     off = dict.fromkeys(off - set(fixed(config.family)), 0.0)
@@ -287,7 +289,12 @@ def test_steps_equal_pytorch(config, tokenizer_of, tmp_path, model_type):
     settings = dataclasses.replace(CONFIG, weight_decay=0.1, buckets=())
     _, last = run(model, data, tmp_path / 'ours', settings)
 
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / 'model')
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / 'model', attn_implementation='eager'
+    )
+    if config.family.code:
+        as_jina(theirs, config)
+        theirs.load_state_dict(safetensors.load_file(tmp_path / 'model/model.safetensors'))
     theirs.train()
     groups = [{'params': [], 'weight_decay': decay} for decay in (0.0, 0.1)]
     for name, weight in theirs.named_parameters():

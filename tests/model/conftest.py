@@ -58,7 +58,7 @@ def in_pytorch(config, directory, tokenizer):
         settings
     ).eval()
     if config.family.code:
-        _as_jina(model, config)
+        as_jina(model, config)
     with torch.no_grad():
         # Biases and LayerNorm parameters start at 0 and 1, where mistakes in them are invisible.
         for name, weight in model.named_parameters():
@@ -71,7 +71,7 @@ def in_pytorch(config, directory, tokenizer):
     return model
 
 
-def _as_jina(model, config):
+def as_jina(model, config):
     """Make of a BERT what jinaai/jina-bert-implementation computes, written from its code."""
     import torch
     from torch.nn import LayerNorm, Linear, Module
