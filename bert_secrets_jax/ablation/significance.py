@@ -40,6 +40,7 @@ from bert_secrets_jax.ablation.selection import ChosenElsewhere as ChosenElsewhe
 from bert_secrets_jax.ablation.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.ablation.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
+from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
@@ -50,6 +51,7 @@ MARGIN = 0.005
 FEWEST_FOR_CORRELATIONS = 50
 
 
+@checked
 def assess(
     metric: str,
     predictions: Predictions,
@@ -127,6 +129,7 @@ def assess(
     )
 
 
+@checked
 def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> float:
     """Return how far the interval of a mask that changes no prediction reaches.
 
@@ -141,6 +144,7 @@ def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> floa
     return float(max(-low[0], high[0]))
 
 
+@checked
 def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) -> PerMask:
     """Return exact two-sided p-values [M] of equal accuracy (McNemar 1947).
 
@@ -155,6 +159,7 @@ def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) 
     return np.minimum(2 * tail, 1)
 
 
+@checked
 def randomization_test(
     metric: str,
     predictions: Predictions,
@@ -199,6 +204,7 @@ def randomization_test(
     return p_values
 
 
+@checked
 def holm(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Holm 1979).
 
@@ -214,6 +220,7 @@ def holm(p_values: PerMask) -> PerMask:
     return np.where(np.isnan(p_values), np.nan, adjusted)
 
 
+@checked
 def benjamini_hochberg(p_values: PerMask) -> PerMask:
     """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
 

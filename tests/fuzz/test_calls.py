@@ -9,10 +9,16 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.arguments import check
 
-_MASKS = 'disable', 'pairs', 'parse_heads', 'random_sets'
+_MASKS = 'disable', 'one_head_left', 'pairs', 'parse_heads', 'random_sets', 'single_heads'
+_TESTS = 'assess', 'benjamini_hochberg', 'holm', 'mcnemar', 'randomization_test', 'unseen_change'
 _FUNCTIONS = {
     f'{home.__name__}.{name}': getattr(home, name)
-    for home, names in ((bs, bs.__all__), (bs.masks, _MASKS), (bs.analyses, bs.analyses.__all__))
+    for home, names in (
+        (bs, bs.__all__),
+        (bs.analyses, bs.analyses.__all__),
+        (bs.masks, _MASKS),
+        (bs.significance, _TESTS),
+    )
     for name in names
 }
 # Kinds of which no argument that is annotated may be, and numbers out of all ranges.
