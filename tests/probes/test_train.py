@@ -296,7 +296,6 @@ MARKS = [parse_of(['.', '.'], [-1, 0], ['PUNCT', 'PUNCT'])]
         ({'forms': (ATTENTION, ATTENTION)}, 'a name of its own'),
         ({'forms': (ATTENTION_WORDS,)}, '"attention and words" reads word vectors'),
         ({'forms': [MINE], 'folder': '.'}, 'published probes only.* train attention without one'),
-        ({'vectors': 'glove.txt'}, "vectors='glove.txt' must be what read_vectors"),
         ({'parses': []}, 'no sentences'),
         ({'parses': ['the cat ran']}, 'read_treebank'),
     ],
