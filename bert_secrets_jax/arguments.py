@@ -23,7 +23,6 @@ _MANY = Range(1, 1_000_000_000)
 _SHARE = Range(0.0, 1.0, whole=False)
 # Numbers by the name of the argument, in every function that has it.
 ARGUMENTS: Mapping[str, Range] = {
-    'count': Range(1, 100_000),
     'seed': Range(0, 2**32 - 1),
     'donor_seed': Range(0, 2**32 - 1),
     'level': _SHARE,

@@ -10,8 +10,10 @@ from jaxtyping import Float, Shaped
 from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.ranges import Range
 
 Masks = Float[np.ndarray, 'M L N']
+_COUNT = Range(1, 100_000)
 _NAME = re.compile(r'L(\d+)-H(\d+)', re.IGNORECASE)
 
 
@@ -61,6 +63,8 @@ def pairs(config: BertConfig, heads: Sequence[tuple[int, int]] | None = None) ->
 @checked
 def random_sets(config: BertConfig, *, size: int, count: int, seed: int) -> Masks:
     """Return `count` masks that disable `size` random heads; ValueError if it has fewer."""
+    if count not in _COUNT:
+        raise ValueError(f'{count=} must be {_COUNT}.')
     if not 0 <= size <= config.num_heads:
         raise ValueError(f'{size=} heads of a model that has {config.num_heads}.')
     rng = np.random.default_rng(seed)

@@ -4,6 +4,7 @@ An analysis is added to reports and to the command line by one entry in `SECTION
 """
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -176,8 +177,8 @@ def _declared(declaration: Declaration) -> Section:
 
 def declarations() -> list[Declaration]:
     """Return what the modules of analyses declare."""
-    functions = (getattr(bs.analyses, name) for name in bs.analyses.__all__)
-    modules = {each.__module__: sys.modules[each.__module__] for each in functions}
+    homes = {inspect.unwrap(getattr(bs.analyses, name)).__module__ for name in bs.analyses.__all__}
+    modules = {home: sys.modules[home] for home in sorted(homes)}
     return [module.SECTION for module in modules.values() if hasattr(module, 'SECTION')]
 
 

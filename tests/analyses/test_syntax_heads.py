@@ -77,7 +77,7 @@ def test_random_weights_are_another_model_and_depend_on_the_seed(found, model, p
 
 def test_passes_of_a_killed_analysis_are_not_made_again(found, model, parts, tmp_path, monkeypatch):
     train, dev = parts
-    module = importlib.import_module(bs.analyses.syntax_heads.__module__)
+    module = importlib.import_module('bert_secrets_jax.analyses.syntax_heads')
     original, passes = module.stream, []
 
     def stream(*args, **settings):
