@@ -116,7 +116,7 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if home in (tuple, collections.abc.Sequence, collections.abc.Iterable):
         return [_sequence(inner[0] if inner else Any, home is collections.abc.Iterable)]
     if home is collections.abc.Mapping:
-        return [('a dictionary', lambda value: isinstance(value, Mapping))]
+        return [_mapping(inner[-1] if inner else Any)]
     if home is collections.abc.Callable:
         return [('a function', callable)]
     if hasattr(home, 'dims'):
@@ -146,6 +146,20 @@ def _fits(kind: Any, value: Any) -> bool:
 def _fits_each(kinds: tuple[Any, ...], value: Any) -> bool:
     is_tuple = isinstance(value, tuple | list) and len(value) == len(kinds)
     return is_tuple and all(map(_fits, kinds, value))
+
+
+def _mapping(inner: Any) -> tuple[str, Callable[[Any], bool]]:
+    """Return a dictionary of an annotation in words, and the test of a value.
+
+    Numbers and arrays come in many kinds, so that only objects of the package are looked at.
+    """
+    own = isinstance(inner, type) and inner.__module__.startswith('bert_secrets_jax.')
+    kind = inner if own else object
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(isinstance(each, kind) for each in value.values())
+
+    return f'a dictionary{f" of {inner.__name__}" if own else ""}', fits
 
 
 def _sequence(inner: Any, once: bool) -> tuple[str, Callable[[Any], bool]]:
