@@ -63,8 +63,7 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
         tokenizer.name_or_path = str(directory)
         made_of = () if content else tokenizer.vocab_files_names.values()
         pieces = _sentencepiece(directory / 'spm.model') if 'spm.model' in made_of else None
-        _normalise(tokenizer.backend_tokenizer, content, pieces)
-        _check_backend(tokenizer.backend_tokenizer)
+        _check_backend(tokenizer.backend_tokenizer, content, pieces)
         vocabulary = tokenizer.get_vocab()
         lines = known = _vocabulary_lines(directory)
         if pieces:
@@ -210,37 +209,27 @@ def _sentencepiece(file: pathlib.Path) -> Any:
     return SentencePieceExtractor(str(file)).proto
 
 
-def _normalise(backend: Any, content: Mapping[str, Any], pieces: Any) -> None:
-    """Put a table of sentencepiece before the other normalizers.
+def _check_backend(backend: Any, content: Mapping[str, Any], pieces: Any) -> None:
+    """Refuse what would fail in Rust at the first text: no words, or a table of no texts.
 
-    Release 5 of `transformers` leaves it out for DeBERTa: letters of other widths, ligatures and
-    odd spaces would be unknown, which the model was trained without.
+    Release 5 of `transformers` leaves the table of sentencepiece out for DeBERTa: letters of other
+    widths, ligatures and odd spaces would be unknown, which the model was trained without. It is
+    put before the other normalizers.
     """
     from tokenizers import normalizers
 
-    tables = _tables(content.get('normalizer'))
-    if pieces and pieces.normalizer_spec.precompiled_charsmap:
-        tables = [pieces.normalizer_spec.precompiled_charsmap]
-    _check_tables(tables)
-    if tables and not _tables(_state(backend.normalizer)):
-        others = [backend.normalizer] if backend.normalizer else []
-        backend.normalizer = normalizers.Sequence([normalizers.Precompiled(tables[0]), *others])
-
-
-def _check_backend(backend: Any) -> None:
-    """Refuse what would fail in Rust at the first text: no words, or a table of no texts."""
     if not backend.get_vocab_size(with_added_tokens=False):
         raise ValueError('its vocabulary is empty.')
-    _check_tables(_tables(_state(backend.normalizer)))
-
-
-def _check_tables(tables: Sequence[bytes]) -> None:
-    if not all(map(_is_table, tables)):
+    others = [backend.normalizer] if backend.normalizer else []
+    kept = [table for each in others for table in _tables(json.loads(each.__getstate__()))]
+    made_of = pieces.normalizer_spec.precompiled_charsmap if pieces else b''
+    lost = []
+    if not kept:
+        lost = [made_of] if made_of else _tables(content.get('normalizer'))
+    if not all(map(_is_table, kept + lost)):
         raise ValueError('the precompiled_charsmap of its normalizer is damaged.')
-
-
-def _state(normalizer: Any) -> Any:
-    return json.loads(normalizer.__getstate__()) if normalizer else None
+    if lost:
+        backend.normalizer = normalizers.Sequence([normalizers.Precompiled(lost[0]), *others])
 
 
 def _tables(normalizer: Any) -> list[bytes]:

@@ -364,7 +364,7 @@ def params_from_tensors(
     """
     leaves = _leaves(initial)
     own = _leaves(jax.eval_shape(functools.partial(own_heads, config), initial))
-    result, used = {}, set()
+    result = {}
     kinds = ('missing', 'unexpected', 'misshapen', 'unusable')
     wrong: dict[str, list[str]] = {kind: [] for kind in kinds}
     names_of = {
@@ -379,7 +379,6 @@ def params_from_tensors(
         leaf, names = own[path], names_of[path]
         shape, parts = _their_shape(*_without_number(path, leaf.shape)), []
         for name in names:
-            used.add(name)
             if name is None:
                 parts.append(np.full(shape, path.endswith('scale'), np.float32))
             elif name not in tensors:
@@ -405,7 +404,7 @@ def params_from_tensors(
                 _forget(tensor)
             del parts, stack, taken
     wrong['unexpected'] = [
-        f'{name} {list(tensors[name].shape)}' for name in sorted(set(tensors) - used)
+        f'{name} {list(tensors[name].shape)}' for name in sorted(tensors.keys() - uses.keys())
     ]
     if any(wrong.values()):
         counts = ', '.join(
