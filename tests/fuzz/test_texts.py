@@ -416,8 +416,8 @@ def _plain_trees(folder: pathlib.Path) -> list:
         require(rows and all(len(row) == 10 and row[1] for row in rows), rows)
         words = [row for row in rows if row[0].isdecimal()]
         require([row[0] for row in words] == [f'{at}' for at in range(1, len(words) + 1)])
-        heads = [int(row[6]) for row in words]
-        require(all(0 <= head <= len(words) for head in heads) and '_' not in str(heads))
+        require(all(row[6].isdecimal() for row in words))
+        heads = [integer(int(row[6]), 0, len(words)) for row in words]
         for at in range(1, len(words) + 1):
             seen = [at]
             while seen[-1]:
