@@ -17,16 +17,18 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange, attention_change
 from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.learnt import Learnt, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.movement import MEASURES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 EVERY_SCHEDULE = dataclasses.replace(
     verdicts.LAST_LAYERS,
@@ -49,14 +51,28 @@ class WhereItChanges(Result):
         the distances of the weights at the end.
       random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
         layer alone, which is as long as the layers moved on average.
+      tested, dev_examples: The metric that tests whether models have learnt anything, and the
+        number of examples that it is of.
+      reached, larger_class, p_learnt: As in `analyses.learnt.Learnt`, [S] each, by schedule.
     """
 
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
+    FORMAT: ClassVar[int] = 2
 
     subject: Subject
     changes: Mapping[str, AttentionChange]
     moved: Mapping[str, Float[np.ndarray, 'S L M']]
     random: Float[np.ndarray, 'D L L']
+    tested: str
+    dev_examples: int
+    larger_class: float
+    reached: Mapping[str, Float[np.ndarray, 'S']]
+    p_learnt: Mapping[str, Float[np.ndarray, 'S']]
+
+    @property
+    def learnt(self) -> list[str]:
+        """The schedules under which at least half of the models have learnt the task."""
+        return [name for name in self.changes if not learnt_nothing(self._middle(name)[-1])]
 
     def profiles(self, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
         """Return each column of the frame under a schedule, by seed."""
@@ -69,9 +85,12 @@ class WhereItChanges(Result):
         return {k: np.broadcast_to(v, change.shape) for k, v in zip(_COLUMNS, values, strict=True)}
 
     def verdicts(self):
-        runs = [[*each.readings['paper'].values()] for each in self.changes.values()]
+        if not self.learnt:
+            why = 'No schedule has taught the task, so that what changed is noise.'
+            return [verdict.nothing_to_test(EVERY_SCHEDULE, why, 0)]
+        runs = [[*self.changes[name].readings['paper'].values()] for name in self.learnt]
         tables = [verdicts.each_of(each, 'cosine') for each in runs]
-        under = [f' under {schedule}' for schedule in self.changes]
+        under = [f' under {schedule}' for schedule in self.learnt]
         found = verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)
         if found.population == verdicts.ANY_FINETUNING or not found.what:
             return [found]
@@ -87,13 +106,16 @@ class WhereItChanges(Result):
         grids |= {'change_low': lows, 'change_high': highs}
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
         caption = 'Means over seeds; a random step has the same length in every layer.'
-        return {'layers': grids_frame(grids, caption, by=by, sure=sure)}
+        return {
+            'schedules': self._schedules(),
+            'layers': grids_frame(grids, caption, by=by, sure=sure),
+        }
 
     def figures(self):
         return drawn(self, where_it_changes=_draw)
 
     def findings(self):
-        alone = [each.verdicts()[0] for each in self.changes.values()]
+        alone = [self.changes[name].verdicts()[0] for name in self.learnt]
         known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
@@ -101,12 +123,36 @@ class WhereItChanges(Result):
         template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
         template += 'most; under {refuted} they do not: {why}. The last layer changes most under '
         template += '{last}.'
-        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.changes]
+        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.learnt]
         last = sum(bool(each.argmax() == len(each) - 1) for each in means)
         numbers = {'of': len(alone), 'refuted': refuted, 'why': why, 'last': last}
         about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
         first = measured('schedules under which the last two layers change most', held, **about)
-        return [first, *itertools.chain.from_iterable(map(self._under, self.changes))]
+        under = itertools.chain.from_iterable(map(self._under, self.learnt))
+        return [*self._warnings(), *[first] * bool(alone), *under]
+
+    def _middle(self, schedule: str) -> Learnt:
+        """Return the test of the model in the middle, ordered by how surely it has learnt."""
+        p_values = self.p_learnt[schedule]
+        middle = np.argsort(p_values)[(len(p_values) - 1) // 2]
+        reached = self.reached[schedule][middle]
+        return self.tested, float(reached), self.larger_class, float(p_values[middle])
+
+    def _warnings(self) -> Iterator[Finding]:
+        """Yield the warning about each schedule that has taught nothing, and is left out."""
+        for name in self.changes:
+            if name not in self.learnt:
+                which = f'the model in the middle under {name}'
+                found = not_learnt(which, *self._middle(name), self.dev_examples)
+                yield dataclasses.replace(found, name=f'{found.name}: {name}')
+
+    def _schedules(self):
+        metric, rows = TITLES[self.tested], []
+        for name, reached in self.reached.items():
+            those = sum(not learnt_nothing(p) for p in self.p_learnt[name])
+            rows.append((name, metric, *np.multiply(100, mean_interval(reached)), those))
+        columns = 'schedule', 'metric', 'score', 'low', 'high', 'seeds_that_learnt'
+        return framed(columns, rows, 'Scores x 100 and their 95 % intervals over seeds.')
 
     def _under(self, schedule: str) -> Iterator[Finding]:
         """Yield which layer changes most under a schedule, and what explains the profile."""
@@ -169,6 +215,10 @@ def where_it_changes(
         moved[name] = np.concatenate([means, ends], axis=-1)[:, 1:-1]
     if draws < 1 or len({each.seeds for each in tuned.values()}) != 1:
         raise ValueError(f'{draws=}: at least one, and all schedules with the same seeds.')
+    first = next(iter(tuned.values()))
+    about = first.tested, first.dev_examples, first.label_names
+    if any((each.tested, each.dev_examples, each.label_names) != about for each in tuned.values()):
+        raise ValueError('The schedules have different dev examples: give the same to each.')
     size = np.mean([each[..., MEASURES.index('distance')].mean() for each in moved.values()])
     settings = TextSettings(**vars(compute))
 
@@ -181,7 +231,17 @@ def where_it_changes(
         grid = changes(_random_step(pretrained, layer, float(size), rng)).grids['paper']
         steps[draw, layer] = 1 - grid.mean(axis=1)
     found = {name: changes(each) for name, each in tuned.items()}
-    return WhereItChanges(subject or Subject(), found, moved, steps)
+    return WhereItChanges(
+        subject=subject or Subject(),
+        changes=found,
+        moved=moved,
+        random=steps,
+        tested=first.tested,
+        dev_examples=first.dev_examples,
+        larger_class=float(first.larger_class),
+        reached={k: np.array([row[v.tested] for row in v.scores]) for k, v in tuned.items()},
+        p_learnt={name: np.array(each.p_learnt) for name, each in tuned.items()},
+    )
 
 
 def _random_step(

@@ -18,7 +18,7 @@ DECAYS = (0.65, 1.0, 1.5)
 def world(cause, *, seeds=5, layers=6, seed=0):
     """Weights move as far as the rates say, and maps as far as the cause says, with some noise."""
     rng, subject = np.random.default_rng(seed), bs.analyses.Subject()
-    changes, moved = {}, {}
+    changes, moved, reached, p_values = {}, {}, {}, {}
     for decay in DECAYS:
         rates = decay ** np.arange(layers)[::-1]
         rates /= rates.max()
@@ -31,7 +31,9 @@ def world(cause, *, seeds=5, layers=6, seed=0):
         changes[name] = AttentionChange(subject, {'paper': runs})
         noise = 1 + rng.normal(0, 0.01, (seeds, layers, 4))
         moved[name] = rates[:, None] * noise
-    return WhereItChanges(subject, changes, moved, np.tri(layers).T[None] * 0.1)
+        reached[name], p_values[name] = np.full(seeds, 0.8), np.full(seeds, 1e-4)
+    steps = np.tri(layers).T[None] * 0.1
+    return WhereItChanges(subject, changes, moved, steps, 'accuracy', 200, 0.5, reached, p_values)
 
 
 def number(result, start):
@@ -69,6 +71,26 @@ def test_profiles_agree_as_by_scipy_and_frozen_layers_have_no_distance():
     assert frame.change_per_distance.isna().equals(frame.layer == 1)
 
 
+def test_a_schedule_that_taught_nothing_is_told_and_left_out():
+    """Rates of decay 1.5 alone refute the claim; without this schedule it is as at other rates."""
+    given = world('task')
+    high, noise = 'decay 1.5', world('rates').changes['decay 1.5']
+    given = dataclasses.replace(given, changes={**given.changes, high: noise})
+    assert given.verdicts()[0].verdict == DOES_NOT_HOLD
+    for failed, told in ((2, False), (3, True), (5, True)):
+        p_values = np.where(np.arange(5) < failed, 0.6, 1e-4)
+        result = dataclasses.replace(given, p_learnt={**given.p_learnt, high: p_values})
+        warned = [each for each in result.findings() if each.warning]
+        assert [high in each.sentence for each in warned] == [True] * told
+        assert result.verdicts()[0].verdict == (HOLDS if told else DOES_NOT_HOLD)
+        assert number(result, 'schedules under which').numbers['of'] == 3 - told
+        row = result.frames()['schedules'].set_index('schedule').loc[high]
+        assert row.seeds_that_learnt == 5 - failed and row.score == pytest.approx(80)
+    nothing = dataclasses.replace(given, p_learnt=dict.fromkeys(given.p_learnt, np.full(5, 0.6)))
+    assert all(each.warning for each in nothing.findings()) and len(nothing.findings()) == 3
+    assert nothing.verdicts()[0].verdict == UNDECIDED
+
+
 def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
     """The maps below a layer that moves stay as they are; the length is that of fine-tuning."""
     given, compute = {'usual': tuned, 'again': tuned}, bs.Compute(max_length=32)
@@ -95,6 +117,7 @@ def test_what_has_no_movement_is_refused(model, tuned, texts):
         ({}, 'with the same seeds'),
         ({'old': former}, "tuned.'old'. has no"),
         (one, 'with the same seeds'),
+        ({'a': tuned, 'b': dataclasses.replace(tuned, dev_examples=3)}, 'different dev examples'),
     ):
         with pytest.raises(ValueError, match=message):
             bs.analyses.where_it_changes(model, given, texts)
