@@ -51,6 +51,7 @@ class WhereItChanges(Result):
         the distances of the weights at the end.
       random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
         layer alone, which is as long as the layers moved on average.
+      by_step: The similarity of maps after some steps, as `Finetuned.similarity`, by schedule.
       tested, dev_examples: The metric that tests whether models have learnt anything, and the
         number of examples that it is of.
       reached, larger_class, p_learnt: As in `analyses.learnt.Learnt`, [S] each, by schedule.
@@ -63,6 +64,7 @@ class WhereItChanges(Result):
     changes: Mapping[str, AttentionChange]
     moved: Mapping[str, Float[np.ndarray, 'S L M']]
     random: Float[np.ndarray, 'D L L']
+    by_step: Mapping[str, Mapping[int, Float[np.ndarray, 'S L']]]
     tested: str
     dev_examples: int
     larger_class: float
@@ -106,13 +108,15 @@ class WhereItChanges(Result):
         grids |= {'change_low': lows, 'change_high': highs}
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
         caption = 'Means over seeds; a random step has the same length in every layer.'
-        return {
+        frames = {
             'schedules': self._schedules(),
             'layers': grids_frame(grids, caption, by=by, sure=sure),
         }
+        return frames | ({'steps': self._steps()} if any(self.by_step.values()) else {})
 
     def figures(self):
-        return drawn(self, where_it_changes=_draw)
+        steps = {'change_by_step': _draw_steps} if any(self.by_step.values()) else {}
+        return drawn(self, where_it_changes=_draw, **steps)
 
     def findings(self):
         alone = [self.changes[name].verdicts()[0] for name in self.learnt]
@@ -130,6 +134,30 @@ class WhereItChanges(Result):
         first = measured('schedules under which the last two layers change most', held, **about)
         under = itertools.chain.from_iterable(map(self._under, self.learnt))
         return [*self._warnings(), *[first] * bool(alone), *under]
+
+    def _since(self, schedule: str) -> Iterator[Finding]:
+        """Yield from which step on the same layer changes most as in the end."""
+        steps = self.by_step[schedule]
+        most = [int(each.mean(axis=0).argmin()) for each in steps.values()]
+        others = [at for at, layer in enumerate(most) if layer != most[-1]]
+        if most:
+            since = [*steps][others[-1] + 1 if others else 0]
+            template = (
+                'Under {schedule}, {where} changes most from step {estimate:.0f} of {last} on.'
+            )
+            numbers = {'schedule': schedule, 'last': [*steps][-1]}
+            about = {'unit': 'step', 'where': f'layer {most[-1] + 1}', 'template': template}
+            name = f'first step from which the same layer changes most: {schedule}'
+            yield measured(name, since, source=SOURCE, numbers=numbers, **about)
+
+    def _steps(self):
+        rows = []
+        for name, steps in self.by_step.items():
+            for step, similarity in steps.items():
+                ends = zip(*mean_interval(1 - similarity.T), strict=True)
+                rows += [(name, step, layer, *each) for layer, each in enumerate(ends, 1)]
+        columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
+        return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
 
     def _middle(self, schedule: str) -> Learnt:
         """Return the test of the model in the middle, ordered by how surely it has learnt."""
@@ -159,6 +187,7 @@ class WhereItChanges(Result):
         most, profiles = self.changes[schedule].findings()[0], self.profiles(schedule)
         numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
         yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
+        yield from self._since(schedule)
         for name in _EXPLAINS:
             for unit, values in agreement(profiles[name], profiles['change']).items():
                 label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
@@ -236,6 +265,7 @@ def where_it_changes(
         changes=found,
         moved=moved,
         random=steps,
+        by_step={name: each.similarity for name, each in tuned.items()},
         tested=first.tested,
         dev_examples=first.dev_examples,
         larger_class=float(first.larger_class),
@@ -264,4 +294,16 @@ def _draw(result: WhereItChanges):
             panels[title][schedule] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
     return plots.depth_profiles(panels).captioned(
         'By schedule, mean over seeds: each line as a share of its greatest layer.'
+    )
+
+
+def _draw_steps(result: WhereItChanges):
+    panels = {}
+    for schedule, steps in result.by_step.items():
+        # More lines than these cannot be told apart.
+        places = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 6)).round().astype(int))
+        shown = [[*steps.items()][at] for at in places]
+        panels[schedule] = {f'step {step}': 1 - each.mean(axis=0) for step, each in shown}
+    return plots.depth_profiles({title: each for title, each in panels.items() if each}).captioned(
+        'Change of maps (1 less cosine similarity) by depth after so many steps, mean over seeds.'
     )

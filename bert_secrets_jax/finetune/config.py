@@ -27,6 +27,7 @@ RANGES = {
     'reinit': Range(0, 1000),
     'max_length': _COUNT,
     'log_every': _COUNT,
+    'maps_every': Range(0, 2**31),
     'checkpoint_every': _COUNT,
 }
 
@@ -57,6 +58,8 @@ class FinetuneConfig:
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
+      maps_every: After every so many steps, the maps of the dev examples are compared with those
+        before training (`Finetuned.similarity`); 0 for never.
       checkpoint_every: The number of steps between two checkpoints. There is also one per epoch,
         and one whenever the last is two minutes old, or older where writing takes long.
     """
@@ -77,6 +80,7 @@ class FinetuneConfig:
     max_length: int = 128
     buckets: tuple[int, ...] | None = None
     log_every: int = 20
+    maps_every: int = 0
     checkpoint_every: int = 500
 
     def __post_init__(self):
@@ -93,6 +97,10 @@ class FinetuneConfig:
     def frozen_parts(self) -> frozenset[str]:
         """The names of the frozen parts."""
         return frozenset(word.strip() for word in self.freeze.split(',') if word.strip())
+
+    def maps_after(self, total: int) -> Sequence[int]:
+        """Return the steps after which maps are compared, of so many in all."""
+        return range(self.maps_every, total + 1, self.maps_every) if self.maps_every else ()
 
     def check_layers(self, model: BertConfig) -> None:
         """Raise ValueError if a model lacks a layer that is named, or nothing would be learnt."""

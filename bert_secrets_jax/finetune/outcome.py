@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 from absl import logging
+from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.files import (
@@ -24,7 +25,7 @@ from bert_secrets_jax.files import (
 from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
-from bert_secrets_jax.finetune.seeds import best_rows
+from bert_secrets_jax.finetune.seeds import MAPS, best_rows
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import (
     COMPUTE_DTYPES,
@@ -60,6 +61,7 @@ class Finetuned:
         'loss'; for the split 'train' also 'learning_rate', and for 'dev' the metrics, their mean
         'score', and always 'accuracy' or, for a regression, 'pearson'. Rows with F1, macro F1 or
         Matthews' r have the ends of their intervals, such as 'f1_low'. Epoch 0 is before training.
+        Rows of the split 'maps' have those of `similarity` in place of a loss.
       folder: The folder of the models, the curves and the checkpoints; None if all is in memory.
       dtype: The type of number in which the models compute matrix products.
       head: 'sequence_classification' (or a regression), 'token_classification',
@@ -144,6 +146,20 @@ class Finetuned:
         return [rows[seed] for seed in self.seeds]
 
     @property
+    def similarity(self) -> dict[int, Float[np.ndarray, 'S L']]:
+        """The cosine similarity of maps before training and after some steps, by their number.
+
+        It is the mean over the heads of a layer and over the dev examples, of each seed. Empty
+        without `maps_every`.
+        """
+        found = {}
+        for row in (row for row in self.history if row['split'] == MAPS):
+            layers = range(1, 1 + sum(name.startswith('similarity') for name in row))
+            found[row['step'], row['seed']] = [row[f'similarity_L{layer}'] for layer in layers]
+        steps = sorted({step for step, _ in found})
+        return {step: np.array([found[step, seed] for seed in self.seeds]) for step in steps}
+
+    @property
     def intervals(self) -> tuple[tuple[float, float], ...]:
         """The ends of the 95 % interval of each seed's last score, `tested`, over dev examples.
 
@@ -216,7 +232,7 @@ class Finetuned:
             values |= {name: tuple(values[name]) for name in sequences}
             read = cls(**values, folder=folder)
             # Rows that are missing show here, and not wherever somebody asks first.
-            _ = (read.first_scores, read.best_scores, read.p_learnt)
+            _ = (read.first_scores, read.best_scores, read.p_learnt, read.similarity)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise ValueError(
                 f'{folder / OUTCOME} is damaged or of another version: fine-tuning again with the '
@@ -249,9 +265,9 @@ def _is_count(value: Any) -> bool:
 def _is_row(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.get('split') in ('train', 'dev')
+        and value.get('split') in ('train', 'dev', MAPS)
         and all(_is_number(number) for name, number in value.items() if name != 'split')
-        and {'seed', 'step', 'epoch', 'loss'} <= value.keys()
+        and {'seed', 'step', 'epoch', *['loss'] * (value['split'] != MAPS)} <= value.keys()
     )
 
 

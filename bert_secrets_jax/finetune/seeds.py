@@ -23,9 +23,13 @@ from bert_secrets_jax.finetune.losses import loss_per_example, terms
 from bert_secrets_jax.finetune.metrics import evaluate, tested_values
 from bert_secrets_jax.finetune.movement import recorded_steps, recording, with_fresh_top
 from bert_secrets_jax.finetune.steps import Data, Steps, per_epoch, predict
+from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.model.bert import Bert, all_layers, check_finite, init_params, own_layers
 from bert_secrets_jax.model.config import QUESTIONS
+from bert_secrets_jax.model.weights import Pretrained
 
+# The rows of a curve that tell how similar maps are to those before training.
+MAPS = 'maps'
 # Smaller evaluations take a moment and show no progress of their own.
 _LARGE_EVALUATION = 2000
 
@@ -72,7 +76,9 @@ def train_runs(
 
     def rows(state: TrainState, numbers: Sequence[int], losses: Sequence[Any]) -> Rows:
         means = steps.mean_rows(numbers, losses)
-        return [row | {'learning_rate': rate(numbers[-1])} for row in means]
+        found = [row | {'learning_rate': rate(numbers[-1])} for row in means]
+        done = numbers[-1] + 1
+        return found + (_maps(steps, params, state, done) if done in compared else [])
 
     def fault(step: int, place: int, loss: float) -> str:
         names = ', '.join(data.train_ids[int(row)] for row in steps.rows(step)[place] if row >= 0)
@@ -82,6 +88,7 @@ def train_runs(
             f'{names}.'
         )
 
+    compared = config.maps_after(total)
     # Apart from those of the start, since each step gives its memory to the next one.
     state, record = steps.train(
         stacked(),
@@ -172,6 +179,19 @@ def _evaluate(steps: Steps, save: Save, state: TrainState, epoch: int, history: 
             'Nothing was learnt in the first epoch: the loss of the dev examples is %.3g, and was '
             '%.3g before. Is the learning rate too high, or too low?', rows[0]['loss'], first[0],
         )  # fmt: skip
+    return rows
+
+
+def _maps(steps: Steps, before: Sequence[Any], state: TrainState, done: int) -> Rows:
+    """Return the similarity of each layer's maps of the dev examples, before and after."""
+    rows = []
+    for index, seed in enumerate(steps.seeds):
+        first = Pretrained(steps.bert, before[index], None)
+        now = Pretrained(steps.bert, fetch(_select(steps.bert, state.params, index)), None)
+        (table,) = measure_change(first, now, steps.data.dev, [named('cosine')]).values()
+        row = {'split': MAPS, 'seed': seed, 'step': done, 'epoch': done / steps.per_epoch}
+        means = table.mean.mean(axis=1).tolist()
+        rows.append(row | {f'similarity_L{at}': each for at, each in enumerate(means, 1)})
     return rows
 
 

@@ -216,7 +216,7 @@ class Steps:
         """Take all steps of parameters with a leading axis G (runs), in a `loop.TrainingCurve`."""
         config, total = self.config, self.per_epoch * self.config.epochs
         curve = loop.TrainingCurve(
-            rows_after=range(0, total, config.log_every),
+            rows_after={*range(0, total, config.log_every), *config.maps_after(total)},
             checkpoint_every=config.checkpoint_every,
             stage=stage,
             **noted,

@@ -187,8 +187,9 @@ class GateConfig(FinetuneConfig):
                 f'coefficients={self.coefficients!r} must be different finite numbers, at least '
                 'one: the prices of a head, such as (0.001, 0.01).'
             )
-        if self.layer_decay != 1 or self.freeze or self.reinit:
-            raise ValueError('Gates are learnt without layer_decay, freeze and reinit: leave them.')
+        if self.layer_decay != 1 or self.freeze or self.reinit or self.maps_every:
+            names = 'layer_decay, freeze, reinit and maps_every'
+            raise ValueError(f'Gates are learnt without {names}: leave them.')
         object.__setattr__(self, 'coefficients', tuple(map(float, prices)))
         check_ranges(self, RANGES)
 

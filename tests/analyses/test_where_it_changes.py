@@ -33,7 +33,10 @@ def world(cause, *, seeds=5, layers=6, seed=0):
         moved[name] = rates[:, None] * noise
         reached[name], p_values[name] = np.full(seeds, 0.8), np.full(seeds, 1e-4)
     steps = np.tri(layers).T[None] * 0.1
-    return WhereItChanges(subject, changes, moved, steps, 'accuracy', 200, 0.5, reached, p_values)
+    by_step = {name: {} for name in changes}
+    learnt = {'larger_class': 0.5, 'reached': reached, 'p_learnt': p_values}
+    given = {'by_step': by_step, 'tested': 'accuracy', 'dev_examples': 200, **learnt}
+    return WhereItChanges(subject, changes, moved, steps, **given)
 
 
 def number(result, start):
@@ -89,6 +92,19 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
     nothing = dataclasses.replace(given, p_learnt=dict.fromkeys(given.p_learnt, np.full(5, 0.6)))
     assert all(each.warning for each in nothing.findings()) and len(nothing.findings()) == 3
     assert nothing.verdicts()[0].verdict == UNDECIDED
+
+
+def test_it_is_told_from_which_step_on_a_layer_is_ahead():
+    base, (first, last) = world('task'), 1 - 0.1 * np.eye(6)[[0, 5]]
+    steps = {10: first, 20: last, 30: first, 40: last, 50: last}
+    own = {step: np.tile(each, (5, 1)) for step, each in steps.items()}
+    result = dataclasses.replace(base, by_step={**base.by_step, 'decay 1': own})
+    found = number(result, 'first step from which')
+    assert found.sentence == 'Under decay 1, layer 6 changes most from step 40 of 50 on.'
+    frame = result.frames()['steps'].set_index(['step', 'layer'])
+    assert frame.loc[(10, 1)].change == pytest.approx(0.1) and len(frame) == 30
+    assert set(result.figures()) == {'where_it_changes', 'change_by_step'}
+    assert set(base.figures()) == {'where_it_changes'} and 'steps' not in base.frames()
 
 
 def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):

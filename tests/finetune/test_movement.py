@@ -10,11 +10,13 @@ import numpy as np
 import optax
 import pytest
 
+from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.finetune import loop, movement, outcome, steps
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.movement import norms, recorded_steps
 from bert_secrets_jax.finetune.optimizers import make_optimizer
 from bert_secrets_jax.finetune.train import Finetuned, finetune
+from bert_secrets_jax.measure.collect import compare
 from bert_secrets_jax.model.bert import Bert, init_params
 from bert_secrets_jax.pruning.gates import GateConfig
 from tests.conftest import killed_at, relative
@@ -169,6 +171,30 @@ def test_killed_and_resumed_the_records_are_the_same(pretrained, recorded, tmp_p
     np.testing.assert_allclose([float(row['relative_distance']) for row in rows], expected)
 
 
+def test_maps_are_compared_after_chosen_steps(pretrained, tmp_path, monkeypatch):
+    """Those of the last step are those of the models; a killed training has the same."""
+    found = tuned_with(pretrained, reinit=1, maps_every=4)
+    assert [*found.similarity] == [4, 8]
+    for seed, model in enumerate(found.models):
+        batches = encode(pretrained.tokenizer, DEV, max_length=SETTINGS['max_length'])
+        table = compare(pretrained, model, batches, ['cosine'])['cosine']
+        np.testing.assert_allclose(found.similarity[8][seed], table.mean.mean(axis=1), atol=1e-6)
+        # The fresh layer is far from what it was.
+        assert found.similarity[4][seed].argmin() == 2
+    assert not np.array_equal(found.similarity[4], found.similarity[8])
+    killed_at(monkeypatch, 5, Killed())
+    monkeypatch.setattr(loop, 'is_due', lambda *_: True)
+    with pytest.raises(Killed):
+        tuned_with(pretrained, reinit=1, maps_every=4, folder=tmp_path)
+    again = tuned_with(pretrained, reinit=1, maps_every=4, folder=tmp_path)
+    for each in (again, Finetuned.load(tmp_path)):
+        for step, similarity in found.similarity.items():
+            np.testing.assert_array_equal(each.similarity[step], similarity)
+    assert found.first(1).similarity[8].shape == (1, 3)
+    assert 'maps,1,8,2,similarity_L3' in (tmp_path / 'curve.csv').read_text()
+    assert not tuned_with(pretrained).similarity
+
+
 def test_long_trainings_are_recorded_now_and_then():
     for total in (1, 3, 8, 345, 4001, 10**6):
         found = recorded_steps(total)
@@ -211,7 +237,7 @@ def test_shared_layers_are_one_and_gates_learn_alike(config):
     FinetuneConfig(freeze='1', reinit=1).check_layers(model)
     with pytest.raises(ValueError, match='layers 1 to 2'):
         FinetuneConfig(freeze='3').check_layers(model)
-    for settings in ({'layer_decay': 0.5}, {'freeze': '1'}, {'reinit': 1}):
+    for settings in ({'layer_decay': 0.5}, {'freeze': '1'}, {'reinit': 1}, {'maps_every': 1}):
         with pytest.raises(ValueError, match='Gates are learnt without'):
             GateConfig(coefficients=(0.1,), **settings)
 
