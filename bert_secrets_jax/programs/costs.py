@@ -161,17 +161,24 @@ def finetuned(study: Study) -> Costs:
     """Return fine-tuning, unless it is done or there is nothing to train on."""
     if not study.has_training or processes.exists(study.finetuning_folder('pretrained') / OUTCOME):
         return {}
-    train, starts = study.config.train, study.config.train.starts
-    runs = len(study.seeds) * len(starts)
-    tokens = _TRAINED * train.epochs * _tokens(study, 'train')
-    tokens += (train.epochs + 1) * _tokens(study, 'dev')
-    return {'fine-tuning': Cost(runs * tokens, 10, 8)}
+    runs = len(study.seeds) * len(study.config.train.starts)
+    return {'fine-tuning': Cost(runs * _of_a_run(study), 10, 8)}
+
+
+def _of_a_run(study: Study) -> float:
+    """Return the work of fine-tuning with one seed."""
+    train = study.config.train
+    steps = -(-len(study.train) // train.batch_size) * train.epochs
+    # Where maps are compared, both models read the dev examples.
+    passes = train.epochs + 1 + (4 * (steps // train.maps_every) if train.maps_every else 0)
+    dev = _share(study, 'dev', train.max_dev_examples) * _tokens(study, 'dev')
+    return _TRAINED * train.epochs * _tokens(study, 'train') + passes * dev
 
 
 def rescheduled(study: Study) -> Costs:
-    runs = len(study.schedules) * len(study.seeds) * study.config.train.epochs
+    runs = len(study.schedules) * len(study.seeds)
     steps = 6 * study.pretrained.config.num_hidden_layers
-    learnt, maps = _over(study, 'train', _TRAINED * runs, 10), _over(study, 'texts', steps, 10, 8)
+    learnt, maps = Cost(runs * _of_a_run(study), 10, 0), _over(study, 'texts', steps, 10, 8)
     return {'fine-tuning under schedules': learnt, 'random steps': maps}
 
 

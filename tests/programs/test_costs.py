@@ -19,6 +19,8 @@ def test_every_section_states_what_it_costs(study):
     study.config.train.epochs *= 2
     more = pace.seconds(SECTIONS['finetune'].costs(study).values())
     assert more > 1.5 * (seconds['finetune'] - 18)
+    study.config.train.maps_every = 1
+    assert pace.seconds(SECTIONS['finetune'].costs(study).values()) > 1.2 * more
     # Work that two sections need is one part of both.
     assert costs['features'].keys() & costs['cls_tokens'].keys() >= {'first pass', 'second pass'}
 
