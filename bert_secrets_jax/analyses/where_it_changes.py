@@ -301,9 +301,10 @@ def _draw_steps(result: WhereItChanges):
     panels = {}
     for schedule, steps in result.by_step.items():
         # More lines than these cannot be told apart.
-        places = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 6)).round().astype(int))
+        places = np.linspace(0, len(steps) - 1, min(len(steps), 6)).round().astype(int)
         shown = [[*steps.items()][at] for at in places]
-        panels[schedule] = {f'step {step}': 1 - each.mean(axis=0) for step, each in shown}
-    return plots.depth_profiles({title: each for title, each in panels.items() if each}).captioned(
+        if shown:
+            panels[schedule] = {f'step {step}': 1 - each.mean(axis=0) for step, each in shown}
+    return plots.depth_profiles(panels).captioned(
         'Change of maps (1 less cosine similarity) by depth after so many steps, mean over seeds.'
     )

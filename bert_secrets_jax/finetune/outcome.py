@@ -153,7 +153,7 @@ class Finetuned:
         without `maps_every`.
         """
         found = {}
-        for row in (row for row in self.history if row['split'] == MAPS):
+        for row in filter(lambda each: each['split'] == MAPS, self.history):
             layers = range(1, 1 + sum(name.startswith('similarity') for name in row))
             found[row['step'], row['seed']] = [row[f'similarity_L{layer}'] for layer in layers]
         steps = sorted({step for step, _ in found})

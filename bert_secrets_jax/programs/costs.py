@@ -162,10 +162,10 @@ def finetuned(study: Study) -> Costs:
     if not study.has_training or processes.exists(study.finetuning_folder('pretrained') / OUTCOME):
         return {}
     runs = len(study.seeds) * len(study.config.train.starts)
-    return {'fine-tuning': Cost(runs * _of_a_run(study), 10, 8)}
+    return {'fine-tuning': Cost(runs * _per_run(study), 10, 8)}
 
 
-def _of_a_run(study: Study) -> float:
+def _per_run(study: Study) -> float:
     """Return the work of fine-tuning with one seed."""
     train = study.config.train
     steps = -(-len(study.train) // train.batch_size) * train.epochs
@@ -178,7 +178,7 @@ def _of_a_run(study: Study) -> float:
 def rescheduled(study: Study) -> Costs:
     runs = len(study.schedules) * len(study.seeds)
     steps = 6 * study.pretrained.config.num_hidden_layers
-    learnt, maps = Cost(runs * _of_a_run(study), 10, 0), _over(study, 'texts', steps, 10, 8)
+    learnt, maps = Cost(runs * _per_run(study), 10, 0), _over(study, 'texts', steps, 10, 8)
     return {'fine-tuning under schedules': learnt, 'random steps': maps}
 
 
