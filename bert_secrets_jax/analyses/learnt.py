@@ -49,9 +49,16 @@ def learnt_nothing(p: float) -> bool:
 
 
 def not_learnt(
-    which: str, metric: str, value: float, larger_class: float, p: float, examples: int
+    which: str,
+    metric: str,
+    value: float,
+    larger_class: float,
+    p: float,
+    examples: int,
+    *,
+    so: str = 'what follows about heads is noise',
 ) -> Finding:
-    """Return the warning about a model such as 'the model of seed 0'."""
+    """Return the warning about a model such as 'the model of seed 0', and what follows (`so`)."""
     return Finding(
         name='the task was not learnt',
         warning=True,
@@ -59,12 +66,12 @@ def not_learnt(
         unit=f'{TITLES[metric]} x 100',
         sample=examples,
         source=_SOURCES.get(metric, 'test of a zero correlation'),
-        template='Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; what '
-        'follows about heads is noise.',
+        template='Not learnt: {which} has {title} {estimate:.1f}, not clearly above {bar}; {so}.',
         p=p,
         numbers={
             'which': which,
             'title': TITLES[metric],
+            'so': so,
             'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )

@@ -171,7 +171,8 @@ class WhereItChanges(Result):
         for name in self.changes:
             if name not in self.learnt:
                 which = f'the model in the middle under {name}'
-                found = not_learnt(which, *self._middle(name), self.dev_examples)
+                test, so = self._middle(name), 'this schedule is left out'
+                found = not_learnt(which, *test, self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
 
     def _schedules(self):

@@ -85,6 +85,7 @@ def test_a_schedule_that_taught_nothing_is_told_and_left_out():
         result = dataclasses.replace(given, p_learnt={**given.p_learnt, high: p_values})
         warned = [each for each in result.findings() if each.warning]
         assert [high in each.sentence for each in warned] == [True] * told
+        assert all(each.sentence.endswith('this schedule is left out.') for each in warned)
         assert result.verdicts()[0].verdict == (HOLDS if told else DOES_NOT_HOLD)
         assert number(result, 'schedules under which').numbers['of'] == 3 - told
         row = result.frames()['schedules'].set_index('schedule').loc[high]
