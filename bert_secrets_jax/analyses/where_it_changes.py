@@ -291,8 +291,10 @@ def _draw(result: WhereItChanges):
     for schedule in result.changes:
         for title, values in zip(panels, result.profiles(schedule).values(), strict=True):
             mean = values.mean(axis=0)
+            # Random steps are the same for all.
+            name = 'no learning' if title.startswith('random') else schedule
             # Schedules differ more in size than in shape.
-            panels[title][schedule] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
+            panels[title][name] = mean / max(np.nanmax(mean, initial=0.0), 1e-30)
     return plots.depth_profiles(panels).captioned(
         'By schedule, mean over seeds: each line as a share of its greatest layer.'
     )
