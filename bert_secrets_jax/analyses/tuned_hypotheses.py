@@ -128,10 +128,15 @@ def decided(found: Measured) -> tuple[Verdict, ...]:
     if len(found.moved) > 1:
         numbers[MORE_LABELS] = more, 'gain of the agreement of two fine-tunings'
     examples = len(found.before)
-    return tuple(
-        verdict.verdict_on(claim, _contrasts(number, examples, claim.threshold), what)
-        for claim, (number, what) in numbers.items()
-    )
+    verdicts = []
+    for claim, (number, what) in numbers.items():
+        above = _contrasts(number, examples, claim.threshold)
+        # A gain is the difference of two correlations.
+        limit = 2 if claim is MORE_LABELS else 1
+        within = above.interval(0, offset=claim.threshold)
+        estimate, low, high = (float(np.clip(each, -limit, limit)) for each in within)
+        verdicts.append(verdict.verdict_on(claim, above, what, interval=(estimate, low, high)))
+    return tuple(verdicts)
 
 
 def _contrasts(

@@ -67,6 +67,8 @@ def test_clear_worlds_are_decided():
     assert {each.verdict for each in true.values()} == {'holds'}
     false = verdicts_of(world(rng, seeds=6, known=-2.0, alike=(3.0, 0.2), own=3.0))
     assert {each.verdict for each in false.values()} == {'does not hold'}
+    close = verdicts_of(world(rng, own=0.1))[STAY_BROAD]
+    assert close.low < close.estimate < close.high <= 1
 
 
 @pytest.mark.parametrize('worlds', [30, pytest.param(600, marks=pytest.mark.slow)])
