@@ -24,6 +24,7 @@ from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.finetune.metrics import BELOW_ZERO
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.paper import michel
@@ -53,8 +54,6 @@ _WAYS: Mapping[str, str] = {
 # The first pair shows removal alone; the others include what comes with it.
 _REMOVAL = ('cut', 'apart')
 _COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
-# The metrics that can be negative.
-_BELOW_ZERO = ('matthews', 'pearson', 'spearman')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -566,7 +565,7 @@ def _draw_curves(result: Pruning):
 
     def reached(points: np.ndarray) -> np.ndarray:
         # Student's intervals of few fine-tunings reach beyond what a score can be.
-        least = -100 if result.metric in _BELOW_ZERO else 0
+        least = -100 if result.metric in BELOW_ZERO else 0
         return np.clip(intact + points, least, 100)
 
     return plots.pruning_curves(

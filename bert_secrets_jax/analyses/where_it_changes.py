@@ -15,17 +15,20 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange, attention_change
+from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.learnt import Learnt, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.finetune.metrics import TITLES
-from bert_secrets_jax.finetune.movement import MEASURES
+from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
+from bert_secrets_jax.finetune.movement import MEASURES, norms, with_fresh_top
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.measure.catalogue import measure_change, named
+from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
@@ -39,6 +42,10 @@ EVERY_SCHEDULE = dataclasses.replace(
 )
 _EXPLAINS = *MEASURES, 'random_step', 'random_steps_below'
 _COLUMNS = 'change', 'change_per_distance', *_EXPLAINS
+# Maps that are equal differ by less, from rounding.
+_NO_CHANGE = 1e-5
+# Distances are sums over millions of weights, which machines round in different ways.
+_ROUNDING = 0.02
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -50,7 +57,8 @@ class WhereItChanges(Result):
       moved: By schedule, [S, L, M] the mean norms of gradients and updates over recorded steps, and
         the distances of the weights at the end.
       random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
-        layer alone, which is as long as the layers moved on average.
+        layer alone.
+      length: The length of random steps: as far as layers moved on average in what was learnt.
       by_step: The similarity of maps after some steps, as `Finetuned.similarity`, by schedule.
       tested, dev_examples: The metric that tests whether models have learnt anything, and the
         number of examples that it is of.
@@ -58,12 +66,13 @@ class WhereItChanges(Result):
     """
 
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     changes: Mapping[str, AttentionChange]
     moved: Mapping[str, Float[np.ndarray, 'S L M']]
     random: Float[np.ndarray, 'D L L']
+    length: float
     by_step: Mapping[str, Mapping[int, Float[np.ndarray, 'S L']]]
     tested: str
     dev_examples: int
@@ -74,7 +83,13 @@ class WhereItChanges(Result):
     @property
     def learnt(self) -> list[str]:
         """The schedules under which at least half of the models have learnt the task."""
-        return [name for name in self.changes if not learnt_nothing(self._middle(name)[-1])]
+        return [name for name in self.changes if _taught(self.p_learnt[name])]
+
+    @property
+    def compared(self) -> list[str]:
+        """Those of them under which maps changed."""
+        changed = {name: self.profiles(name)['change'].max() for name in self.learnt}
+        return [name for name, most in changed.items() if most > _NO_CHANGE]
 
     def profiles(self, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
         """Return each column of the frame under a schedule, by seed."""
@@ -87,12 +102,12 @@ class WhereItChanges(Result):
         return {k: np.broadcast_to(v, change.shape) for k, v in zip(_COLUMNS, values, strict=True)}
 
     def verdicts(self):
-        if not self.learnt:
-            why = 'No schedule has taught the task, so that what changed is noise.'
+        if not self.compared:
+            why = 'No schedule has taught the task and changed maps: the rest is noise.'
             return [verdict.nothing_to_test(EVERY_SCHEDULE, why, 0)]
-        runs = [[*self.changes[name].readings['paper'].values()] for name in self.learnt]
+        runs = [[*self.changes[name].readings['paper'].values()] for name in self.compared]
         tables = [verdicts.each_of(each, 'cosine') for each in runs]
-        under = [f' under {schedule}' for schedule in self.learnt]
+        under = [f' under {schedule}' for schedule in self.compared]
         found = verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)
         if found.population == verdicts.ANY_FINETUNING or not found.what:
             return [found]
@@ -104,10 +119,10 @@ class WhereItChanges(Result):
     def frames(self):
         profiles = [self.profiles(schedule) for schedule in self.changes]
         grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
-        lows, highs = zip(*(mean_interval(each['change'].T)[1:] for each in profiles), strict=True)
-        grids |= {'change_low': lows, 'change_high': highs}
+        ends = [np.clip(mean_interval(each['change'].T)[1:], 0, 1) for each in profiles]
+        grids |= dict(zip(('change_low', 'change_high'), zip(*ends, strict=True), strict=True))
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
-        caption = 'Means over seeds; a random step has the same length in every layer.'
+        caption = f'Means over seeds. Every random step has length {self.length:.3g}.'
         frames = {
             'schedules': self._schedules(),
             'layers': grids_frame(grids, caption, by=by, sure=sure),
@@ -119,20 +134,27 @@ class WhereItChanges(Result):
         return drawn(self, where_it_changes=_draw, **steps)
 
     def findings(self):
-        alone = [self.changes[name].verdicts()[0] for name in self.learnt]
+        alone = [self.changes[name].verdicts()[0] for name in self.compared]
         known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
-        why = 'the schedule does not decide it' if len(alone) in (held, refuted) else 'why is open'
-        why = 'the schedule decides it' if held and refuted else why
+        why = 'why is open'
+        if len(alone) in (held, refuted) and len(alone) > 1:
+            why = 'the schedule does not decide it'
+        elif held and refuted:
+            why = 'the schedule decides it'
         template = 'Under {estimate:.0f} of {of:schedule|schedules}, the last two layers change '
-        template += 'most; under {refuted} they do not: {why}. The last layer changes most under '
-        template += '{last}.'
-        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.learnt]
+        template += 'most; under {refuted} they do not: {why}.'
+        if not held + refuted:
+            template = 'Whether the last two layers change most is open: {of:schedule|schedules} '
+            template += 'could not tell.'
+        template += ' The last layer changes most under {last}.'
+        means = [self.profiles(schedule)['change'].mean(axis=0) for schedule in self.compared]
         last = sum(bool(each.argmax() == len(each) - 1) for each in means)
         numbers = {'of': len(alone), 'refuted': refuted, 'why': why, 'last': last}
         about = {'unit': 'schedules', 'source': SOURCE, 'template': template, 'numbers': numbers}
+        about |= {'sample': len(alone), 'sample_of': 'schedules'}
         first = measured('schedules under which the last two layers change most', held, **about)
-        under = itertools.chain.from_iterable(map(self._under, self.learnt))
+        under = itertools.chain.from_iterable(map(self._under, self.compared))
         return [*self._warnings(), *[first] * bool(alone), *under]
 
     def _since(self, schedule: str) -> Iterator[Finding]:
@@ -167,19 +189,26 @@ class WhereItChanges(Result):
         return self.tested, float(reached), self.larger_class, float(p_values[middle])
 
     def _warnings(self) -> Iterator[Finding]:
-        """Yield the warning about each schedule that has taught nothing, and is left out."""
+        """Yield the warning about each schedule that has taught or changed nothing."""
         for name in self.changes:
             if name not in self.learnt:
                 which = f'the model in the middle under {name}'
                 test, so = self._middle(name), 'this schedule is left out'
                 found = not_learnt(which, *test, self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
+            elif name not in self.compared:
+                template = 'Under {schedule}, no map changed, as if only the head learnt: this '
+                about = {'unit': 'change', 'template': template + 'schedule is left out.'}
+                about |= {'numbers': {'schedule': name}, 'warning': True, 'source': SOURCE}
+                yield measured(f'no map changed: {name}', 0, **about)
 
     def _schedules(self):
         metric, rows = TITLES[self.tested], []
+        least = -100 if self.tested in BELOW_ZERO else 0
         for name, reached in self.reached.items():
             those = sum(not learnt_nothing(p) for p in self.p_learnt[name])
-            rows.append((name, metric, *np.multiply(100, mean_interval(reached)), those))
+            ends = np.clip(np.multiply(100, mean_interval(reached)), least, 100)
+            rows.append((name, metric, *ends, those))
         columns = 'schedule', 'metric', 'score', 'low', 'high', 'seeds_that_learnt'
         return framed(columns, rows, 'Scores x 100 and their 95 % intervals over seeds.')
 
@@ -189,12 +218,20 @@ class WhereItChanges(Result):
         numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
         yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
         yield from self._since(schedule)
-        for name in _EXPLAINS:
+        # Two layers always lie on a line.
+        for name in _EXPLAINS if profiles['change'].shape[1] > 2 else ():
             for unit, values in agreement(profiles[name], profiles['change']).items():
+                if not np.isfinite(values).all():
+                    continue
                 label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
                 about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
                 ends = np.clip(mean_interval(values), 0 if unit == 'R squared' else -1, 1)
                 yield measured(label, ends, source=SOURCE, **about)
+
+
+def _taught(p_values: Float[np.ndarray, 'S']) -> bool:
+    """Return whether at least half of the models have learnt the task."""
+    return not learnt_nothing(np.sort(p_values)[(len(p_values) - 1) // 2])
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
@@ -220,7 +257,8 @@ def where_it_changes(
 ) -> WhereItChanges:
     """Compare where attention changes with where gradients and weights move, under each schedule.
 
-    Random steps of one layer alone show how sensitive maps are where nothing is learnt.
+    Random steps of one layer alone show how sensitive maps are where nothing is learnt. Where top
+    layers were drawn anew (`reinit`), changes are those since then.
 
     Args:
       pretrained: The model that was fine-tuned.
@@ -231,7 +269,8 @@ def where_it_changes(
 
     Raises:
       TypeError: A model or the texts are something else.
-      ValueError: There is no schedule, heads were removed, or layers have no movement of their own.
+      ValueError: There is no schedule, heads were removed, layers have no movement of their own, or
+        training began from another model.
     """
     check_whole(pretrained)
     depth, moved = pretrained.config.num_hidden_layers, {}
@@ -249,30 +288,72 @@ def where_it_changes(
     about = first.tested, first.dev_examples, first.label_names
     if any((each.tested, each.dev_examples, each.label_names) != about for each in tuned.values()):
         raise ValueError('The schedules have different dev examples: give the same to each.')
-    size = np.mean([each[..., MEASURES.index('distance')].mean() for each in moved.values()])
-    settings = TextSettings(**vars(compute))
+    p_learnt = {name: np.array(each.p_learnt) for name, each in tuned.items()}
+    reach = {name: each[..., MEASURES.index('distance')] for name, each in moved.items()}
+    starts = {name: _starts(pretrained, each, reach[name], name) for name, each in tuned.items()}
+    taught = [reach[name] for name in reach if _taught(p_learnt[name])]
+    length = float(np.mean(taught or [*reach.values()]))
+    settings, cosine = TextSettings(**vars(compute)), [named('cosine')]
+    batches = batches_of(pretrained, texts, settings, annotated=False)
 
-    def changes(models) -> AttentionChange:
-        return attention_change(pretrained, models, texts, statistics=(), settings=settings)
+    def similarity(start, model, title) -> dict[str, HeadTable]:
+        read = with_progress(batches, title)
+        return measure_change(start, model, read, cosine, mesh=settings.mesh)
 
     steps = np.zeros((draws, depth, depth))
     for draw, layer in np.ndindex(draws, depth):
-        rng = np.random.default_rng([seed, draw, layer])
-        grid = changes(_random_step(pretrained, layer, float(size), rng)).grids['paper']
-        steps[draw, layer] = 1 - grid.mean(axis=1)
-    found = {name: changes(each) for name, each in tuned.items()}
+        moves = _random_step(pretrained, layer, length, np.random.default_rng([seed, draw, layer]))
+        table = similarity(pretrained, moves, f'Random step of layer {layer + 1}')['cosine']
+        steps[draw, layer] = 1 - table.mean.mean(axis=1)
+    found = {}
+    for name, each in tuned.items():
+        tables = {}
+        for number, start, model in zip(each.seeds, starts[name], each.models, strict=True):
+            tables[str(number)] = similarity(start, model, f'Change ({name}, seed {number})')
+        found[name] = AttentionChange(Subject(), {'paper': tables})
     return WhereItChanges(
         subject=subject or Subject(),
         changes=found,
         moved=moved,
         random=steps,
+        length=length,
         by_step={name: each.similarity for name, each in tuned.items()},
         tested=first.tested,
         dev_examples=first.dev_examples,
         larger_class=float(first.larger_class),
         reached={k: np.array([row[v.tested] for row in v.scores]) for k, v in tuned.items()},
-        p_learnt={name: np.array(each.p_learnt) for name, each in tuned.items()},
+        p_learnt=p_learnt,
     )
+
+
+def _starts(
+    pretrained: Pretrained, tuned: Finetuned, moved: Float[np.ndarray, 'S L'], name: str
+) -> list[Pretrained]:
+    """Return the model that training began from, for each seed: top layers may be drawn anew."""
+    return [
+        _start(pretrained, model, seed, own, name)
+        for model, seed, own in zip(tuned.models, tuned.seeds, moved, strict=True)
+    ]
+
+
+def _start(
+    pretrained: Pretrained, model: Pretrained, seed: int, moved: Float[np.ndarray, ' L'], name: str
+) -> Pretrained:
+    after, start = {'layers': model.params['layers']}, {'layers': pretrained.params['layers']}
+
+    def differs() -> np.ndarray:
+        way = norms(jax.tree.map(lambda one, other: one - other, after, start))[1:-1]
+        return ~np.isclose(way, moved, rtol=_ROUNDING, atol=1e-6)
+
+    if (others := differs()).any():
+        drawn_anew = {'layers': init_params(model.bert, seed)['layers']}
+        start = with_fresh_top(len(moved) - int(others.argmax()), start, drawn_anew)
+    if differs().any():
+        raise ValueError(
+            f'tuned[{name!r}] began from other weights than those of this model: give the model '
+            'that was fine-tuned.'
+        )
+    return dataclasses.replace(pretrained, params=pretrained.params | start)
 
 
 def _random_step(

@@ -98,7 +98,9 @@ def _faults(name: str, setting: Setting, value: Any) -> Iterator[str]:
             yield from _faults_of_numbers(name, allowed, value)
         case Listed():
             words = [word.strip() for word in value.split(',')] if isinstance(value, str) else []
-            for word in words if value else ():
+            if not value and setting.default:
+                yield f'{name} is empty: give at least one of {either(allowed.allowed)}'
+            for word in dict.fromkeys(words) if value else ():
                 if words.count(word) > 1:
                     yield f'{name} has {shortened(word)} twice'
                 yield from _faults_of_word(name, allowed, word)

@@ -88,6 +88,8 @@ class FinetuneConfig:
         check_ranges(self, RANGES)
         check_name('optimizer', self.optimizer, optimizers.NAMES)
         check_name('schedule', self.schedule, optimizers.SCHEDULES)
+        if not isinstance(self.freeze, str):
+            raise TypeError(f"freeze={self.freeze!r} must be a text, such as 'embeddings,1,2'.")
         if self.batch_size % self.micro_batch:
             raise ValueError(
                 f'micro_batch={self.micro_batch} must divide batch_size={self.batch_size}.'
@@ -109,7 +111,14 @@ class FinetuneConfig:
         if self.reinit > layers or not self.frozen_parts < {*named_parts(layers + 2)}:
             raise ValueError(
                 f'freeze={self.freeze!r}, reinit={self.reinit}: the parts of the model are '
-                f"'embeddings', layers 1 to {layers} and 'head', and one has to learn."
+                f"'embeddings', layers 1 to {layers} and 'head', and one has to learn. "
+                f'At most {layers} layers can start at random.'
+            )
+        greatest = self.learning_rate * max(1.0, self.layer_decay) ** layers
+        if greatest >= 1:
+            raise ValueError(
+                f'learning_rate={self.learning_rate}, layer_decay={self.layer_decay}: embeddings '
+                f'would learn at a rate of {greatest:.3g}, and it must be less than 1.'
             )
 
 

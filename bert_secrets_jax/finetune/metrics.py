@@ -60,6 +60,8 @@ TITLES = {
 # Metrics whose interval needs the counts of all pairs of class and answer.
 _OF_COUNTS = ('f1', 'f1_macro', 'matthews')
 _OF_VALUES = ('pearson', 'spearman')
+# The metrics that can be negative.
+BELOW_ZERO = 'matthews', *_OF_VALUES
 # Metrics of what is said of single tokens.
 OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
 OF_ANSWERS = ('exact_match', 'answer_f1')

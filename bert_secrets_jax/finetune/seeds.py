@@ -64,6 +64,8 @@ def train_runs(
         fresh = [own_layers(bert.config, init_params(bert, seed)) for seed in seeds]
         own = [*map(functools.partial(with_fresh_top, config.reinit), own, fresh)]
 
+    before = [all_layers(bert.config, each) for each in own]
+
     def stacked() -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
 
@@ -78,7 +80,7 @@ def train_runs(
         means = steps.mean_rows(numbers, losses)
         found = [row | {'learning_rate': rate(numbers[-1])} for row in means]
         done = numbers[-1] + 1
-        return found + (_maps(steps, params, state, done) if done in compared else [])
+        return found + (_maps(steps, before, state, done) if done in compared else [])
 
     def fault(step: int, place: int, loss: float) -> str:
         names = ', '.join(data.train_ids[int(row)] for row in steps.rows(step)[place] if row >= 0)

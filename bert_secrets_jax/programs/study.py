@@ -542,13 +542,19 @@ class Study:
         every = self.config.train.to_dict()
         return {name: every[name] for name in every if name not in _NOT_OF_TRAINING}
 
-    @property
+    @_once
     def schedules(self) -> dict[str, dict[str, Any]]:
         """The settings of fine-tuning that each schedule changes, by its name."""
-        settings = self.config.where_it_changes
+        settings, own = self.config.where_it_changes, ('layer_decay', 'schedule')
+        for name in own:
+            if self.config.train[name] != _NEWER[name]:
+                logging.warning(
+                    'train.%s=%s does not count under the schedules of where_it_changes: give '
+                    'where_it_changes.%ss.', name, self.config.train[name], name,
+                )  # fmt: skip
         kinds = map(str.strip, settings.schedules.split(','))
         each = itertools.product(kinds, map(float, numbers_in(settings.layer_decays)))
-        return {f'decay {d:g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
+        return {f'decay {d:.15g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
 
     def finetuning_digest(self, start: str, **others: Any) -> str:
         """Return the digest of everything that a fine-tuning from some weights depends on.

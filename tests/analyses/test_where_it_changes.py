@@ -36,7 +36,7 @@ def world(cause, *, seeds=5, layers=6, seed=0):
     by_step = {name: {} for name in changes}
     learnt = {'larger_class': 0.5, 'reached': reached, 'p_learnt': p_values}
     given = {'by_step': by_step, 'tested': 'accuracy', 'dev_examples': 200, **learnt}
-    return WhereItChanges(subject, changes, moved, steps, **given)
+    return WhereItChanges(subject, changes, moved, steps, 1.0, **given)
 
 
 def number(result, start):
@@ -55,8 +55,10 @@ def test_the_cause_is_found(seed):
         assert (first.numbers['last'] == 3) == (cause == 'task')
         explained = number(found, 'distance against change of maps, R squared: decay 1.5')
         assert (explained.low > 0.95) == (cause == 'rates')
-        (few,) = world(cause, seeds=4, seed=seed).verdicts()
-        assert few.verdict == UNDECIDED and 'A test needs 5 seeds' in few.evidence
+        few = world(cause, seeds=4, seed=seed)
+        assert few.verdicts()[0].verdict == UNDECIDED
+        assert 'A test needs 5 seeds' in few.verdicts()[0].evidence
+        assert 'is open: 3 schedules could not tell.' in few.findings()[0].sentence
 
 
 def test_profiles_agree_as_by_scipy_and_frozen_layers_have_no_distance():
@@ -128,10 +130,62 @@ def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
     np.testing.assert_allclose(frame.loc['usual'].change, 1 - change, rtol=1e-4)
 
 
+def test_no_schedule_decides_alone_and_maps_that_stay_are_told_and_left_out():
+    given = world('task')
+    one, kept = 'decay 1', given.changes['decay 0.65'].readings['paper']
+    alone = dataclasses.replace(given, changes={one: given.changes[one]})
+    assert 'why is open' in number(alone, 'schedules under which').sentence
+    same = {
+        seed: {'cosine': dataclasses.replace(each['cosine'], mean=np.ones((6, 2)))}
+        for seed, each in kept.items()
+    }
+    frozen = dataclasses.replace(given.changes[one], readings={'paper': same})
+    result = dataclasses.replace(given, changes={**given.changes, one: frozen})
+    (warned,) = [each for each in result.findings() if each.warning]
+    assert warned.sentence.startswith('Under decay 1, no map changed')
+    assert number(result, 'schedules under which').numbers['of'] == 2
+    assert result.verdicts()[0].verdict == HOLDS
+    nothing = dataclasses.replace(given, changes={one: frozen})
+    assert nothing.verdicts()[0].verdict == UNDECIDED and len(nothing.findings()) == 1
+    # Two layers always lie on a line.
+    assert not [each for each in world('rates', layers=2).findings() if each.unit == 'R squared']
+
+
+def test_layers_that_start_at_random_change_from_there_on(model, texts):
+    given = {'epochs': 1, 'batch_size': 4, 'micro_batch': 4, 'max_length': 16, 'reinit': 1}
+    given |= {'seeds': (7,), 'learning_rate': 1e-20, 'maps_every': 1}
+    still = bs.finetune(model, texts, texts, **given)
+    found = bs.analyses.where_it_changes(model, {'still': still}, texts, draws=1)
+    assert np.abs(found.profiles('still')['change']).max() < 1e-5
+    assert min(each.min() for each in still.similarity.values()) > 1 - 1e-5
+    leaves = (jax.tree.leaves(each.params['layers']) for each in (still.models[0], model))
+    assert max(np.abs(one[-1] - other[-1]).max() for one, other in zip(*leaves, strict=True)) > 0.01
+
+
+def test_random_steps_are_as_long_as_layers_moved_where_the_task_was_learnt(model, tuned, texts):
+    rows = [{**row, 'p_learnt': 1e-4} for row in tuned.history]
+    learnt = dataclasses.replace(tuned, history=rows)
+    noise = [{**row, 'p_learnt': 0.9} for row in tuned.history]
+    wild = dataclasses.replace(tuned, history=noise, movement=9 * tuned.movement)
+    far = [dataclasses.replace(each, params=_further(model, each)) for each in tuned.models]
+    wild = dataclasses.replace(wild, folder=None, in_memory=tuple(far))
+    alone = bs.analyses.where_it_changes(model, {'a': learnt}, texts, draws=1)
+    beside = bs.analyses.where_it_changes(model, {'a': learnt, 'b': wild}, texts, draws=1)
+    assert alone.length == beside.length > 0
+    np.testing.assert_array_equal(alone.random, beside.random)
+
+
+def _further(start, after):
+    own, to = start.params['layers'], after.params['layers']
+    return after.params | {'layers': jax.tree.map(lambda s, t: s + 9 * (t - s), own, to)}
+
+
 def test_what_has_no_movement_is_refused(model, tuned, texts):
     former, one = dataclasses.replace(tuned, movement=None), {'a': tuned.first(1), 'b': tuned}
+    other = dataclasses.replace(tuned, movement=2 * tuned.movement)
     for given, message in (
         ({}, 'with the same seeds'),
+        ({'other': other}, "tuned.'other'. began from other weights"),
         ({'old': former}, "tuned.'old'. has no"),
         (one, 'with the same seeds'),
         ({'a': tuned, 'b': dataclasses.replace(tuned, dev_examples=3)}, 'different dev examples'),

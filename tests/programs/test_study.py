@@ -11,6 +11,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, needs, sections
 from bert_secrets_jax.programs.passes import tables_before
@@ -542,3 +543,20 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     assert sections.SECTIONS['features'].answer(study, {}).names == ['noun', 'verb', 'subject']
     data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
     assert 'for German (de), or data.language if' in needs.words(Study(study.config, study.folder))
+
+
+def test_schedules_have_names_and_rates_of_their_own(study, caplog):
+    own, train = study.config.where_it_changes, study.config.train
+    own.layer_decays, own.schedules, train.layer_decay = '0.65,0.6500001,1', 'constant', 0.5
+    names = ['decay 0.65 (constant)', 'decay 0.6500001 (constant)', 'decay 1 (constant)']
+    assert [*study.schedules] == names == [*study.schedules]
+    (told,) = [each for each in caplog.messages if 'train.' in each]
+    assert told.startswith('train.layer_decay=0.5 does not count') and 'layer_decays.' in told
+    for value, fault in (
+        ('', 'is empty: give at least one'),
+        ('linear,linear', "has 'linear' twice"),
+    ):
+        own.schedules = value
+        with pytest.raises(ValueError, match=fault) as found:
+            ranges.check(study.config)
+        assert str(found.value).count('where_it_changes') == 1
