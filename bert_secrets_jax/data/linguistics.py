@@ -123,6 +123,10 @@ def annotate(
     """
     parses = [each for each in texts if isinstance(each, Parse)]
     if parses and len(parses) == len(texts):
+        if not any(any(each.features) for each in parses):
+            logging.warning(
+                'No word has features (FEATS): no negation is found, and each PRON is a pronoun.'
+            )
         return [_annotation([_universal(each)]) for each in parses]
     examples = as_examples(cast(Sequence[Text], texts))
     pipeline = _installed(pipeline)

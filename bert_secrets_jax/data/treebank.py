@@ -17,7 +17,7 @@ from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
-from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
+from bert_secrets_jax.data.encoding import WORD, Encoded, counted, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 
@@ -238,7 +238,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     spans = [parse.words for parse in parses]
     words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    logging.info('%s', _counted(encoded, parses, words, counts))
+    logging.info('%s', counted(encoded, spans, words, counts))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -249,22 +249,5 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     boundaries are wordpieces without characters.
     """
     spans = [parse.words for parse in parses]
-    return _counted(
-        encoded, parses, *align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    )
-
-
-def _counted(
-    encoded: Encoded, parses: Sequence[Parse], words: np.ndarray, counts: np.ndarray
-) -> dict[str, int]:
-    written, total = encoded.text >= 0, sum(len(parse.words) for parse in parses)
-    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    return {
-        'sentences': len(parses),
-        'words': total,
-        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
-        'wordpieces': int(written.sum()),
-        'wordpieces of several words': int((counts > 1).sum()),
-        'lone boundaries of words': int(empty.sum()),
-        'wordpieces of no word': int((written & (counts == 0)).sum()),
-    }
+    shared = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    return counted(encoded, spans, *shared)
