@@ -192,7 +192,7 @@ def across(
         trees = [isinstance(each, Parse) for each in corpus]
         if any(trees) and not all(trees):
             raise ValueError(f'{name!r} has sentences with trees, and texts: give it one of both.')
-        for half in (corpus[::2], corpus[1::2]):
+        for half in cast(Any, (corpus[::2], corpus[1::2])):
             if all(trees) and not any(each.annotation.relations for each in half):
                 raise ValueError(f'One half of {name!r} (every second sentence) has no links.')
     patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]

@@ -79,10 +79,7 @@ def test_several_models_read_the_same_texts_or_their_own(model, tuned, settings)
     bare = [dataclasses.replace(each, relations=('punct',) * len(each.words)) for each in parses]
     for texts, fault in (
         ({'two kinds': [*parses, 'he ran']}, "'two kinds' has sentences with trees, and texts"),
-        (
-            {'half': [parses[0], bare[0]] * 2},
-            r"One half of 'half' \(every second sentence\) has no links",
-        ),
+        ({'half': [parses[0], bare[0]] * 2}, "One half of 'half' .* has no links"),
     ):
         with pytest.raises(ValueError, match=fault):
             bs.analyses.across(model, CORPORA | texts, settings=alone)
