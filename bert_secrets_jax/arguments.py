@@ -30,6 +30,7 @@ ARGUMENTS: Mapping[str, Range] = {
     'passes': Range(0.0, 1e12, whole=False, without=0.0),
     'sigma': Range(0.0, 1e6, whole=False, without=0.0),
     'steps': Range(0, 1_000_000),
+    'resamples': Range(0, 1_000_000),
     'at_least': Range(0, 1_000_000),
 } | dict.fromkeys(
     """batch_multiple block fewest length max_length max_units per_unit permutations reach rounds

@@ -178,8 +178,9 @@ def across(
       settings, subject: As in `special_tokens`.
 
     Raises:
-      ValueError: There are fewer than two corpora, one has fewer than four texts, or no link; or
-        models have other names than the corpora, or other layers or heads than each other.
+      ValueError: There are fewer than two corpora or models; a corpus has fewer than four texts, no
+        link, or trees for some texts alone; or models have other names than the corpora, or other
+        layers or heads than each other.
     """
     models, texts, unit = _paired(pretrained, texts)
     if len(texts) < 2 or min(map(len, texts.values())) < 4:
@@ -187,6 +188,13 @@ def across(
         raise ValueError(
             f'Give two corpora of 4 texts or more (setting across.files), not of {sizes}.'
         )
+    for name, corpus in texts.items():
+        trees = [isinstance(each, Parse) for each in corpus]
+        if any(trees) and not all(trees):
+            raise ValueError(f'{name!r} has sentences with trees, and texts: give it one of both.')
+        for half in cast(Any, (corpus[::2], corpus[1::2])):
+            if all(trees) and not any(each.annotation.relations for each in half):
+                raise ValueError(f'One half of {name!r} (every second sentence) has no links.')
     patterns = [each for each in pattern_statistics(load_classifier()) if each.argument in CLASSES]
     wanted = [*map(named, statistics), *patterns]
     tables, lengths, syntax, pieces = [], [], {}, {}
@@ -232,6 +240,8 @@ def _paired(
         if not isinstance(texts, Mapping):
             raise ValueError('Give texts by the names of two corpora or more, or several models.')
         return dict.fromkeys(texts, pretrained), texts, 'corpora'
+    if len(pretrained) < 2:
+        raise ValueError(f'Give two models or more by their names, not {[*pretrained]}.')
     unit = 'corpora' if isinstance(texts, Mapping) else 'models'
     texts = texts if isinstance(texts, Mapping) else dict.fromkeys(pretrained, texts)
     if set(pretrained) != set(texts):

@@ -166,7 +166,11 @@ class Features(BeforeAndAfter):
         return notes
 
     def notes(self):
-        return ['Frequent features score higher: the greatest attention to any of them counts.']
+        absent = ', '.join(plural(name) for name in FEATURES if name not in self.names)
+        return [
+            'Frequent features score higher: the greatest attention to any of them counts.',
+            *([f'Left out, for none is known in these texts: {absent}.'] if absent else []),
+        ]
 
     def _mean(self, name: str, which: str, **fields) -> Finding:
         """Return the attention to a type of token, mean over heads, after fine-tuning if any."""

@@ -163,10 +163,11 @@ def align(
     text otherwise than after a space.)
 
     A relation is [E, P, 3] int32, rows of query position, key position and number of the link, from
-    0 in each example, filled up with (0, 0, -1). It pairs all wordpieces of the source with all of
-    the target. The notebook pairs the first ones of both, the second ones and so on, each at the
-    place where the same wordpiece occurs first in the input. A link of whose source or target
-    truncation leaves nothing is left out; a log line says how many are.
+    0 in each example, filled up with (0, 0, -1). It pairs all wordpieces of the source with all
+    others of the target. The notebook pairs the first ones of both, the second ones and so on, each
+    at the place where the same wordpiece occurs first in the input. A link of whose source or
+    target truncation leaves nothing, or within one wordpiece, is left out; log lines say how
+    many are.
     """
     features, relations = _names(annotations, len(input_ids))
     examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]
@@ -176,19 +177,22 @@ def align(
         spans = [(pieces, annotation.features[name]) for pieces, annotation in both]
         marks[name] = np.stack([pieces.overlap(each).any(axis=0) for pieces, each in spans])
         notebook[name] = np.stack([pieces.spelled_as(each, unknown) for pieces, each in spans])
-    total = kept = 0
+    total = whole = kept = 0
     firsts = [pieces.first_occurrence() for pieces in examples if relations]
     for name in relations:
-        linked = [pieces.linked(annotation.relations[name]) for pieces, annotation in both]
+        ends = [pieces.ends(annotation.relations[name]) for pieces, annotation in both]
+        linked = [[each for each in links if len({*each[0], *each[1]}) > 1] for links in ends]
         marks[name] = fill_up([_crossed(links) for links in linked])
         notebook[name] = fill_up(list(map(_zipped, linked, firsts)))
         total += sum(len(annotation.relations[name]) for annotation in annotations)
+        whole += sum(map(len, ends))
         kept += sum(map(len, linked))
-    if kept < total:
-        logging.info(
-            '%d of %d links are left out: an end has no wordpiece (cut off, or only spaces).',
-            total - kept, total,
-        )  # fmt: skip
+    for count, why in (
+        (total - whole, 'an end has no wordpiece (cut off, or only spaces)'),
+        (whole - kept, 'both ends are in one wordpiece'),
+    ):
+        if count:
+            logging.info('%d of %d links are left out: %s.', count, total, why)
     return marks | {NOTEBOOK: notebook}
 
 
@@ -264,7 +268,7 @@ class _Pieces:
         # An unknown word is spelled '[UNK]' among the wordpieces, so that no word is found there.
         return np.isin(self.ids, found[found != unknown]) & (self.text >= 0)
 
-    def linked(self, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
+    def ends(self, links: Sequence[Link]) -> list[tuple[list[int], list[int]]]:
         """Positions of source and target of the links of which both are there."""
         # Each span once, however many links share it.
         spans = list({span: None for link in links for span in (*link.source, *link.target)})
@@ -294,7 +298,10 @@ def _columns(spans: Sequence[Span]) -> np.ndarray:
 
 def _crossed(links) -> list[tuple[int, int, int]]:
     return [
-        (*pair, number) for number, ends in enumerate(links) for pair in itertools.product(*ends)
+        (query, key, number)
+        for number, ends in enumerate(links)
+        for query, key in itertools.product(*ends)
+        if query != key
     ]
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Int, Shaped
 from bert_secrets_jax.brief import brief, tree
 from bert_secrets_jax.data.annotation import (
     Annotation,
+    Span,
     align,
     align_classes,
     align_words,
@@ -508,10 +509,28 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     words = {name: found for name, found in encoded.marks.items() if name == WORD}
     if any(each.words for each in annotations):
         spans = [each.words for each in annotations]
-        found, _ = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+        found, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+        logging.info('%s', counted(encoded, spans, found, counts))
         real = np.arange(found.shape[1]) < encoded.lengths[:, None]
         words = {WORD: np.where(real, _words(encoded.text, found), -1)}
     return dataclasses.replace(encoded, marks=marks | words, classes=classes)
+
+
+def counted(
+    encoded: Encoded, spans: Sequence[Sequence[Span]], words: np.ndarray, counts: np.ndarray
+) -> dict[str, int]:
+    """Return the counts of `count_pieces` from the words of each text, and from `align_words`."""
+    written, total = encoded.text >= 0, sum(map(len, spans))
+    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
+    return {
+        'sentences': len(spans),
+        'words': total,
+        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
+        'wordpieces': int(written.sum()),
+        'wordpieces of several words': int((counts > 1).sum()),
+        'lone boundaries of words': int(empty.sum()),
+        'wordpieces of no word': int((written & (counts == 0)).sum()),
+    }
 
 
 def padded_lengths(

@@ -123,6 +123,8 @@ def annotate(
     """
     parses = [each for each in texts if isinstance(each, Parse)]
     if parses and len(parses) == len(texts):
+        if not any(any(map(_is_negative, each.features)) for each in parses):
+            logging.info('No word has Polarity=Neg or PronType=Neg, so that no negation is known.')
         return [_annotation([_universal(each)]) for each in parses]
     examples = as_examples(cast(Sequence[Text], texts))
     pipeline = _installed(pipeline)

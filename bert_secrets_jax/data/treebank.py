@@ -5,6 +5,7 @@ Shapes: E sentences, T positions of wordpieces.
 
 import dataclasses
 import graphlib
+import itertools
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
-from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize
+from bert_secrets_jax.data.encoding import WORD, Encoded, counted, tokenize
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 
@@ -75,11 +76,15 @@ class Parse:
 
 def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
     """Return the lines of each sentence of a CoNLL-U file."""
-    text = ''.join(line for _, line in Lines(pathlib.Path(path)))
-    names = text.partition('\n')[0] if text.startswith(_NAMES) else ''
-    parts = re.split(r'\n\s*\n', text.removeprefix(names))
-    sentences = [f'{names}\n{part.strip()}'.lstrip() for part in parts if part.strip()]
-    return [Row(f'sentence {number}', each) for number, each in enumerate(sentences, 1)]
+    lines, found = list(Lines(pathlib.Path(path))), []
+    names = lines.pop(0)[1] if lines and lines[0][1].startswith(_NAMES) else ''
+    for is_blank, numbered in itertools.groupby(lines, lambda each: not each[1].strip()):
+        numbers, part = zip(*numbered, strict=True)
+        named = re.search(r'^# *sent_id *= *([^\r\n]+)', ''.join(part), re.MULTILINE)
+        where = f'sentence at line {numbers[0]}' + (f' (sent_id {named[1]})' if named else '')
+        if not is_blank:
+            found.append(Row(where, names + ''.join(part).strip()))
+    return found
 
 
 def words_of(sentence: str) -> Any:
@@ -87,6 +92,8 @@ def words_of(sentence: str) -> Any:
     import conllu
     import conllu.exceptions
 
+    if '\r' in sentence and '\n' not in sentence:
+        raise ValueError('its lines end in carriage returns alone: end them in line feeds')
     try:
         found = conllu.parse(sentence, field_parsers={'feats': _features})
     except conllu.exceptions.ParseException as error:
@@ -114,13 +121,13 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     The text of a sentence is put together from its tokens, with a space after each that is not
     marked SpaceAfter=No. A contraction ("2-3 don't") is written as it stands, and its words share
     its letters: each has its own where they add up to it, as 'do' and "n't" do, and otherwise all
-    have all. Words that are not written ("8.1") are left out. A sentence without a whole tree is
-    bad; `bad_rows` is as in `read_table`.
+    have all. Words that are not written ("8.1") are left out. A sentence without a whole tree, of
+    one root, is bad; `bad_rows` is as in `read_table`.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: A word has no head or no relation, heads go round in a circle, or the file is no
-        CoNLL-U.
+      ValueError: A word has no head or no relation, heads go round in a circle, there are several
+        roots, or the file is no CoNLL-U.
     """
     return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
 
@@ -145,6 +152,8 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
     numbers = [word['id'] for word in words]
     if numbers != list(range(1, len(words) + 1)):
         raise ValueError(f'its words are numbered {numbers}, not from 1 to {len(words)}')
+    if not all(token['form'] for token in sentence):
+        raise ValueError('a line has no form, which is the word as it is written')
     for word in words:
         for name in ('head', 'deprel'):
             if word.get(name) in (None, '_'):
@@ -156,7 +165,9 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
         forms=tuple(word['form'] for word in words),
         heads=tuple(word['head'] - 1 for word in words),
         relations=tuple(word['deprel'] for word in words),
-        classes=tuple(word.get('upos') or 'X' for word in words),
+        classes=tuple(
+            'X' if word.get('upos') in (None, '', '_') else word['upos'] for word in words
+        ),
         features=tuple(word.get('feats') or {} for word in words),
     )
     _check_tree(parse)
@@ -164,12 +175,19 @@ def _parse(lines: str, identity: str, where: str) -> Parse:
 
 
 def _check_tree(parse: Parse) -> None:
-    """Refuse words from which no way along heads leads to a root."""
+    """Refuse words from which no way along heads leads to the one root."""
     try:
         graphlib.TopologicalSorter({n: [head] for n, head in enumerate(parse.heads)}).prepare()
     except graphlib.CycleError as error:
         form = parse.forms[min(error.args[1])]
         raise ValueError(f'the heads go round in a circle from {form!r}') from None
+    if (roots := parse.heads.count(-1)) > 1:
+        raise ValueError(f'{roots} words have the head 0, and a tree has one root')
+    for form, head, relation in zip(parse.forms, parse.heads, parse.relations, strict=True):
+        if (head < 0) != (relation == 'root'):
+            raise ValueError(
+                f'{form!r} has the head {head + 1} and is {relation!r}: head 0 and root go together'
+            )
 
 
 def _laid_out(sentence) -> tuple[str, list[Span]]:
@@ -185,9 +203,11 @@ def _laid_out(sentence) -> tuple[str, list[Span]]:
                 continue
             forms = [form]
         elif number[1] == '-':
-            if number[0] <= last:
-                raise ValueError(f'{shortened(form)} begins within a contraction')
             first, _, last = number
+            if first != len(spans) + 1:
+                raise ValueError(
+                    f'{shortened(form)} begins within a contraction, or not before word {first}'
+                )
             if not first < last <= len(words):
                 raise ValueError(f'{shortened(form)} is words {first} to {last} of {len(words)}')
             forms = [words[each] for each in range(first, last + 1)]
@@ -218,7 +238,7 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) 
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
     spans = [parse.words for parse in parses]
     words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    logging.info('%s', _counted(encoded, parses, words, counts))
+    logging.info('%s', counted(encoded, spans, words, counts))
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -229,22 +249,5 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     boundaries are wordpieces without characters.
     """
     spans = [parse.words for parse in parses]
-    return _counted(
-        encoded, parses, *align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    )
-
-
-def _counted(
-    encoded: Encoded, parses: Sequence[Parse], words: np.ndarray, counts: np.ndarray
-) -> dict[str, int]:
-    written, total = encoded.text >= 0, sum(len(parse.words) for parse in parses)
-    empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
-    return {
-        'sentences': len(parses),
-        'words': total,
-        'words without a wordpiece': total - sum(len(set(row[row >= 0])) for row in words),
-        'wordpieces': int(written.sum()),
-        'wordpieces of several words': int((counts > 1).sum()),
-        'lone boundaries of words': int(empty.sum()),
-        'wordpieces of no word': int((written & (counts == 0)).sum()),
-    }
+    shared = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    return counted(encoded, spans, *shared)

@@ -474,8 +474,10 @@ def _search(a: Arguments) -> str:
 
 
 def _parallel(a: Arguments) -> str:
-    names = {pathlib.PurePath(file).stem: file for file in a['across.files']}
-    return f'{{{", ".join(f"{n!r}: bs.read_treebank({file!r})" for n, file in names.items())}}}'
+    a.group('across')
+    how, named = {'bad_rows': a['data.bad_rows']}, a.study.parallel_files.items()
+    read = (f'{name!r}: {a.call("read_treebank", repr(file), **how)}' for name, file in named)
+    return f'{{{", ".join(read)}}}'
 
 
 def _pairs(a: Arguments) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 _COLUMNS = ('train', 'text_a', 'text_b', 'label', 'labels')
 _EXAMPLES = {
+    'across': "across --model=MODEL --set \"across.files=('en.conllu', 'tr.conllu')\"",
     'compare': 'compare results/mrpc results/rte --out=results/compared',
     'serve': 'serve --model=all-MiniLM-L6-v2 --port=8000',
     'settings': 'settings train',

@@ -31,7 +31,7 @@ _SETTINGS = {
     'annotations': (*_TEXTS, 'linguistics'),
     'classifier': ('patterns.classifier',),
     'frames': ('frames',),
-    'parallel': ('across',),
+    'parallel': ('across', 'data.bad_rows'),
     'treebank': ('treebank', 'seed'),
     'vectors': ('probe.vectors',),
     'minimal pairs': ('minimal_pairs', 'data.bad_rows'),

@@ -332,9 +332,15 @@ class Study:
     @_once
     def parallel(self) -> dict[str, list[Parse]]:
         """The sentences of parallel treebanks, by the names of their files."""
-        return {
-            pathlib.PurePath(file).stem: read_treebank(file) for file in self.config.across.files
-        }
+        how = {'bad_rows': self.config.data.bad_rows}
+        return {name: read_treebank(file, **how) for name, file in self.parallel_files.items()}
+
+    @property
+    def parallel_files(self) -> dict[str, str]:
+        """The files of parallel treebanks by their names, with folders if two are alike."""
+        files = self.config.across.files
+        stems = [pathlib.PurePath(file).stem for file in files]
+        return dict(zip(stems if len({*stems}) == len(files) else files, files, strict=True))
 
     @property
     def frames_subject(self) -> Subject:
@@ -400,8 +406,7 @@ class Study:
     @property
     def subject_of_parallel(self) -> Subject:
         """The names of the model and the treebanks that are compared."""
-        names = [pathlib.PurePath(file).stem for file in self.config.across.files]
-        return Subject(self.model_name, ', '.join(names))
+        return Subject(self.model_name, ', '.join(self.parallel_files))
 
     @property
     def treebank_subject(self) -> Subject:

@@ -76,6 +76,17 @@ def test_several_models_read_the_same_texts_or_their_own(model, tuned, settings)
         bs.analyses.across(models, CORPORA, settings=alone)
     with pytest.raises(ValueError, match='texts by the names of two corpora'):
         bs.analyses.across(model, parses, settings=alone)
+    bare = [dataclasses.replace(each, relations=('punct',) * len(each.words)) for each in parses]
+    for texts, fault in (
+        ({'two kinds': [*parses, 'he ran']}, "'two kinds' has sentences with trees, and texts"),
+        ({'half': [parses[0], bare[0]] * 2}, "One half of 'half' .* has no links"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            bs.analyses.across(model, CORPORA | texts, settings=alone)
+    with pytest.raises(ValueError, match=r"two models or more by their names, not \['tuned'\]"):
+        bs.analyses.across({'tuned': model}, parses, settings=alone)
+    with pytest.raises(ValueError, match='resamples=-1 must be a whole number from 0'):
+        bs.analyses.across(model, CORPORA, resamples=-1, settings=alone)
 
 
 @pytest.mark.parametrize('agree', [0, 1])

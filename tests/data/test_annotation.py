@@ -95,6 +95,8 @@ def test_a_feature_marks_the_wordpieces_of_its_spans(tokenizer, texts, spans, pa
             [[1, 4, 0], [3, 4, 0], [2, 1, 1]],
             [[1, 4, 0], [2, 1, 1]],
         ),
+        # [CLS] the cat ##s [SEP]: the first link is within one wordpiece; none goes to itself.
+        (['the cats'], [([(4, 5)], [(5, 7)]), ([(4, 8)], [(6, 7)])], [[3, 2, 0]], [[2, 2, 0]]),
         # [CLS] the cat [SEP] it ran [SEP]: across the texts.
         (['the cat', 'it ran'], [([(0, 2, 1)], [(4, 7)])], [[4, 2, 0]], [[4, 2, 0]]),
         (['the cat'], [], [[0, 0, -1]], [[0, 0, -1]]),
@@ -107,18 +109,21 @@ def test_a_link_pairs_pieces_of_source_and_target(tokenizer, texts, links, paper
     assert [marks['r'].tolist() for marks in found] == [paper, notebook]
 
 
-def test_a_link_that_truncation_cuts_is_left_out_and_logged(tokenizer, caplog):
-    # [CLS] the cat ran [SEP]: the first link keeps no target, the third a part of its source.
+def test_links_that_are_cut_or_within_a_wordpiece_are_left_out_and_logged(tokenizer, caplog):
+    # [CLS] the cat ran [SEP]: the first link keeps no target, the third a part of its source, and
+    # the last has both ends in "cat".
     links = (
         Link((Span(4, 7),), (Span(12, 15),)),
         Link((Span(8, 11),), (Span(4, 7),)),
         Link((Span(4, 7), Span(12, 15)), (Span(0, 3),)),
+        Link((Span(4, 6),), (Span(6, 7),)),
     )
     caplog.set_level('INFO')
     annotation = Annotation({}, {'r': links})
     marks, _ = marks_of(tokenizer, ['the cat ran dog .'], annotation, max_length=5)
     assert marks['r'].tolist() == [[3, 2, 0], [2, 1, 1]]
-    assert '1 of 3 links are left out' in caplog.text
+    assert '1 of 4 links are left out: an end has no' in caplog.text
+    assert '1 of 4 links are left out: both ends are in one wordpiece.' in caplog.text
 
 
 def test_annotations_that_do_not_fit_are_an_error(tokenizer, tmp_path):

@@ -42,16 +42,16 @@ def test_reads_each_column(conllu, column, tags):
     assert [text.words for text in found] == [('de', 'le'), ('Yes',)]
     assert [text.tags for text in found] == tags
     assert [text.id for text in found] == ['tiny/0', 'tiny/1']
-    assert found[1].text == 'Yes' and 'sentence 2' in found[1].place
+    assert found[1].text == 'Yes' and 'sentence at line 7' in found[1].place
 
 
 @pytest.mark.parametrize(
     ('old', 'new', 'column', 'fault'),
     [
         ('', '', 'feats', r"column='feats' must be 'upos', .*feats\.Number"),
-        ('INTJ', '_', 'upos', r"sentence 2: 'Yes' has no upos.*bad_rows='skip'"),
-        ('NER=B-LOC', 'NER', 'misc.NER', r"sentence 1: 'le' has misc\.NER without a value"),
-        ('NER=B-LOC', 'NER=', 'misc.NER', r"sentence 1: 'le' has misc\.NER without a value"),
+        ('INTJ', '_', 'upos', r"at line 7: 'Yes' has no upos.*bad_rows='skip'"),
+        ('NER=B-LOC', 'NER', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
+        ('NER=B-LOC', 'NER=', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
     ],
 )
 def test_words_without_a_tag_are_named(conllu, old, new, column, fault):
@@ -65,7 +65,7 @@ def test_words_without_a_tag_are_named(conllu, old, new, column, fault):
 def test_other_files_are_no_conllu(tmp_path):
     path = tmp_path / 'wrong.conllu'
     path.write_text('The cat\n')
-    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 of 1 .*sentence 1: it is no CoNLL-U'):
+    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 of 1 .*at line 1: it is no CoNLL-U'):
         tagged.read_conllu(path)
     path.write_text('')
     with pytest.raises(ValueError, match='nothing to read'):

@@ -50,8 +50,8 @@ def test_sentences_are_read_as_they_were_written(treebank, tokenizer, caplog):
     caplog.set_level('INFO')
     encode_parses(tokenizer, read_treebank(treebank())[1:])
     assert "'words': 3, 'words without a wordpiece': 1," in caplog.text
-    (parse,) = read_treebank(treebank(words(0, 1, 0)))
-    assert parse.heads == (-1, 0, -1)
+    (parse,) = read_treebank(treebank(words(0, 1, 2).replace('VERB', '_')))
+    assert parse.heads == (-1, 0, 1) and parse.classes == ('X', 'X', 'X')
     eight = '\n'.join(line.rpartition('\t_\t_')[0] for line in words(0, 1).splitlines())
     (parse,) = read_treebank(treebank(eight + '\n'))
     assert parse.example.text_a == 'ran ran'
@@ -93,7 +93,7 @@ def test_wordpieces_have_the_numbers_of_their_words(treebank, tokenizer):
 
 def words(*heads):
     return ''.join(
-        f'{number}\tran\trun\tVERB\t_\t_\t{head}\tdep\t_\t_\n'
+        f'{number}\tran\trun\tVERB\t_\t_\t{head}\t{"dep" if head else "root"}\t_\t_\n'
         for number, head in enumerate(heads, 1)
     )
 
@@ -101,14 +101,21 @@ def words(*heads):
 @pytest.mark.parametrize(
     ('lines', 'message'),
     [
-        (words('_'), "sentence 1: 'ran' has no head"),
-        (words(0).replace('dep', '_'), "sentence 1: 'ran' has no deprel"),
+        (words('_'), "sentence at line 1: 'ran' has no head"),
+        (f'\n# sent_id = w1\n{words("_")}', r"at line 2 \(sent_id w1\): 'ran' has no"),
+        (words(0).replace('root', '_'), "'ran' has no deprel"),
+        (words(0, 0), '2 words have the head 0'),
+        (words(0).replace('root', 'nsubj'), "'ran' has the head 0 and is 'nsubj'"),
+        (words(0, 1).replace('dep', 'root'), "'ran' has the head 1 and is 'root'"),
+        (words(0).replace('ran', ''), 'a line has no form'),
+        (words(0, 1).replace('\n', '\r') + '\n', 'carriage returns alone'),
+        (words(0, 1) + '1-2' + 9 * '\t_' + '\n', 'contraction, or not before word 1'),
         (words(7), "'ran' has the head 7 of 1 words"),
         (words(1), "'ran' is its own head"),
         (words(0).replace('1', '2'), r'numbered \[2\], not from 1 to 1'),
         (words(0).replace('\t', ' '), 'no CoNLL-U'),
-        (words('x'), 'sentence 1: it is no CoNLL-U'),
-        ('# only = a comment\n', 'sentence 1: it has no words'),
+        (words('x'), 'it is no CoNLL-U'),
+        ('# only = a comment\n', 'it has no words'),
         *((words(*heads), "the heads go round in a circle from 'ran'")
           for heads in ((2, 1), (2, 1, 0), (0, 3, 4, 2))),
     ],

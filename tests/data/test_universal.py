@@ -142,3 +142,8 @@ def test_words_and_wordpieces_that_share_are_counted(trees, metaspace, caplog):
     # A mark has the boundary with the word that begins there.
     nouns = mark(encoded, annotate(parses)).marks['noun']
     assert nouns[1].nonzero()[0].tolist() == [1, 2, 5, 6]
+    # Whoever only has annotations is told the same.
+    assert caplog.text.count("'lone boundaries of words': 6,") == 2
+    assert 'no negation is known' not in caplog.text
+    annotate(trees(JAPANESE.replace('Polarity=Neg', '_')))
+    assert 'no negation is known' in caplog.text

@@ -393,6 +393,7 @@ _TREES = """# text = The cat doesn't see "it".
 """
 _TREE_EDITS = (
     ('\t5\t', '\t50\t'), ('\t5\t', '\t-1\t'), ('\t0\t', '\t1\t'), ('\tdet\t', '\t_\t'),
+    ('\t2\tdet', '\t0\troot'), ('\tdet\t', '\troot\t'), ('DET', '_'),
     ('5.1', '5-1'), ('5.1', '5.9'), ('5.1', '0.1'), ('3-4', '4-3'), ('3-4', '3-40'), ('3-4', '1-4'),
     ('\t', '  '), ('\t', ' '), ('\tcat', '\t\t'), ('cat', 'the cat'), ('1\tThe', '01\tThe'),
     ('SpaceAfter=No', 'SpaceAfter=Yes'), ('Polarity=Neg', 'Neg'), ('Polarity=Neg', 'A=B|A=C'),
@@ -430,9 +431,11 @@ def _plain_trees(folder: pathlib.Path) -> list:
             end = integer(int(last), int(first) + 1, len(words)) if last else end
             if not inside and '.' not in row[0]:
                 written += row[1] + ' ' * ('SpaceAfter=No' not in row[9].split('|'))
-        require(all(row[7] not in ('', '_') for row in words))
+        require(all(row[7] not in ('', '_') for row in words) and heads.count(0) == 1)
+        require(all((int(row[6]) == 0) == (row[7] == 'root') for row in words))
         features = [_plain_features(row[5]) for row in words]
-        columns = [tuple(row[at] for row in words) for at in (1, 7, 3)]
+        columns = [tuple(row[at] for row in words) for at in (1, 7)]
+        columns.append(tuple('X' if row[3] in ('', '_') else row[3] for row in words))
         read.append((written.strip(' '), *columns, tuple(heads), features))
     return read
 

@@ -143,9 +143,9 @@ def test_links_and_their_tests_in_one_pass(pretrained, encoded):
 
 def test_links_without_other_places_are_told_once_for_all_relations(tokenizer, caplog):
     caplog.set_level('INFO', logger='absl')
-    link = Link((Span(0, 3),), (Span(0, 3),))
+    link = Link((Span(0, 3),), (Span(4, 7),))
     annotations = [Annotation({}, {'a-b': (link,), 'c-d': (link,)})] * 2
-    encoded = mark(tokenize(tokenizer, ['the', 'the'], max_length=8), annotations)
+    encoded = mark(tokenize(tokenizer, ['the cat'] * 2, max_length=8), annotations)
     with_random_links(encoded, ['a-b', 'c-d'], kinds=iter(['moved']), draws=4, seed=0)
     told = [record.getMessage() for record in caplog.records if 'Random links' in record.message]
     assert told == ['Random links (moved): 4 of 4 links have no other place, and are not compared.']

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import pathlib
 import re
 import shlex
 
@@ -152,6 +153,22 @@ def test_the_settings_of_a_line(tmp_path):
     assert 'tuned=tuned' in written(study, 'patterns').python
     settings = {'settings': 'bs.analyses.TextSettings(max_length=48)'}
     assert settings.items() <= written(study, 'look_at').names.items()
+
+
+def test_treebanks_of_one_name_are_told_apart_and_may_have_bad_sentences(tmp_path):
+    config, tree = changed(), '1\tHe\t_\tPRON\t_\t_\t{}\troot\t_\t_\n\n'
+    files = tuple(str(tmp_path / language / 'dev.conllu') for language in ('en', 'de'))
+    for file in map(pathlib.Path, files):
+        file.parent.mkdir()
+        file.write_text(tree.format(0) + tree.format(1))
+    config.across.files = files
+    with pytest.raises(ValueError, match="its own head.*bad_rows='skip'"):
+        _ = Study(config, tmp_path).parallel
+    config.data.bad_rows = 'skip'
+    study = Study(config, tmp_path)
+    assert tuple(study.parallel) == files and {*map(len, study.parallel.values())} == {1}
+    assert eval(written(study, 'across').names['parallel'], {'bs': bs}) == study.parallel
+    assert study.subject_of_parallel.texts == ', '.join(files)
 
 
 def test_a_section_without_a_call_has_a_command_alone(study):

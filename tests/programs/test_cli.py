@@ -42,6 +42,8 @@ def test_each_program_says_what_it_answers(capsys):
         text = said(capsys, name, '--help')
         assert what in text and f'\n  bert-secrets {name} ' in text
     assert 'relations         verb and subject' in said(capsys, 'report', '-h')
+    # It compares treebanks, and no table of one's own.
+    assert '--texts' not in said(capsys, 'across', '--help')
     text = said(capsys, 'prune', '--help')
     assert "prune.batch_sizes='1,16'" in text and 'train.epochs' not in text
     for each in titles._EVERY.values():

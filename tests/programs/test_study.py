@@ -540,7 +540,9 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     check_lines(answers.in_order()[-1].result.python, line, other.folder)
     own.write_text(own.read_text().replace('Polarity=Neg', '_'))
     study = Study(other.config, other.folder)
-    assert sections.SECTIONS['features'].answer(study, {}).names == ['noun', 'verb', 'subject']
+    found = sections.SECTIONS['features'].answer(study, {})
+    assert found.names == ['noun', 'verb', 'subject']
+    assert found.notes()[-1].endswith(': pronouns, objects, negations, punctuation.')
     data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
     assert 'for German (de), or data.language if' in needs.words(Study(study.config, study.folder))
 
