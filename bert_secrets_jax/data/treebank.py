@@ -184,7 +184,7 @@ def _check_tree(parse: Parse) -> None:
     if (roots := parse.heads.count(-1)) > 1:
         raise ValueError(f'{roots} words have the head 0, and a tree has one root')
     for form, head, relation in zip(parse.forms, parse.heads, parse.relations, strict=True):
-        if (head < 0) != (relation == 'root'):
+        if (head < 0) != (relation.partition(':')[0].lower() == 'root'):
             raise ValueError(
                 f'{form!r} has the head {head + 1} and is {relation!r}: head 0 and root go together'
             )
