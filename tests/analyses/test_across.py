@@ -121,6 +121,15 @@ def test_what_lengths_explain():
     assert abs(explained(of_corpus, lengths)) < 0.2
 
 
+def test_a_few_resamples_at_1_do_not_widen_an_interval():
+    """A correlation of 1 is far out on Fisher's scale."""
+    ranks = np.tanh(np.arctanh(0.95) + 0.1 * np.random.default_rng(0).normal(size=201))
+    ranks[0], ranks[5:9] = 0.95, 1
+    expected = 0.95, *np.tanh([np.arctanh(0.95) - 0.196, np.arctanh(0.95) + 0.196])
+    np.testing.assert_allclose(around(ranks), expected, atol=0.005)
+    assert around(np.ones(9)) == pytest.approx((1, 1, 1))
+
+
 def covered(agree, ranks_of):
     """The share of nominal 95 % intervals with the mean agreement of other sentences."""
     rng, above = np.random.default_rng(1), np.triu_indices(3, 1)
