@@ -51,8 +51,18 @@ def test_several_corpora_are_each_measured_alone(model, settings):
     told = next(each for each in found.findings() if each.name == 'obj: best head of after')
     shares = rows['share_of_best_head_of_first_corpus'].tolist()
     assert shares == [rows.loc['after', 'share_of_links'], told.estimate]
+    # All links together have no order.
+    assert not any(each.name == 'all: best head of after' for each in found.findings())
     # These texts are the same.
     assert frames['heads']['spread'].max() < 1e-6
+    # A statistic with much noise correlates little, as do two halves of one corpus.
+    alike = {
+        name: each | {'rank': 0.9, 'rank_of_halves': 0.95} for name, each in found.alike.items()
+    }
+    alike['obj'] |= {'rank': 0.8, 'rank_of_halves': 0.98}
+    alike['all'] |= {'rank': 0.75, 'rank_of_halves': 0.8}
+    clear = dataclasses.replace(found, alike=alike).findings()
+    assert any('differ most in "finds obj"' in each.sentence for each in clear)
     texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
     plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
     assert not plain.relations and list(plain.pieces) == list(CORPORA)
