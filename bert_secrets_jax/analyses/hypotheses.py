@@ -35,7 +35,7 @@ _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]
 _STOPS, _OF_CLS, _MOVED = 'period or comma', 'entropy of [CLS] (nats)', 'moved from special tokens'
 _MEASURED = _BEFORE, _AFTER, _SPECIAL, ENTROPY, _STOPS, _OF_CLS
 _FEWEST_LAYERS = 3
-# Heads that are lower than another at this level, for all heads, are out: it adds few errors.
+# A head that is below another of its side at this level, for all of the side, is not its greatest.
 _CLEAR = LEVEL / 100
 
 # The values of each statistic in each example, or their means, by its name.

@@ -65,12 +65,12 @@ def test_numbers_are_those_of_the_means():
         assert each.verdict == ('holds' if above else DOES_NOT_HOLD)
 
 
-WORLDS = pytest.mark.parametrize('worlds', [100, pytest.param(1000, marks=pytest.mark.slow)])
+WORLDS = pytest.mark.parametrize('worlds', [300, pytest.param(1000, marks=pytest.mark.slow)])
 
 
 def allowed(worlds):
-    """At most so many verdicts are wrong, as 2.5 standard errors of simulations are allowed for."""
-    return 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / worlds)
+    """At most so many verdicts are wrong, as 3 standard errors of simulations are allowed for."""
+    return 0.05 + 3 * np.sqrt(0.05 * 0.95 / worlds)
 
 
 @WORLDS
@@ -103,12 +103,13 @@ def test_skewed_values_in_few_texts_are_a_limit():
 def test_heads_that_nearly_tie_make_no_verdict_wrong(worlds, examples, in_first, in_others):
     """The greatest heads of both sides are alike, and others of one side are nearly as great."""
     rng = np.random.default_rng(1)
-    for gap in (0, 0.01, 0.02, 0.03, 0.04, 0.05):
+    for gap in (0, 0.02, 0.03, 0.05):
         grid = np.full((6, 12), 0.2)
         grid[0, 0] = grid[1, 0] = 0.5
         grid[0, 1 : 1 + in_first] = grid.flat[13 : 13 + in_others] = 0.5 - gap
         grids = {'entropy (nats)': grid, 'previous token': grid}
-        for short in (BROADEST, 'Layer 1 has a head for the previous token'):
+        shorts = (BROADEST, 'Layer 1 has a head for the previous token')
+        for short in shorts[: 1 + bool(in_first)]:
             shares = shares_of(rng, worlds, short, grids, examples)
             assert shares.max() <= allowed(worlds), (gap, short, shares)
         # A clear lead is seen all the same.
