@@ -94,7 +94,7 @@ def test_skewed_values_in_few_texts_are_a_limit():
         worlds = ({'previous token': below + each, 'next token': grid + 0 * each} for each in noise)
         found = [_decided(one, each).verdict == DOES_NOT_HOLD for each in worlds]
         rates.append(np.mean(found))
-    assert rates == [pytest.approx(0.11, abs=0.03), pytest.approx(0.08, abs=0.03)]
+    assert rates == [pytest.approx(0.11, abs=0.03), pytest.approx(0.09, abs=0.03)]
 
 
 @WORLDS
