@@ -228,12 +228,15 @@ def ranks_with_errors(
 def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
     """Return the first correlation with its 95 % interval, from how the others scatter.
 
-    It is on Fisher's scale. Quantiles would lie too low: resamples are noisier than the sample.
+    It is on Fisher's scale, where 1 would be too far out: it counts as the greatest of the others.
+    Quantiles would lie too low: resamples are noisier than the sample.
     """
-    z = np.arctanh(np.clip(values, -_GREATEST, _GREATEST))
+    below = np.abs(values)[np.abs(values) < _GREATEST]
+    limit = below.max(initial=0) or _GREATEST
+    z = np.arctanh(np.clip(values, -limit, limit))
     half = scipy.stats.norm.isf(0.025) * np.std(z[1:], ddof=1) if len(z) > 2 else np.nan
     low, high = np.tanh(z[0] - half), np.tanh(z[0] + half)
-    return float(values[0]), float(low), float(high)
+    return float(values[0]), float(low), float(np.maximum(high, values[0]))
 
 
 def explained(

@@ -18,6 +18,7 @@ from bert_secrets_jax.ablation.agreement import (
     around,
     explained,
     ranks_with_errors,
+    without_noise,
 )
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
@@ -27,6 +28,7 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
 from bert_secrets_jax.measure.catalogue import measure, named
+from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
@@ -106,15 +108,21 @@ class Across(Result):
         same = (main == main[0]).all(axis=0)
         found = [how_many('heads with one main pattern', same, template=patterns, **of)]
         known = {name: each for name, each in self.alike.items() if np.isfinite(each['rank'])}
-        least = min(known, key=lambda name: known[name]['rank'])
-        template = (
-            'Two {sample_of} differ most in "{where}": the rank correlation of heads is '
-            '{estimate:.2f}, and {halves:.2f} between halves of one.'
-        )
-        ends, halves = [known[least][f'rank{end}'] for end in _ENDS], known[least]['rank_of_halves']
-        where = f'finds {least}' if least in self.relations else least
-        said = {'template': template, 'where': where, 'numbers': {'halves': halves}, **of}
-        found.append(measured('least agreement', ends, unit='rank correlation', **said))
+        ratios = {
+            n: without_noise(each['rank'], each['rank_of_halves']) for n, each in known.items()
+        }
+        clear = [name for name, each in ratios.items() if np.isfinite(each)]
+        if clear:
+            least = min(clear, key=lambda name: ratios[name])
+            template = (
+                'Beside noise, two {sample_of} differ most in "{where}": the rank correlation of '
+                'heads is {estimate:.2f}, and {halves:.2f} between halves of one.'
+            )
+            ends = [known[least][f'rank{end}'] for end in _ENDS]
+            halves = known[least]['rank_of_halves']
+            where = f'finds {least}' if least in self.relations else least
+            said = {'template': template, 'where': where, 'numbers': {'halves': halves}, **of}
+            found.append(measured('least agreement', ends, unit='rank correlation', **said))
         long = {name: each[_LENGTHS] for name, each in known.items() if np.isfinite(each[_LENGTHS])}
         if long:
             most = max(long, key=lambda name: long[name])
@@ -131,7 +139,8 @@ class Across(Result):
     def _order(self, frame: Any, of: Mapping[str, Any]) -> Finding | None:
         shares, sides = frame[_FIRST].to_numpy(), np.sign(frame['offset'].to_numpy())
         other, first, relation = sides != sides[0], self.corpora[0], frame['relation'].iloc[0]
-        if not other.any():
+        # Links of all relations have no order of their own.
+        if relation == ALL or not other.any():
             return None
         template = (
             'For "{relation}", the best head of {first} finds {own:.0%} of the links there, and '

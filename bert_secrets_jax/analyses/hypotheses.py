@@ -1,9 +1,10 @@
 """Ten hypotheses about heads that a new model can refute, and three about its fine-tunings.
 
 They were chosen on MiniLM and gte-small and then tested on other models (docs/hypotheses.md). The
-thresholds are half of what the weaker of the two shows, or no difference at all.
+thresholds are about half of what the weaker of the two shows, half of the attention, or no
+difference at all.
 
-Shapes: E examples, L layers, N heads.
+Shapes: E examples, L layers, N heads, A and B heads of two sides in a row.
 """
 
 import dataclasses
@@ -11,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
+from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
@@ -24,6 +27,7 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import measure, named
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.runs.result import Subject
 
@@ -31,20 +35,24 @@ _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]
 _STOPS, _OF_CLS, _MOVED = 'period or comma', 'entropy of [CLS] (nats)', 'moved from special tokens'
 _MEASURED = _BEFORE, _AFTER, _SPECIAL, ENTROPY, _STOPS, _OF_CLS
 _FEWEST_LAYERS = 3
+# A head that is below another of its side at this level, for all of the side, is not its greatest.
+_CLEAR = LEVEL / 100
 
-# The mean of each statistic by layer and head, by its name.
+# The values of each statistic in each example, or their means, by its name.
+Values = Mapping[str, Float[np.ndarray, 'E L N']]
 Means = Mapping[str, Float[np.ndarray, 'L N']]
-# A number made of the means over half of the texts; heads are chosen on the other half.
-Number = Callable[[Means, Means], float]
+# Differences of heads of two sides, their errors, and how many heads of each may be its greatest.
+Compared = tuple[Float[np.ndarray, 'A B'], Float[np.ndarray, 'A B'], Sequence[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Hypothesis:
-    """A claim, the words for the number that decides, and this number."""
+    """A claim, the words for the number that decides, its statistics, and how they decide."""
 
     claim: Claim
     what: str
-    number: Number
+    names: tuple[str, ...]
+    compared: Callable[[Values], Compared]
 
 
 def _thirds(grid: Float[np.ndarray, 'L N']) -> list[Float[np.ndarray, '_ N']]:
@@ -52,21 +60,48 @@ def _thirds(grid: Float[np.ndarray, 'L N']) -> list[Float[np.ndarray, '_ N']]:
     return [grid[:first], grid[first : len(grid) - first], grid[len(grid) - first :]]
 
 
-def _greatest(grid: Float[np.ndarray, '_ N'], chosen_on: Float[np.ndarray, '_ N']) -> float:
-    """Return the value of the head that is the greatest on other texts: chance does not choose."""
-    return float(grid.flat[np.argmax(chosen_on)])
+def _number(of: Callable[[Means], float]) -> Callable[[Values], Compared]:
+    """Return how a number made from means decides: as one head would against 0."""
+
+    def compared(values: Values) -> Compared:
+        totals = {name: each.sum(axis=0, dtype=np.float64) for name, each in values.items()}
+        count = len(next(iter(values.values())))
+        without = [
+            of({name: (totals[name] - each[out]) / (count - 1) for name, each in values.items()})
+            for out in range(count)
+        ]
+        error = np.sqrt((count - 1) * np.var(without)) + verdict.ROUNDING
+        whole = of({name: total / count for name, total in totals.items()})
+        return np.array([[whole]]), np.array([[error]]), (1, 1)
+
+    return compared
 
 
-def _lead(name: str, layers: int | None = None) -> Number:
-    """Return the lead of the first layers, or of their first third, over all others."""
+def _lead(layers: int | None = None, *, others: bool = True) -> Callable[[Values], Compared]:
+    """Return how the first layers, or their first third, are compared with all others, or with 0.
 
-    def number(means: Means, other: Means) -> float:
-        grid, chosen_on = means[name], other[name]
-        end = len(_thirds(grid)[0]) if layers is None else layers
-        first = _greatest(grid[:end], chosen_on[:end])
-        return first - _greatest(grid[end:], chosen_on[end:])
+    A head that is clearly lower than another one of its side cannot be the greatest of it.
+    """
 
-    return number
+    def compared(values: Values) -> Compared:
+        (each,) = values.values()
+        end = len(_thirds(each[0])[0]) if layers is None else layers
+        sides = [part.reshape(len(each), -1) for part in (each[:, :end], each[:, end:])]
+        sides = [sides[0], sides[1] if others else np.zeros((len(each), 1))]
+        heads = np.hstack(sides).astype(np.float64)
+        means, covariance = heads.mean(axis=0), np.cov(heads, rowvar=False)
+        variance = covariance.diagonal()
+        differences = means[:, None] - means
+        squared = np.maximum(variance[:, None] + variance - 2 * covariance, 0) / len(each)
+        errors = np.sqrt(squared) + verdict.ROUNDING
+        first, best = sides[0].shape[1], []
+        for side in (slice(first), slice(first, None)):
+            above = (differences / errors)[side, side].max(axis=0)
+            clear = scipy.stats.t.isf(_CLEAR / len(above), len(each) - 1)
+            best.append(int((above < clear).sum()))
+        return differences[:first, first:], errors[:first, first:], best
+
+    return compared
 
 
 def _claim(text: str, short: str, unit: str, threshold: float, bound: str, side: str) -> Claim:
@@ -79,14 +114,15 @@ def _stated(
     text: str,
     short: str,
     what: str,
-    number: Number,
+    names: tuple[str, ...],
+    compared: Callable[[Values], Compared],
     *,
     unit: str = 'share of attention',
     threshold: float = 0.0,
     bound: str = 'Any difference counts.',
     side: str = 'more',
 ) -> _Hypothesis:
-    return _Hypothesis(_claim(text, short, unit, threshold, bound, side), what, number)
+    return _Hypothesis(_claim(text, short, unit, threshold, bound, side), what, names, compared)
 
 
 HYPOTHESES = (
@@ -94,7 +130,8 @@ HYPOTHESES = (
         'Some head of the first layer gives the previous token at least half of its attention.',
         'Layer 1 has a head for the previous token',
         'most attention to the previous token in the first layer',
-        lambda m, other: _greatest(m[_BEFORE][:1], other[_BEFORE][:1]),
+        (_BEFORE,),
+        _lead(1, others=False),
         threshold=0.5,
         bound='MiniLM and gte-small have 0.98 and 0.97.',
     ),
@@ -102,20 +139,23 @@ HYPOTHESES = (
         'The head that attends most to the previous token is in the first third of the layers.',
         'The first third has the head for the previous token',
         'lead of the first third in attention to the previous token',
-        _lead(_BEFORE),
+        (_BEFORE,),
+        _lead(),
     ),
     _stated(
         'The head that attends most to the next token is in the first third of the layers.',
         'The first third has the head for the next token',
         'lead of the first third in attention to the next token',
-        _lead(_AFTER),
+        (_AFTER,),
+        _lead(),
     ),
     _stated(
         'Neighbours get more attention in the first third of the layers than in the last.',
         'Early layers look at neighbours',
         'attention to both neighbours, first third less last',
-        lambda m, _: float(
-            np.subtract(*(_thirds(m[_BEFORE] + m[_AFTER])[i].mean() for i in (0, 2)))
+        (_BEFORE, _AFTER),
+        _number(
+            lambda m: np.subtract(*(_thirds(m[_BEFORE] + m[_AFTER])[i].mean() for i in (0, 2)))
         ),
         threshold=0.05,
         bound='MiniLM and gte-small have 0.10.',
@@ -124,7 +164,8 @@ HYPOTHESES = (
         'Special tokens get more attention in the middle third than in the first layer.',
         'Middle layers look at special tokens',
         'attention to special tokens, middle third less first layer',
-        lambda m, _: float(_thirds(m[_SPECIAL])[1].mean() - m[_SPECIAL][0].mean()),
+        (_SPECIAL,),
+        _number(lambda m: _thirds(m[_SPECIAL])[1].mean() - m[_SPECIAL][0].mean()),
         threshold=0.15,
         bound='MiniLM and gte-small have 0.29 and 0.38.',
     ),
@@ -132,7 +173,8 @@ HYPOTHESES = (
         'Heads take less from special tokens than half of the attention that they give them.',
         'Special tokens get attention and give little',
         'share of what is moved by the share of attention',
-        lambda m, _: float(m[_MOVED].mean() / m[_SPECIAL].mean()),
+        (_MOVED, _SPECIAL),
+        _number(lambda m: m[_MOVED].mean() / m[_SPECIAL].mean()),
         unit='ratio',
         threshold=0.5,
         bound='MiniLM and gte-small have 0.23 and 0.29.',
@@ -142,7 +184,8 @@ HYPOTHESES = (
         'The first layer spreads its attention more widely than the second.',
         'Layer 1 is broader than layer 2',
         'entropy, first layer less second',
-        lambda m, _: float(m[ENTROPY][0].mean() - m[ENTROPY][1].mean()),
+        (ENTROPY,),
+        _number(lambda m: m[ENTROPY][0].mean() - m[ENTROPY][1].mean()),
         unit='nats',
         threshold=0.5,
         bound='MiniLM and gte-small have 1.15 and 1.06.',
@@ -151,14 +194,16 @@ HYPOTHESES = (
         'The head with the most even attention is in the first layer.',
         'The broadest head is in layer 1',
         'lead of the first layer in entropy',
-        _lead(ENTROPY, 1),
+        (ENTROPY,),
+        _lead(1),
         unit='nats',
     ),
     _stated(
         '[CLS] spreads its attention more widely in the last layer than in the second.',
         '[CLS] gathers widely in the last layer',
         'entropy of [CLS], last layer less second',
-        lambda m, _: float(m[_OF_CLS][-1].mean() - m[_OF_CLS][1].mean()),
+        (_OF_CLS,),
+        _number(lambda m: m[_OF_CLS][-1].mean() - m[_OF_CLS][1].mean()),
         unit='nats',
         threshold=1.0,
         bound='MiniLM and gte-small have 2.5 and 2.3.',
@@ -167,7 +212,8 @@ HYPOTHESES = (
         'The head that attends most to full stops and commas is not in the first third.',
         'Heads for full stops come after the first third',
         'lead of the first third in attention to full stops and commas',
-        _lead(_STOPS),
+        (_STOPS,),
+        _lead(),
         side='less',
     ),
 )
@@ -207,8 +253,9 @@ def hypotheses(
 ) -> Hypotheses:
     """Test ten hypotheses about what heads look at, and three about fine-tunings.
 
-    Each is a number made from means over texts. Its error is that of the jackknife over texts. The
-    greatest of several heads is chosen on one half of the texts and measured on the other half.
+    Each is a number made from means over texts. Its error is that of the jackknife over texts. That
+    the greatest head is on one side needs one that is above each head of the other side. It is
+    corrected for the heads of its side that may be the greatest.
 
     Args:
       pretrained, settings, subject: As in `special_tokens`.
@@ -254,44 +301,34 @@ def hypotheses(
     return Hypotheses(subject or Subject(), verdicts)
 
 
-def decided(values: Mapping[str, Float[np.ndarray, 'E L N']]) -> tuple[Verdict, ...]:
+def decided(values: Values) -> tuple[Verdict, ...]:
     """Return the verdict on each hypothesis, from the values of statistics of each example.
 
-    An example without the tokens of a statistic has NaN.
+    An example without the tokens of a statistic has NaN, and does not count for its hypotheses.
     """
-    halves = [{name: each[half::2] for name, each in values.items()} for half in (0, 1)]
-    sums = [
-        {
-            name: (np.nansum(each, axis=0, dtype=np.float64), np.isfinite(each).sum(axis=0))
-            for name, each in half.items()
-        }
-        for half in halves
-    ]
-
-    def means(half: int, without: int | None = None) -> Means:
-        found = {}
-        for name, (total, known) in sums[half].items():
-            gone = np.nan if without is None else halves[half][name][without]
-            with np.errstate(invalid='ignore', divide='ignore'):
-                found[name] = (total - np.nan_to_num(gone)) / (known - np.isfinite(gone))
-        return found
-
-    whole, count = [means(0), means(1)], len(next(iter(values.values())))
-    numbers = _numbers(*whole)
-    others = [
-        _numbers(*(means(half, out // 2) if half == out % 2 else whole[half] for half in (0, 1)))
-        for out in range(count)
-    ]
-    errors = np.sqrt((count - 1) * np.var(others, axis=0)) + verdict.ROUNDING
-    found = []
-    for each, number, error in zip(HYPOTHESES, numbers, errors, strict=True):
-        sign = 1 if each.claim.side == 'more' else -1
-        above = sign * each.claim.threshold
-        contrasts = verdict.contrasts([(sign * number, error)], count, above=above)
-        found.append(verdict.verdict_on(each.claim, contrasts, each.what))
-    return tuple(found)
+    return tuple(_decided(each, {name: values[name] for name in each.names}) for each in HYPOTHESES)
 
 
-def _numbers(one: Means, other: Means) -> list[float]:
-    """Return the number of each hypothesis, the mean of both ways to choose heads."""
-    return [(each.number(one, other) + each.number(other, one)) / 2 for each in HYPOTHESES]
+def _decided(hypothesis: _Hypothesis, values: Values) -> Verdict:
+    claim, what = hypothesis.claim, hypothesis.what
+    known = np.all([np.isfinite(each).all(axis=(1, 2)) for each in values.values()], axis=0)
+    about = {'sample': int(known.sum()), 'what': what, 'population': THIS_MODEL}
+    if about['sample'] < verdict.FEWEST:
+        why = 'The {what} is known in {sample} of {texts} texts; a test needs {least}.'
+        numbers = {'texts': len(known), 'least': verdict.FEWEST}
+        return Verdict(claim=claim, verdict=verdict.TOO_FEW, template=why, numbers=numbers, **about)
+    found = hypothesis.compared({name: each[known] for name, each in values.items()})
+    differences, errors, (first, second) = found
+    student = scipy.stats.t(about['sample'] - 1)
+    # One head of a side has to be beyond each of the other side (intersection-union test).
+    beyond = (differences - claim.threshold) / errors
+    above = verdict.capped(first * student.sf(beyond).min(axis=0).max())
+    below = verdict.capped(second * student.cdf(beyond).min(axis=1).max())
+    reach = [student.isf(LEVEL / 2 / heads) * errors for heads in (first, second)]
+    interval = (
+        differences.min(axis=1).max(),
+        (differences - reach[0]).max(axis=0).min(),
+        (differences + reach[1]).min(axis=1).max(),
+    )
+    p_values = (above, below) if claim.side == 'more' else (below, above)
+    return verdict.verdict_of(claim, p_values, interval, **about)

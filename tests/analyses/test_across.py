@@ -51,8 +51,18 @@ def test_several_corpora_are_each_measured_alone(model, settings):
     told = next(each for each in found.findings() if each.name == 'obj: best head of after')
     shares = rows['share_of_best_head_of_first_corpus'].tolist()
     assert shares == [rows.loc['after', 'share_of_links'], told.estimate]
+    # All links together have no order.
+    assert not any(each.name == 'all: best head of after' for each in found.findings())
     # These texts are the same.
     assert frames['heads']['spread'].max() < 1e-6
+    # A statistic with much noise correlates little, as do two halves of one corpus.
+    alike = {
+        name: each | {'rank': 0.9, 'rank_of_halves': 0.95} for name, each in found.alike.items()
+    }
+    alike['obj'] |= {'rank': 0.8, 'rank_of_halves': 0.98}
+    alike['all'] |= {'rank': 0.75, 'rank_of_halves': 0.8}
+    clear = dataclasses.replace(found, alike=alike).findings()
+    assert any('differ most in "finds obj"' in each.sentence for each in clear)
     texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
     plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
     assert not plain.relations and list(plain.pieces) == list(CORPORA)
@@ -130,6 +140,15 @@ def test_what_lengths_explain():
     assert explained(of_length, lengths) == pytest.approx(1)
     of_corpus = [3 * rng.normal(size=12) + rng.normal(size=(400, 12)) for _ in lengths]
     assert abs(explained(of_corpus, lengths)) < 0.2
+
+
+def test_a_few_resamples_at_1_do_not_widen_an_interval():
+    """A correlation of 1 is far out on Fisher's scale."""
+    ranks = np.tanh(np.arctanh(0.95) + 0.1 * np.random.default_rng(0).normal(size=201))
+    ranks[0], ranks[5:9] = 0.95, 1
+    expected = 0.95, *np.tanh([np.arctanh(0.95) - 0.196, np.arctanh(0.95) + 0.196])
+    np.testing.assert_allclose(around(ranks), expected, atol=0.005)
+    assert around(np.ones(9)) == pytest.approx((1, 1, 1))
 
 
 def covered(agree, ranks_of):
