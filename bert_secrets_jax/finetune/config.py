@@ -115,10 +115,10 @@ class FinetuneConfig:
                 f'At most {layers} layers can start at random.'
             )
         greatest = self.learning_rate * max(1.0, self.layer_decay) ** layers
-        if greatest >= 1:
+        if greatest > 1:
             raise ValueError(
                 f'learning_rate={self.learning_rate}, layer_decay={self.layer_decay}: embeddings '
-                f'would learn at a rate of {greatest:.3g}, and it must be less than 1.'
+                f'would learn at a rate of {greatest:.3g}, and it must be at most 1.'
             )
 
 

@@ -214,7 +214,7 @@ def test_layers_apart_and_many_numbers_have_the_same_norms():
     [
         ({'layer_decay': 0.0}, 'layer_decay=0.0 must be a number from 0 to 10, but not 0'),
         ({'layer_decay': -1.0}, 'layer_decay=-1.0 must be'),
-        ({'layer_decay': 10.0, 'learning_rate': 1e-3}, 'would learn at a rate of 1, and it must'),
+        ({'layer_decay': 10.0, 'learning_rate': 2e-3}, 'would learn at a rate of 2, and it must'),
         ({'reinit': 4}, 'reinit=4: the parts of the model are.* At most 3 layers'),
         ({'freeze': '4'}, "freeze='4', reinit=0: the parts of the model are"),
         ({'freeze': 'layer 1'}, "freeze='layer 1'.* layers 1 to 3 and 'head'"),
