@@ -6,7 +6,7 @@ Shapes: S seeds, L layers, D random draws, M the measures of `finetune.movement`
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -176,7 +176,7 @@ class WhereItChanges(Result):
         rows = []
         for name, steps in self.by_step.items():
             for step, similarity in steps.items():
-                ends = zip(*mean_interval(1 - similarity.T), strict=True)
+                ends = zip(*np.clip(mean_interval(1 - similarity.T), 0, 1), strict=True)
                 rows += [(name, step, layer, *each) for layer, each in enumerate(ends, 1)]
         columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
         return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
@@ -190,13 +190,14 @@ class WhereItChanges(Result):
 
     def _warnings(self) -> Iterator[Finding]:
         """Yield the warning about each schedule that has taught or changed nothing."""
+        compared = self.compared
         for name in self.changes:
             if name not in self.learnt:
                 which = f'the model in the middle under {name}'
                 test, so = self._middle(name), 'this schedule is left out'
                 found = not_learnt(which, *test, self.dev_examples, so=so)
                 yield dataclasses.replace(found, name=f'{found.name}: {name}')
-            elif name not in self.compared:
+            elif name not in compared:
                 template = 'Under {schedule}, no map changed, as if only the head learnt: this '
                 about = {'unit': 'change', 'template': template + 'schedule is left out.'}
                 about |= {'numbers': {'schedule': name}, 'warning': True, 'source': SOURCE}
@@ -290,7 +291,7 @@ def where_it_changes(
         raise ValueError('The schedules have different dev examples: give the same to each.')
     p_learnt = {name: np.array(each.p_learnt) for name, each in tuned.items()}
     reach = {name: each[..., MEASURES.index('distance')] for name, each in moved.items()}
-    starts = {name: _starts(pretrained, each, reach[name], name) for name, each in tuned.items()}
+    starts = {name: _starts(pretrained, each, name) for name, each in tuned.items()}
     taught = [reach[name] for name in reach if _taught(p_learnt[name])]
     length = float(np.mean(taught or [*reach.values()]))
     settings, cosine = TextSettings(**vars(compute)), [named('cosine')]
@@ -326,34 +327,36 @@ def where_it_changes(
     )
 
 
-def _starts(
-    pretrained: Pretrained, tuned: Finetuned, moved: Float[np.ndarray, 'S L'], name: str
-) -> list[Pretrained]:
+def _starts(pretrained: Pretrained, tuned: Finetuned, name: str) -> list[Pretrained]:
     """Return the model that training began from, for each seed: top layers may be drawn anew."""
-    return [
-        _start(pretrained, model, seed, own, name)
-        for model, seed, own in zip(tuned.models, tuned.seeds, moved, strict=True)
-    ]
+    assert tuned.movement is not None
+    given, found = _encoder(pretrained.params), []
+    moved = tuned.movement[:, -1, :-1, MEASURES.index('distance')]
+    for model, seed, own in zip(tuned.models, tuned.seeds, moved, strict=True):
+        after, start = _encoder(model.params), given
+        others = np.flatnonzero(_differs(after, start, own))
+        if len(others) and others[0] > 0:
+            drawn_anew = _encoder(init_params(model.bert, seed))
+            start = with_fresh_top(len(own) - int(others[0]), start, drawn_anew)
+        if _differs(after, start, own).any():
+            raise ValueError(
+                f'tuned[{name!r}] began from other weights than those of this model: give the '
+                'model that was fine-tuned.'
+            )
+        found.append(dataclasses.replace(pretrained, params=pretrained.params | start))
+    return found
 
 
-def _start(
-    pretrained: Pretrained, model: Pretrained, seed: int, moved: Float[np.ndarray, ' L'], name: str
-) -> Pretrained:
-    after, start = {'layers': model.params['layers']}, {'layers': pretrained.params['layers']}
+def _encoder(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: params[name] for name in ('embeddings', 'layers')}
 
-    def differs() -> np.ndarray:
-        way = norms(jax.tree.map(lambda one, other: one - other, after, start))[1:-1]
-        return ~np.isclose(way, moved, rtol=_ROUNDING, atol=1e-6)
 
-    if (others := differs()).any():
-        drawn_anew = {'layers': init_params(model.bert, seed)['layers']}
-        start = with_fresh_top(len(moved) - int(others.argmax()), start, drawn_anew)
-    if differs().any():
-        raise ValueError(
-            f'tuned[{name!r}] began from other weights than those of this model: give the model '
-            'that was fine-tuned.'
-        )
-    return dataclasses.replace(pretrained, params=pretrained.params | start)
+def _differs(after: Any, start: Any, moved: Float[np.ndarray, ' P']) -> np.ndarray:
+    """Return which parts, embeddings first, are at another distance than they have moved."""
+    if jax.tree.map(np.shape, after) != jax.tree.map(np.shape, start):
+        return np.ones(len(moved), bool)
+    way = norms(jax.tree.map(lambda one, other: one - other, after, start))[:-1]
+    return ~np.isclose(way, moved, rtol=_ROUNDING, atol=1e-6)
 
 
 def _random_step(

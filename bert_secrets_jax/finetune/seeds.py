@@ -64,8 +64,6 @@ def train_runs(
         fresh = [own_layers(bert.config, init_params(bert, seed)) for seed in seeds]
         own = [*map(functools.partial(with_fresh_top, config.reinit), own, fresh)]
 
-    before = [all_layers(bert.config, each) for each in own]
-
     def stacked() -> Any:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
 
@@ -80,7 +78,7 @@ def train_runs(
         means = steps.mean_rows(numbers, losses)
         found = [row | {'learning_rate': rate(numbers[-1])} for row in means]
         done = numbers[-1] + 1
-        return found + (_maps(steps, before, state, done) if done in compared else [])
+        return found + (_maps(steps, own, state, done) if done in compared else [])
 
     def fault(step: int, place: int, loss: float) -> str:
         names = ', '.join(data.train_ids[int(row)] for row in steps.rows(step)[place] if row >= 0)
@@ -188,7 +186,8 @@ def _maps(steps: Steps, before: Sequence[Any], state: TrainState, done: int) -> 
     """Return the similarity of each layer's maps of the dev examples, before and after."""
     rows = []
     for index, seed in enumerate(steps.seeds):
-        first = Pretrained(steps.bert, before[index], None)
+        start = all_layers(steps.bert.config, before[index])
+        first = Pretrained(steps.bert, start, None)
         now = Pretrained(steps.bert, fetch(_select(steps.bert, state.params, index)), None)
         (table,) = measure_change(first, now, steps.data.dev, [named('cosine')]).values()
         row = {'split': MAPS, 'seed': seed, 'step': done, 'epoch': done / steps.per_epoch}

@@ -550,8 +550,8 @@ class Study:
     @_once
     def schedules(self) -> dict[str, dict[str, Any]]:
         """The settings of fine-tuning that each schedule changes, by its name."""
-        settings, own = self.config.where_it_changes, ('layer_decay', 'schedule')
-        for name in own:
+        settings = self.config.where_it_changes
+        for name in ('layer_decay', 'schedule'):
             if self.config.train[name] != _NEWER[name]:
                 logging.warning(
                     'train.%s=%s does not count under the schedules of where_it_changes: give '

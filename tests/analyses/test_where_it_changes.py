@@ -176,16 +176,20 @@ def test_random_steps_are_as_long_as_layers_moved_where_the_task_was_learnt(mode
 
 
 def _further(start, after):
-    own, to = start.params['layers'], after.params['layers']
-    return after.params | {'layers': jax.tree.map(lambda s, t: s + 9 * (t - s), own, to)}
+    own, to = (
+        {name: each.params[name] for name in ('embeddings', 'layers')} for each in (start, after)
+    )
+    return after.params | jax.tree.map(lambda s, t: s + 9 * (t - s), own, to)
 
 
 def test_what_has_no_movement_is_refused(model, tuned, texts):
     former, one = dataclasses.replace(tuned, movement=None), {'a': tuned.first(1), 'b': tuned}
     other = dataclasses.replace(tuned, movement=2 * tuned.movement)
+    fresh = bs.finetune(model, texts, texts, start='random', epochs=1, max_length=16)
     for given, message in (
         ({}, 'with the same seeds'),
         ({'other': other}, "tuned.'other'. began from other weights"),
+        ({'fresh': fresh}, "tuned.'fresh'. began from other weights"),
         ({'old': former}, "tuned.'old'. has no"),
         (one, 'with the same seeds'),
         ({'a': tuned, 'b': dataclasses.replace(tuned, dev_examples=3)}, 'different dev examples'),
