@@ -250,7 +250,7 @@ class BertConfig:
                     f'always {value!r}.'
                 )
         for name, choices in CHOICES.items():
-            known = tuple(self.family.values.get(name, {}).values()) or choices
+            known = dict.fromkeys(self.family.values.get(name, {}).values()) or choices
             check_name(name, getattr(self, name), known)
         if self.max_length < _FEWEST:
             raise ValueError(

@@ -251,6 +251,11 @@ FAMILIES: Mapping[str, Family] = {
             'token_dropout',
             'mask_token_id',
         ),
+        # To `transformers` a null is false, and ALiBi no positions at all.
+        values={'position_embedding_type': {'absolute': 'absolute', 'rotary': 'rotary'}}
+        | dict.fromkeys(
+            ('emb_layer_norm_before', 'token_dropout'), {None: False, False: False, True: True}
+        ),
         defaults={
             'pad_token_id': 1,
             'max_position_embeddings': 1026,
