@@ -508,5 +508,18 @@ def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> boo
 
 
 def not_implemented(model_type: Any) -> str:
+    """Return why models of a type are not read, and which types are."""
+    # Loads PyTorch where it is installed; nothing else needs these names.
+    from transformers.models.auto import modeling_auto as auto
+
+    masked, decoders, both = (
+        getattr(auto, f'MODEL_FOR_{kind}_MAPPING_NAMES')
+        for kind in ('MASKED_LM', 'CAUSAL_LM', 'SEQ_TO_SEQ_CAUSAL_LM')
+    )
+    why = ''
+    if isinstance(model_type, str) and model_type in both:
+        why = ': it has a decoder, and only encoders are'
+    elif isinstance(model_type, str) and model_type in {*decoders} - {*masked}:
+        why = ': it is a decoder, and only encoders are'
     known = ', '.join(map(repr, FAMILIES))
-    return f'model_type={shortened(model_type)} is not implemented; these are: {known}'
+    return f'model_type={shortened(model_type)} is not implemented{why}; these are: {known}'
