@@ -24,6 +24,7 @@ from bert_secrets_jax.data.annotation import (
     check_annotations,
 )
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.model.attention import check_padding
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
 _CHARACTERS_PER_TOKEN = 100
@@ -240,7 +241,10 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return batches as they are; TypeError for a single one, for texts or tokenised examples."""
+    """Return batches as they are; TypeError for a single one, for texts or tokenised examples.
+
+    ValueError for one that is padded on the left, when it comes.
+    """
     if isinstance(batches, Batch):
         raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
     if isinstance(batches, Encoded | str | Example):
@@ -248,7 +252,12 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
             f'{type(batches).__name__} is no list of batches: bs.encode(pretrained.tokenizer, '
             'texts) makes them from texts, bs.bucket(encoded) from what is tokenised.'
         )
-    return batches
+    return map(_padded_right, batches)
+
+
+def _padded_right(batch: Batch) -> Batch:
+    check_padding(batch.attention_mask)
+    return batch
 
 
 def check_tokenizer(tokenizer, max_length: int) -> None:

@@ -148,6 +148,29 @@ def test_nulls_of_esm_equal_pytorch(config, tokenizer_of, tmp_path):
     np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
 
 
+@pytest.mark.parametrize('model_type', ['bert', 'deberta-v2'])
+def test_no_classifier_reads_padding_on_the_left(config, tokenizer, model_type):
+    bert = bs.Bert(relative(config, model_type))
+    model = bs.Pretrained(bert, random_params(bert), tokenizer)
+    right = random_inputs(bert.config, lengths=(9, 6, 0), length=9, seed=5)
+    left = {name: np.roll(array, 3, axis=1) for name, array in right.items()}
+    with pytest.raises(ValueError, match=r'row 1 begins with padding.*Pad on the right'):
+        bert.apply({'params': model.params}, **left)
+    batch = bs.Batch(**left, marks={'token': left['attention_mask'] > 0}, example=np.arange(3))
+    for read in (
+        lambda: bs.collect(model, [batch], {'self': bs.statistics.to_self}),
+        lambda: bs.sweep(model, [batch], bs.masks.single_heads(bert.config)),
+    ):
+        with pytest.raises(ValueError, match='row 1 begins with padding'):
+            read()
+    # Compiled code does not see the values, and does not hide them.
+    output = forward(bert, model.params, left)
+    assert np.isnan(output.logits).any(axis=1).tolist() == [False, True, False]
+    assert np.isfinite(output.attentions).all()
+    # An empty row, as batches have them, is none of that.
+    assert np.isfinite(forward(bert, model.params, right).logits).all()
+
+
 def test_contacts_equal_pytorch(config, tokenizer_of, tmp_path):
     config = dataclasses.replace(
         relative(config, 'esm'), initializer_range=0.3, label_names=(), add_pooler=False
