@@ -210,12 +210,6 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embe
             raise ValueError(
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
             )
-    length = input_ids.shape[1]
-    if length > config.max_length:
-        raise ValueError(
-            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
-            'encode with a smaller max_length.'
-        )
     check_padding(attention_mask)
     expected = (*input_ids.shape, config.embedding_size or config.hidden_size)
     if inputs_embeds is not None and jnp.shape(inputs_embeds) != expected:
