@@ -107,7 +107,9 @@ def example_maps(
     return ExampleMaps(subject, maps, telling_heads(tables) if tables else {})
 
 
-def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int | None = None) -> list[TokenMaps]:
+def maps_of(
+    model: Pretrained, texts: Sequence[Text], *, max_length: int | None = None
+) -> list[TokenMaps]:
     """Return the maps of a few texts, of all kinds and with the scores of all methods."""
     classifies = model.config.head == SEQUENCES and model.config.num_labels
     methods = _METHODS if classifies else ()

@@ -68,7 +68,8 @@ def attention_maps(
     Args:
       pretrained: The model.
       texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
-      max_length: The greatest number of tokens, as in `bs.encode`; `TokenMaps.cut` says what was cut.
+      max_length: The greatest number of tokens, as in `bs.encode`. `TokenMaps.cut` says whether a
+        text was cut.
       kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
       methods: The methods of `token_scores` by which tokens are scored, if the model classifies
@@ -77,7 +78,8 @@ def attention_maps(
     Raises:
       TypeError: The model or the texts are something else.
       ValueError: There are no texts, single sentences are mixed with pairs, or a text has more
-        tokens than the model reads; a kind or a method is unknown; scores are asked of a model without a classifier; or it has lost heads.
+        tokens than the model reads; a kind or a method is unknown; scores are asked of a model
+        without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
     if isinstance(kinds, str):

@@ -47,7 +47,7 @@ _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop 
 # Which characters are spaces; the last one, which stands for all others, is none.
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
-BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 _LENGTH_STEP = 4  # lengths are multiples of this, which vectors of all devices take well
 # The programs of one more length take as long to compile as one pass over so many tokens takes to
 # run (measured with all statistics on two cores). A length never saves less than this share of all.

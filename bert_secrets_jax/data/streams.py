@@ -40,7 +40,6 @@ _TABLES = ('.tsv', '.csv', '.jsonl')
 _RECORDS = '.array_record'
 # Texts and characters that are tokenised in one call, and records that are read in one.
 _TEXTS, _CHARACTERS, _TOGETHER = 512, 2**20, 256
-_LONGER = tuple(2**power for power in range(10, 20))  # than all of BUCKETS
 _WAITING = 8  # batches that wait for the device: about what one call of the tokenizer makes
 
 
@@ -207,10 +206,7 @@ class Batches:
         return max(self.tokens_per_batch // length // self.batch_multiple, 1) * self.batch_multiple
 
     def _made(self) -> Iterator[Batch]:
-        buckets, most = self.buckets, self.max_length
-        if most is None:
-            buckets, most = (*buckets, *_LONGER), tokens_read(self.tokenizer)
-        edges = padded_lengths(buckets, most)
+        edges = padded_lengths(self.buckets, self.max_length or tokens_read(self.tokenizer))
         losses = Losses(self.tokenizer, self.max_length)
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, _Waiting] = {}

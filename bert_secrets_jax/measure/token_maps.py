@@ -134,7 +134,9 @@ def each_kind(
         length = int(encoded.lengths[example])
         # Few lengths, so few compilations.
         padded = next((each for each in BUCKETS if each >= length), length)
-        batch = encoded.batch(np.array([example]), min(padded, max(length, pretrained.config.max_length)))
+        batch = encoded.batch(
+            np.array([example]), min(padded, max(length, pretrained.config.max_length))
+        )
         of_kinds = _all_kinds(pretrained.bert, tuple(kinds.items()), pretrained.params, batch)
         yield {
             kind: np.asarray(maps[0, :, :, :length, :length], np.float32)

@@ -65,7 +65,7 @@ def check_padding(attention_mask: Any) -> None:
     if isinstance(attention_mask, jax.core.Tracer):
         return
     real = np.asarray(attention_mask) > 0
-    before = real.any(axis=1) & ~real[:, :1].any(axis=1)
+    before = real.any(axis=1) & ~real[:, 0]
     if before.any():
         raise ValueError(
             f'attention_mask: row {before.argmax()} begins with padding, where classifiers read '

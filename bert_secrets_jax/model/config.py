@@ -512,8 +512,9 @@ def not_implemented(model_type: Any) -> str:
     # Loads PyTorch where it is installed; nothing else needs these names.
     from transformers.models.auto import modeling_auto as auto
 
-    generates = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES} - {*auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES}
-    generates |= {*auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES}
+    generates = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    generates -= set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    generates |= set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
     why = ': it is a decoder, or has one' if str(model_type) in generates else ''
     known = ', '.join(map(repr, FAMILIES))
     return f'model_type={shortened(model_type)} is not implemented{why}; these are: {known}'

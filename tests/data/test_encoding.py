@@ -108,7 +108,7 @@ def test_chosen_lengths_cost_least(lengths, copies, max_length, passes):
 
 
 def test_no_public_function_cuts_by_default():
-    """Segments are made as long as that; recipes of training and the typed page say what they cut."""
+    """Segments are made as long as that, and recipes of training say what they cut."""
     lengths = {}
     for home in (bs, bs.analyses):
         for name in home.__all__:
@@ -137,7 +137,9 @@ def test_what_is_cut_is_said_and_what_is_too_long_is_refused(checkpoint, monkeyp
     }
     for each in read.values():
         for how in ({}, {'max_length': None}, {'max_length': most + 9}):
-            with pytest.raises(ValueError, match=f'text/2 has more than the {most} .*={most} to cut'):
+            with pytest.raises(
+                ValueError, match=f'text/2 has more than the {most} .*={most} to cut'
+            ):
                 each(texts, **how)
     assert [len(maps.tokens) for maps in read['maps'](texts[:2])] == [4, most]
     assert max(batch.input_ids.shape[1] for batch in read['encode'](texts[:2])) == most
@@ -174,7 +176,9 @@ def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
         with pytest.raises(ValueError, match=r'max_length=2 has no room for \[CLS\] A \[SEP\]:'):
             encode(of, ['the'], max_length=2)
     for texts in (['the', 'a \ud83d'], [pair('the'), pair('a \ud83d', index=1)]):
-        with pytest.raises(ValueError, match=r"/1 has '\\ud83d', half of a surrogate pair: text.enc"):
+        with pytest.raises(
+            ValueError, match=r"/1 has '\\ud83d', half of a surrogate pair: text.enc"
+        ):
             encode(tokenizer, texts)
     mended = '\ud83d\ude00 \ud83d'.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
     assert mended == '\U0001f600 \ufffd'

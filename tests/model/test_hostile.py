@@ -61,7 +61,7 @@ def test_weights_that_no_training_gives_are_told(directory, caplog):
         rewrite(directory, lambda tensors, change=change: tensors | {QUERY: change(tensors[QUERY])})
         caplog.clear()
         from_pretrained(directory)
-        assert (f'{QUERY} has a weight of {value:.2g}. No trained' in caplog.text) == told
+        assert (f'query.weight has a weight of {value:.2g}. No trained' in caplog.text) == told
 
 
 def test_damaged_weights_are_refused_with_their_file(directory):

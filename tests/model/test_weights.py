@@ -308,7 +308,10 @@ LARGE = [
             f"model_type='funnel' is not implemented; these are: {', '.join(map(repr, FAMILIES))}",
         ),
         *(
-            ({'model_type': name}, f"'{name}' is not implemented: it is a decoder, or has one; these")
+            (
+                {'model_type': name},
+                f"'{name}' is not implemented: it is a decoder, or has one; these",
+            )
             for name in ('gpt2', 'llama', 'modernbert-decoder', 't5', 'bart')
         ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
