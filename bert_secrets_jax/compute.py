@@ -3,17 +3,20 @@
 import dataclasses
 import os
 import pathlib
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from jax.sharding import Mesh
 
 from bert_secrets_jax.devices import DATA
 
+if TYPE_CHECKING:
+    from bert_secrets_jax.model.config import BertConfig
+
 
 class Encoding(TypedDict):
     """The keyword arguments of `data.encoding.encode` and `bucket` that a `Compute` has."""
 
-    max_length: int
+    max_length: int | None
     tokens_per_batch: int
     batch_multiple: int
 
@@ -23,7 +26,8 @@ class Compute:
     """How things are computed. Only `max_length` changes a result by more than rounding.
 
     Attributes:
-      max_length: The greatest number of tokens. Longer inputs are cut.
+      max_length: The greatest number of tokens. Longer inputs are cut, which a warning says. None
+        cuts nothing, and a text with more tokens than the model reads is refused.
       tokens_per_batch: The greatest number of rows times padded length of a batch.
       chunk_tokens: The number of tokens, of all examples and masks together, that one call
         computes; None takes one that suits the device.
@@ -33,7 +37,7 @@ class Compute:
         interruption; None keeps it in memory only.
     """
 
-    max_length: int = 128
+    max_length: int | None = None
     tokens_per_batch: int = 2048
     chunk_tokens: int | None = None
     mesh: Mesh | None = None
@@ -52,6 +56,11 @@ class Compute:
             'tokens_per_batch': self.tokens_per_batch,
             'batch_multiple': self.devices,
         }
+
+    def within(self, config: 'BertConfig') -> 'Compute':
+        """Return the same with texts cut as a model prescribes (`config.longest`), or shorter."""
+        most = config.longest
+        return dataclasses.replace(self, max_length=min(self.max_length or most, most))
 
     def part(self, name: str) -> 'Compute':
         """Return the same with a folder of its own, in `folder`, for a part of the work."""

@@ -41,7 +41,8 @@ def embed(
       prompt: The words before each text, or the name that the model has for them, such as 'query'.
         None takes those that the model prescribes, if any.
       replacement, donor_seed: As in `sweep`.
-      compute: How it is computed; None takes the longest texts that the model was made for.
+      compute: How it is computed. Texts longer than the model was made for are cut, as
+        sentence-transformers does, which a warning says.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or the texts are pairs or something else.
@@ -50,7 +51,7 @@ def embed(
     pretrained = with_pooling(pretrained, pooling, normalised=normalised)
     config = pretrained.config
     assert config.pooling is not None
-    compute = compute or Compute(max_length=config.longest)
+    compute = (compute or Compute()).within(config)
     masks = np.ones((config.num_hidden_layers, config.num_attention_heads), np.float32)
     masks = masks if head_mask is None else np.asarray(head_mask)
     every = masks.reshape(-1, *masks.shape[-2:])

@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 
 from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.ranges import Range
 
@@ -150,6 +151,7 @@ def check_masks(config: BertConfig, masks: Shaped[np.ndarray, 'M L N']) -> Masks
             f'masks must be [masks, layers, heads] = [M, {layers}, {heads}] with at least one '
             f'mask, got {list(masks.shape)}.'
         )
+    check_amounts(masks)
     return masks
 
 

@@ -145,8 +145,7 @@ class Pairs:
         check_whole(pretrained)
         pretrained = as_embedder(pretrained)
         if pretrained.config.head == EMBEDDING:
-            most = min(compute.max_length, pretrained.config.longest)
-            compute = dataclasses.replace(compute, max_length=most)
+            compute = compute.within(pretrained.config)
         check_name('of', of, OF)
         check_name('positions', positions, POSITIONS)
         count, length = len(texts[0]), compute.max_length

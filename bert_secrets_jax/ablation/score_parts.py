@@ -19,6 +19,7 @@ from bert_secrets_jax.devices import fetch
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.encoder import kinds_of_layers, scope_of
+from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 
@@ -105,6 +106,7 @@ def sweep_parts(
         shape = config.num_hidden_layers, len(config.score_parts), config.num_attention_heads
         masks = 1 - np.eye(int(np.prod(shape))).reshape(-1, *shape)
     masks = np.asarray(masks, np.float32)
+    check_amounts(masks)
     logits = (fetch(_logits(pretrained.bert, pretrained.params, each, masks)) for each in batches)
     return Swept(masks, in_order([each.example for each in batches], to_one_length(logits), axis=1))
 

@@ -33,7 +33,7 @@ from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief, shortened, tree
 from bert_secrets_jax.compute import Compute
-from bert_secrets_jax.data.encoding import bucket, padded_lengths, tokenize
+from bert_secrets_jax.data.encoding import bucket, longest_padded, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.measure.flips import LEVEL
@@ -189,7 +189,8 @@ def sweep_until_decided(
     every = bucket(encoded, passes=passes, **encoding)
     descent = descent.replacing(pretrained, every, donor_seed, compute.mesh)
     # All blocks are padded to the lengths that suit all texts.
-    lengths = padded_lengths(None, compute.max_length, encoded.lengths, passes=passes).tolist()
+    most = longest_padded(encoded, compute.max_length)
+    lengths = padded_lengths(None, most, encoded.lengths, passes=passes).tolist()
     encoding['batch_multiple'] *= _ROWS
 
     def logits_of(members: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -60,9 +60,7 @@ class Embedder:
         """Check the arguments; for the baseline 'mean', read these texts."""
         model = with_pooling(pretrained, normalised=True)
         assert model.config.pooling is not None
-        compute = compute or Compute(max_length=model.config.longest)
-        most = min(compute.max_length, model.config.longest)
-        compute, replacement = dataclasses.replace(compute, max_length=most), None
+        compute, replacement = (compute or Compute()).within(model.config), None
         if baseline == 'mean':
             examples = prepared(model.config.pooling, list(dict.fromkeys(texts)))
             batches = encode(model.tokenizer, examples, **compute.encoding)

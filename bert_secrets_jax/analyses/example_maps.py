@@ -77,7 +77,7 @@ def example_maps(
     *,
     tuned: Models | None = None,
     count: int = 3,
-    max_length: int = 128,
+    max_length: int | None = None,
     tables: Tables | None = None,
     subject: Subject | None = None,
 ) -> ExampleMaps:
@@ -88,7 +88,7 @@ def example_maps(
       texts: The texts to choose from. The chosen ones are spread evenly over the shortest fifth.
       tuned: The same model fine-tuned, whose maps are shown, too. Of several, the first is used.
       count: The number of texts to show. If there are fewer, all are shown.
-      max_length: The greatest number of tokens. Longer inputs are cut.
+      max_length: The greatest number of tokens, as in `bs.encode`.
       tables: The statistics of `special_tokens`, in which extreme heads are drawn large; None draws
         no head large.
       subject: The names of the model, the texts and the task, for sentences and captions.
@@ -107,7 +107,9 @@ def example_maps(
     return ExampleMaps(subject, maps, telling_heads(tables) if tables else {})
 
 
-def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) -> list[TokenMaps]:
+def maps_of(
+    model: Pretrained, texts: Sequence[Text], *, max_length: int | None = None
+) -> list[TokenMaps]:
     """Return the maps of a few texts, of all kinds and with the scores of all methods."""
     classifies = model.config.head == SEQUENCES and model.config.num_labels
     methods = _METHODS if classifies else ()
@@ -115,7 +117,7 @@ def maps_of(model: Pretrained, texts: Sequence[Text], *, max_length: int = 128) 
 
 
 def choose(
-    pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int
+    pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int | None
 ) -> list[Example]:
     """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
     if count < 1:

@@ -243,7 +243,8 @@ def head_gating(
     if not 0 < price < np.inf:
         raise ValueError(f'{price=} must be a number above 0: it is also taken with its sign.')
     part = compute.part('gates')
-    training |= {'max_length': part.max_length, 'folder': part.folder, 'mesh': part.mesh}
+    length = part.max_length or model.config.max_length
+    training |= {'max_length': length, 'folder': part.folder, 'mesh': part.mesh}
     found = train_gates(
         model, train, dev, coefficients=(price, -price), seeds=seeds, epochs=epochs, **training
     )

@@ -370,7 +370,7 @@ def _class_of(config: BertConfig, label: str | int | None) -> int | None:
 
 
 def _counted(
-    pretrained: Pretrained, texts: Sequence[Example], right: np.ndarray, max_length: int
+    pretrained: Pretrained, texts: Sequence[Example], right: np.ndarray, max_length: int | None
 ) -> Shaped[np.ndarray, '4 P']:
     """Return for each pair whether it is right, of unlike lengths, with [UNK], or both alike."""
     encoded = tokenize(pretrained.tokenizer, texts, max_length=max_length)

@@ -293,7 +293,7 @@ def probing(
     *,
     vectors: Vectors | None = None,
     random_weights: bool = True,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 1024,
     subject: Subject | None = None,
     folder: str | pathlib.Path | None = None,
@@ -310,7 +310,7 @@ def probing(
       dev: The sentences to find heads in.
       vectors: The word vectors (`probes.vectors.read_vectors`); None trains no probes of words.
       random_weights: Whether random weights are probed, too, which takes as long again.
-      max_length: The greatest number of tokens. Longer sentences are cut.
+      max_length: The greatest number of tokens, as in `bs.encode`.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
       subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.

@@ -45,6 +45,8 @@ TOLERANCE = 0.01
 DRAWS = 20
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
+# The length of texts that the speed of removal is measured on, if none is given.
+_TIMED = 128
 _WAYS: Mapping[str, str] = {
     'whole': 'all heads',
     'masked': 'under the mask',
@@ -471,7 +473,7 @@ def pruning(
     mask = result.chosen[0].mask
     if not batch_sizes or (mask != 0).all():
         return result
-    length = min(compute.max_length, config.max_length)
+    length = min(compute.max_length or _TIMED, config.max_length)
     times = time_removal(models[0], mask, batch_sizes=batch_sizes, length=length)
     return dataclasses.replace(result, times=times)
 

@@ -269,7 +269,7 @@ def subnetworks(
                 seeds=(seed,),
                 metrics=tuned.metrics,
                 label_names=tuned.label_names,
-                max_length=compute.max_length,
+                max_length=compute.max_length or pretrained.config.max_length,
                 folder=compute.part(f'training/{kind} {seed}').folder,
                 **(training or {}),
             )

@@ -54,7 +54,7 @@ def attention_maps(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
-    max_length: int = 128,
+    max_length: int | None = None,
     kinds: Sequence[str] = ('weights',),
     methods: Sequence[str] = (),
 ) -> list[TokenMaps]:
@@ -68,7 +68,8 @@ def attention_maps(
     Args:
       pretrained: The model.
       texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
-      max_length: The greatest number of tokens. Longer inputs are cut.
+      max_length: The greatest number of tokens, as in `bs.encode`. `TokenMaps.cut` says whether a
+        text was cut.
       kinds: The kinds of the maps: 'weights', 'norms', 'rollout', 'value zeroing', 'ALTI' or
         'GlobEnc'. The weights are always there; the last four are one map for all heads of a layer.
       methods: The methods of `token_scores` by which tokens are scored, if the model classifies
@@ -76,8 +77,9 @@ def attention_maps(
 
     Raises:
       TypeError: The model or the texts are something else.
-      ValueError: There are no texts, or single sentences are mixed with pairs; a kind or a method
-        is unknown; scores are asked of a model without a classifier; or it has lost heads.
+      ValueError: There are no texts, single sentences are mixed with pairs, or a text has more
+        tokens than the model reads; a kind or a method is unknown; scores are asked of a model
+        without a classifier; or it has lost heads.
     """
     check_whole(pretrained)
     if isinstance(kinds, str):
@@ -106,6 +108,7 @@ def attention_maps(
                 word=encoded.marks[WORD][example, : len(ids)],
                 words=named_words(encoded, example, both),
                 further=maps,
+                cut=bool(encoded.cut[example]),
                 **(_scores(pretrained, scored, example) if scored else {}),
             )
         )

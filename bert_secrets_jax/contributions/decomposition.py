@@ -70,7 +70,7 @@ class Decomposition:
 
 
 def decompose(
-    pretrained: Pretrained, texts: Sequence[Text], *, max_length: int = 128
+    pretrained: Pretrained, texts: Sequence[Text], *, max_length: int | None = None
 ) -> list[Decomposition]:
     """Decompose the logits of a classifier into contributions of tokens and of biases.
 
@@ -85,7 +85,7 @@ def decompose(
     Args:
       pretrained: A model with a classifier of texts, or a regression.
       texts: Strings, pairs of strings or examples, all of one kind (see `as_examples`).
-      max_length: The greatest number of tokens. Longer inputs are cut.
+      max_length: The greatest number of tokens, as in `bs.encode`.
 
     Raises:
       TypeError: The model or the texts are something else.

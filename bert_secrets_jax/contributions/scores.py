@@ -72,12 +72,14 @@ class TokenScores:
       special: [T] for each text, whether a token is a [CLS] or [SEP] that the tokenizer added.
       logits: [E, C] The logits of the texts.
       scores: The scores [T] of each text, by the name of the method.
+      cut: [E] Whether a text was longer, and cut; None if that is not known.
     """
 
     tokens: Sequence[Sequence[str]]
     special: Sequence[Bool[np.ndarray, ' _']]
     logits: Float[np.ndarray, 'E C']
     scores: Mapping[str, Sequence[Float[np.ndarray, ' _']]]
+    cut: Bool[np.ndarray, ' E'] | None = None
 
     __repr__ = brief
 
@@ -180,6 +182,7 @@ def scores_of(
         special=tuple(special[:length] for _, special, length in rows),
         logits=logits,
         scores={method: tuple(scores[method]) for method in methods},
+        cut=encoded.cut,
     )
 
 

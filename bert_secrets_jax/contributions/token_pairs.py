@@ -131,7 +131,7 @@ def paired_tokens(
     check_whole(pretrained)
     pretrained = with_pooling(pretrained, pooling, normalised=False)
     assert pretrained.config.pooling is not None
-    compute = compute or Compute(max_length=pretrained.config.longest)
+    compute = (compute or Compute()).within(pretrained.config)
     check_steps(steps)
     check_name('similarity', similarity, SIMILARITIES)
     layer = paired_layer(pretrained, layer)

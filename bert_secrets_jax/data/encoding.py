@@ -6,6 +6,7 @@ Shapes: B rows of a batch, E examples, T positions, P pairs of wordpieces.
 import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,11 +25,15 @@ from bert_secrets_jax.data.annotation import (
     check_annotations,
 )
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.model.attention import check_padding
 
 # Far more than a wordpiece has, so that a beginning of as many has more tokens than are kept.
 _CHARACTERS_PER_TOKEN = 100
 # A beginning of more, with fewer tokens than are kept, is no text but one endless word.
 _MOST_CHARACTERS = 2**19
+_HALF = re.compile('[\ud800-\udfff]')
+# The length of a text, if its tokenizer came without a model.
+_MOST_TOKENS = 2**20
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
@@ -42,7 +47,7 @@ _STOPS = tuple(f'{before}{stop}' for before in ('', '##', 'Ġ', '▁') for stop 
 # Which characters are spaces; the last one, which stands for all others, is none.
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])
 # Lengths for texts whose own are not known before they come.
-BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 _LENGTH_STEP = 4  # lengths are multiples of this, which vectors of all devices take well
 # The programs of one more length take as long to compile as one pass over so many tokens takes to
 # run (measured with all statistics on two cores). A length never saves less than this share of all.
@@ -129,6 +134,7 @@ class Encoded:
       marks: 'word', what `mark` added, and the places [E, P, 3] of `links.with_random_links`.
       classes: [E, T] int8 The number of the part of speech of each wordpiece, -1 on those without;
         None if the annotations have none.
+      cut: [E] bool Whether an example was longer, and is cut; None if that is not known.
     """
 
     input_ids: np.ndarray
@@ -140,6 +146,7 @@ class Encoded:
     tokenizer: Any = dataclasses.field(repr=False)
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     classes: np.ndarray | None = None
+    cut: np.ndarray | None = None
 
     __repr__ = brief
 
@@ -240,7 +247,10 @@ def _fit(array: np.ndarray, length: int, fill: int = 0) -> np.ndarray:
 
 
 def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
-    """Return batches as they are; TypeError for a single one, for texts or tokenised examples."""
+    """Return batches as they are; TypeError for a single one, for texts or tokenised examples.
+
+    ValueError for one that is padded on the left, when it comes.
+    """
     if isinstance(batches, Batch):
         raise TypeError('Batches are several, as `encode` returns them: [batch] for a single one.')
     if isinstance(batches, Encoded | str | Example):
@@ -248,11 +258,16 @@ def listed(batches: Iterable[Batch]) -> Iterable[Batch]:
             f'{type(batches).__name__} is no list of batches: bs.encode(pretrained.tokenizer, '
             'texts) makes them from texts, bs.bucket(encoded) from what is tokenised.'
         )
-    return batches
+    return map(_padded_right, batches)
 
 
-def check_tokenizer(tokenizer, max_length: int) -> None:
-    """Refuse what is no tokenizer, lacks [CLS], [SEP] or [PAD], or has no room for pairs."""
+def _padded_right(batch: Batch) -> Batch:
+    check_padding(batch.attention_mask)
+    return batch
+
+
+def check_tokenizer(tokenizer, max_length: int | None, *, pair: bool = True) -> None:
+    """Refuse what is no tokenizer, lacks [CLS], [SEP] or [PAD], or has no room for texts."""
     if tokenizer is None:
         raise ValueError(
             'The model came without a tokenizer, and takes ids and no texts: copy the tokenizer '
@@ -267,16 +282,24 @@ def check_tokenizer(tokenizer, max_length: int) -> None:
     for name in ('cls_token', 'sep_token', 'pad_token'):
         if getattr(tokenizer, name) is None:
             raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
-    if max_length < tokenizer.num_special_tokens_to_add(pair=True) + 2:
-        raise ValueError(f'{max_length=} has no room for [CLS] A [SEP] B [SEP].')
+    least = tokenizer.num_special_tokens_to_add(pair=pair) + 1 + pair
+    if max_length is not None and max_length < least:
+        parts = '[CLS] A [SEP] B [SEP]' if pair else '[CLS] A [SEP]'
+        raise ValueError(f'{max_length=} has no room for {parts}: give at least {least}.')
 
 
-def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Encoded:
+def tokens_read(tokenizer) -> int:
+    """Return how many tokens the model reads, as `from_pretrained` notes it."""
+    return getattr(tokenizer, 'reads', _MOST_TOKENS)
+
+
+def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int | None = None) -> Encoded:
     """Tokenise texts, which are cut to `max_length` tokens, as `encode` does.
 
     Raises:
       TypeError: The texts or the tokenizer are something else.
-      ValueError: There are no texts, or single sentences are mixed with pairs.
+      ValueError: There are no texts, single sentences are mixed with pairs, or a text has more
+        tokens than the model reads.
     """
     losses = Losses(tokenizer, max_length)
     encoded = tokenize_part(as_examples(texts), losses)
@@ -286,17 +309,27 @@ def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int = 128) -> Enco
 
 def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     """Tokenise a part of a corpus as `tokenize` does, and add what it loses to the losses."""
-    tokenizer, max_length = losses.tokenizer, losses.max_length
+    tokenizer = losses.tokenizer
     if not examples:
         raise ValueError('There are no examples to encode.')
-    check_tokenizer(tokenizer, max_length)
     singles = [example.id for example in examples if example.text_b is None]
     if 0 < len(singles) < len(examples):
         raise ValueError(
             f'{len(singles)} of {len(examples)} examples have one text and the others two '
             f'(the first such is {singles[0]}): encode them apart.'
         )
+    check_tokenizer(tokenizer, losses.max_length, pair=not singles)
+    # One more token shows that a text is longer.
+    reads = tokens_read(tokenizer)
+    max_length = losses.max_length or reads + 1
 
+    for example in examples:
+        half = _HALF.search(''.join(filter(None, example.texts)))
+        if half is not None:
+            raise ValueError(
+                f'{example.place} has {half[0]!a}, half of a surrogate pair: '
+                "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace') mends it."
+            )
     texts = [
         [_beginning(tokenizer, example, name, max_length) for example in examples]
         for name in ('text_a', 'text_b')[: 1 if singles else 2]
@@ -310,6 +343,12 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     )
     encodings = encoded.encodings
     lengths = np.array([len(encoding) for encoding in encodings], np.int32)
+    for row in np.flatnonzero(lengths > reads):
+        raise ValueError(
+            f'{examples[row].place} has more than the {reads:,} tokens that the model reads: give '
+            f'max_length={reads} to cut it there.'
+        )
+    cut = np.array([bool(encoding.overflowing) for encoding in encodings])
     real = np.arange(lengths.max()) < lengths[:, None]
 
     def stack(
@@ -328,7 +367,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     ends = [list(zip(*encoding.offsets, strict=True)) for encoding in encodings]
     offsets = np.stack([stack(end[side] for end in ends) for side in (0, 1)], axis=-1)
     offsets = _without_spaces(offsets, of_text, texts)
-    losses.cut += sum(bool(encoding.overflowing) for encoding in encodings)
+    losses.cut += int(cut.sum())
     losses.add(examples, input_ids, of_text, offsets)
     return Encoded(
         input_ids=input_ids,
@@ -339,6 +378,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
         text=of_text,
         tokenizer=tokenizer,
         marks={WORD: np.where(real, _words(of_text, word), -1)},
+        cut=cut,
     )
 
 
@@ -367,7 +407,7 @@ class Losses:
     """The losses of a corpus to a tokenizer, counted over its parts."""
 
     tokenizer: Any
-    max_length: int
+    max_length: int | None
     examples: int = 0
     cut: int = 0  # to `max_length`
     # How many texts have nothing left, and where the first stands, by name and by what they have.
@@ -425,7 +465,7 @@ class Losses:
         """Log what was lost, and refuse what `check` refuses."""
         if self.cut:
             counts = (self.cut, self.examples, self.max_length)
-            logging.info('%d of %d examples were cut to %d tokens.', *counts)
+            logging.warning('%d of %d examples were cut to %d tokens.', *counts)
         for (name, what), (number, first) in self.lost.items():
             report = (
                 '%d of %d texts (%s) have %s, the first one in %s: is the tokenizer made for them?'
@@ -533,6 +573,14 @@ def counted(
     }
 
 
+def longest_padded(encoded: Encoded, max_length: int | None) -> int:
+    """Return the greatest length that texts are padded to; None is what they and the model need."""
+    if max_length is not None:
+        return max_length
+    rounded = -(-int(encoded.lengths.max()) // _LENGTH_STEP) * _LENGTH_STEP
+    return min(rounded, tokens_read(encoded.tokenizer))
+
+
 def padded_lengths(
     buckets: Sequence[int] | None,
     max_length: int,
@@ -576,7 +624,7 @@ def encode(
     *,
     annotations: Sequence[Annotation] | None = None,
     labels: Sequence[Any] | np.ndarray | bool = False,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
@@ -595,7 +643,7 @@ def encode(
       labels: The label of each text, in the same order, or True for those of the `Example`s. The
         batches are `LabelledBatch`es, as `bs.task_loss` takes them.
       max_length: The greatest number of tokens. Longer inputs are cut, the longer text first; a
-        log line says how many were.
+        warning says how many were. None cuts nothing, and what the model cannot read is refused.
       tokens_per_batch: The greatest number of rows times padded length. On a CPU, small batches
         stay in its cache.
       buckets: The padded lengths, up to `max_length`. None chooses those that take the least time:
@@ -609,7 +657,7 @@ def encode(
     Raises:
       TypeError: The texts or the tokenizer are something else.
       ValueError: There are no texts, single sentences are mixed with pairs, the annotations
-        belong to other texts, or a text has no label.
+        belong to other texts, or a text has no label or more tokens than the model reads.
     """
     examples = as_examples(texts)
     if labels is True:
@@ -648,7 +696,7 @@ def _check_labels(labels: Sequence[Any] | np.ndarray, examples: Sequence[Example
 def bucket(
     encoded: Encoded,
     *,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] | None = None,
     fewest: int = 32,
@@ -656,7 +704,8 @@ def bucket(
     passes: float = 1.0,
 ) -> list[Batch]:
     """Group tokenised examples, cut to at most `max_length`, into batches as `encode` does."""
-    edges = padded_lengths(buckets, max_length, encoded.lengths, passes=passes)
+    most = longest_padded(encoded, max_length)
+    edges = padded_lengths(buckets, most, encoded.lengths, passes=passes)
     padded = edges[np.searchsorted(edges, encoded.lengths)]
     if buckets is not None:
         for length, longer in itertools.pairwise(np.unique(padded)):

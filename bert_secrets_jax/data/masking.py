@@ -82,7 +82,7 @@ def mask_words(
     texts: Sequence[Text],
     *,
     masking: Masking | None = None,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] | None = None,
     batch_multiple: int = 1,

@@ -27,6 +27,7 @@ from bert_secrets_jax.data.encoding import (
     check_tokenizer,
     padded_lengths,
     tokenize_part,
+    tokens_read,
 )
 from bert_secrets_jax.data.rows import BAD_ROWS, Lines, Row, check_there, good_rows
 from bert_secrets_jax.data.tables import filled, table_rows
@@ -192,7 +193,7 @@ class Batches:
 
     tokenizer: Any = dataclasses.field(repr=False)
     texts: Iterable[Text] = dataclasses.field(repr=False)
-    max_length: int
+    max_length: int | None
     tokens_per_batch: int
     buckets: tuple[int, ...]
     fewest: int
@@ -205,7 +206,7 @@ class Batches:
         return max(self.tokens_per_batch // length // self.batch_multiple, 1) * self.batch_multiple
 
     def _made(self) -> Iterator[Batch]:
-        edges = padded_lengths(self.buckets, self.max_length)
+        edges = padded_lengths(self.buckets, self.max_length or tokens_read(self.tokenizer))
         losses = Losses(self.tokenizer, self.max_length)
         # The examples of each padded length that do not fill a batch yet, and lengths with batches.
         left: dict[int, _Waiting] = {}
@@ -266,7 +267,7 @@ def stream_batches(
     tokenizer,
     texts: Iterable[Text],
     *,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 2048,
     buckets: Sequence[int] = BUCKETS,
     fewest: int = 32,
@@ -297,7 +298,7 @@ def stream_batches(
             f'{type(texts).__name__} is no iterable of texts: bs.stream_texts(path) reads a file, '
             'and [text] is a list of one.'
         )
-    check_tokenizer(tokenizer, max_length)
+    check_tokenizer(tokenizer, max_length, pair=False)
     return Batches(
         tokenizer, texts, max_length, tokens_per_batch, tuple(buckets), fewest, batch_multiple
     )

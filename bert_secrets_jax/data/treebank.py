@@ -228,7 +228,7 @@ def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
     return [Span(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
 
 
-def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int = 128) -> Encoded:
+def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None = None) -> Encoded:
     """Tokenise sentences, with the number of its word, from 0, as the mark 'word' of a wordpiece.
 
     It is -1 on special tokens and padding. The words are those of the treebank, as in Clark et al.

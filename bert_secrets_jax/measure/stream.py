@@ -23,6 +23,7 @@ from bert_secrets_jax.devices import DATA, fetch, replicate, split
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.attention import MAP_BASELINES, check_baseline
 from bert_secrets_jax.model.bert import Bert
+from bert_secrets_jax.model.intervention import check_amounts
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 
 K = TypeVar('K', bound=Hashable)
@@ -81,7 +82,9 @@ def stream(
     if not statistics:
         raise ValueError('There are no statistics to measure.')
     params = tuple(replicate(model.params, mesh) for model in models)
-    head_mask = None if head_mask is None else jnp.asarray(head_mask, jnp.float32)
+    if head_mask is not None:
+        check_amounts(head_mask)
+        head_mask = jnp.asarray(head_mask, jnp.float32)
     reducers = [
         each.reducer() if isinstance(each, Reduction) else None for each in statistics.values()
     ]

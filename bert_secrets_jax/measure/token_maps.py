@@ -43,6 +43,7 @@ class TokenMaps:
         heads of a layer share one.
       scores: How much each token counts for the prediction, [T], by the name of the method.
       prediction: The prediction of the model, such as 'yes (0.93)'; empty if there is none.
+      cut: Whether the text was longer, and cut to `max_length` tokens.
     """
 
     tokens: Sequence[str]
@@ -53,6 +54,7 @@ class TokenMaps:
     further: Mapping[str, Shaped[np.ndarray, '...']] = dataclasses.field(default_factory=dict)
     scores: Mapping[str, Shaped[np.ndarray, '...']] = dataclasses.field(default_factory=dict)
     prediction: str = ''
+    cut: bool = False
 
     __repr__ = brief
     _repr_html_ = tree
@@ -112,6 +114,7 @@ class TokenMaps:
                 for method, values in self.scores.items()
             },
             prediction=self.prediction,
+            cut=self.cut,
         )
 
 
@@ -131,7 +134,9 @@ def each_kind(
         length = int(encoded.lengths[example])
         # Few lengths, so few compilations.
         padded = next((each for each in BUCKETS if each >= length), length)
-        batch = encoded.batch(np.array([example]), min(padded, pretrained.config.max_length))
+        batch = encoded.batch(
+            np.array([example]), min(padded, max(length, pretrained.config.max_length))
+        )
         of_kinds = _all_kinds(pretrained.bert, tuple(kinds.items()), pretrained.params, batch)
         yield {
             kind: np.asarray(maps[0, :, :, :length, :length], np.float32)

@@ -57,6 +57,22 @@ class Scope:
     summands: int = flax.struct.field(default=1, pytree_node=False)
 
 
+def check_padding(attention_mask: Any) -> None:
+    """Raise ValueError for padding before a text; inside `jit` nobody can see it.
+
+    Classifiers read the first token, and most positions count from there, in PyTorch too.
+    """
+    if isinstance(attention_mask, jax.core.Tracer):
+        return
+    real = np.asarray(attention_mask) > 0
+    before = real.any(axis=1) & ~real[:, 0]
+    if before.any():
+        raise ValueError(
+            f'attention_mask: row {before.argmax()} begins with padding, where classifiers read '
+            "[CLS]. Pad on the right (tokenizer.padding_side = 'right')."
+        )
+
+
 def visible_keys(attention_mask: Mask, reach: int | None = None) -> Bool[Array, 'B 1 T S']:
     """Return which keys each query may attend to, with T = 1 where that is the same for all.
 

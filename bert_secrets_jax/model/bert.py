@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from bert_secrets_jax.brief import brief
+from bert_secrets_jax.model.attention import check_padding
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.encoder import Embeddings, Layer, LayersApart, kinds_of_layers
 from bert_secrets_jax.model.heads import Contacts, Head
@@ -93,7 +94,8 @@ class Bert(nn.Module):
         """Run the model, through `bert.apply({'params': params}, input_ids, ...)`.
 
         Args:
-          input_ids: [B, T] wordpieces, padded on the right.
+          input_ids: [B, T] wordpieces, padded on the right. Under `jit`, logits of a classifier
+            that would read padding on the left are NaN.
           token_type_ids: [B, T] 0 for the first segment, 1 for the second. They have no effect in
             models with fewer than two segments.
           attention_mask: [B, T] 1 on real tokens, 0 on padding.
@@ -120,9 +122,9 @@ class Bert(nn.Module):
             default they are the places in the batch.
 
         Raises:
-          ValueError: Shapes do not fit the model or the inputs, the baseline is unknown, or there
-            is a replacement where the baseline needs none, or none where it needs one; or heads
-            were removed, and something is to be done to single heads.
+          ValueError: Shapes do not fit the model or the inputs, a text is padded on the left, the
+            baseline is unknown, or there is a replacement where the baseline needs none, or none
+            where it needs one; or heads were removed, and something is to be done to single heads.
         """
         config = self.config
         input_ids, token_type_ids, attention_mask = map(
@@ -208,12 +210,7 @@ def _check_inputs(config, input_ids, token_type_ids, attention_mask, inputs_embe
             raise ValueError(
                 f'{name} must have the shape of input_ids, {input_ids.shape}, got {array.shape}.'
             )
-    length = input_ids.shape[1]
-    if length > config.max_length:
-        raise ValueError(
-            f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
-            'encode with a smaller max_length.'
-        )
+    check_padding(attention_mask)
     expected = (*input_ids.shape, config.embedding_size or config.hidden_size)
     if inputs_embeds is not None and jnp.shape(inputs_embeds) != expected:
         raise ValueError(

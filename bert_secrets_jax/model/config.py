@@ -250,7 +250,7 @@ class BertConfig:
                     f'always {value!r}.'
                 )
         for name, choices in CHOICES.items():
-            known = tuple(self.family.values.get(name, {}).values()) or choices
+            known = dict.fromkeys(self.family.values.get(name, {}).values()) or choices
             check_name(name, getattr(self, name), known)
         if self.max_length < _FEWEST:
             raise ValueError(
@@ -508,5 +508,13 @@ def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> boo
 
 
 def not_implemented(model_type: Any) -> str:
+    """Return why models of a type are not read, and which types are."""
+    # Loads PyTorch where it is installed; nothing else needs these names.
+    from transformers.models.auto import modeling_auto as auto
+
+    generates = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    generates -= set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+    generates |= set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
+    why = ': it is a decoder, or has one' if str(model_type) in generates else ''
     known = ', '.join(map(repr, FAMILIES))
-    return f'model_type={shortened(model_type)} is not implemented; these are: {known}'
+    return f'model_type={shortened(model_type)} is not implemented{why}; these are: {known}'

@@ -72,6 +72,12 @@ class Embeddings(nn.Module):
         deterministic: bool,
     ):
         config = self.config
+        length = input_ids.shape[-1]
+        if length > config.max_length:
+            raise ValueError(
+                f'Sequences of {length} tokens, but the model has {config.max_length} positions: '
+                'encode with a smaller max_length.'
+            )
         width = config.embedding_size or config.hidden_size
 
         def embed(count: int, name: str, ids, features: int = width):
@@ -106,7 +112,6 @@ class Embeddings(nn.Module):
         if projects and not config.family.projects_first:
             hidden = parts.dense(config, config.hidden_size, 'project')(hidden)
         bias = None
-        length = input_ids.shape[-1]
         if config.family.relative_buckets:
             buckets = attention.distance_buckets(length, config.family.relative_buckets)
             biases = embed(

@@ -84,7 +84,7 @@ class Family:
     reads: tuple[str, ...] = ()
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     former: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Mapping[Any, Any]] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     always: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     must_be: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
@@ -93,6 +93,8 @@ class Family:
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+# A null is false to `transformers`.
+_SWITCH = {None: False, False: False, True: True}
 _OF_DISTANCES = (
     'embedding_size', 'relative_attention', 'position_buckets', 'max_relative_positions',
     'pos_att_type', 'share_att_key', 'norm_rel_ebd', 'position_biased_input', 'conv_kernel_size',
@@ -251,6 +253,12 @@ FAMILIES: Mapping[str, Family] = {
             'token_dropout',
             'mask_token_id',
         ),
+        # To `transformers`, ALiBi is no positions at all.
+        values={
+            'position_embedding_type': {'absolute': 'absolute', 'rotary': 'rotary'},
+            'emb_layer_norm_before': _SWITCH,
+            'token_dropout': _SWITCH,
+        },
         defaults={
             'pad_token_id': 1,
             'max_position_embeddings': 1026,

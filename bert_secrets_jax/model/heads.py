@@ -19,9 +19,10 @@ Mask = Bool[Array, 'B T'] | Int[Array, 'B T']
 def pooled_tokens(
     config: BertConfig, hidden: Float[Array, 'B T D'], attention_mask: Mask
 ) -> Float[Array, 'B D']:
-    """Return what the pooler reads of the encoder's output."""
+    """Return what the pooler reads of the encoder's output; NaN where that would be padding."""
     if config.classifier_pooling == 'cls':
-        return hidden[:, 0]
+        is_padding = ~attention_mask[:, :1].astype(bool) & attention_mask.any(axis=1, keepdims=True)
+        return jnp.where(is_padding, jnp.nan, hidden[:, 0])
     return _mean_of(hidden, attention_mask)
 
 

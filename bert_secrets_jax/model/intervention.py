@@ -4,6 +4,7 @@ from typing import Any
 
 import flax.struct
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
@@ -45,6 +46,17 @@ class Intervention:
             return contexts
         keep = jnp.atleast_2d(self.mask)[:, None, :, None].astype(contexts.dtype)
         return keep * contexts + (1 - keep) * self.replacement.astype(contexts.dtype)
+
+
+def check_amounts(masks: ArrayLike) -> None:
+    """Raise ValueError for a mask of heads with NaN, or with numbers below 0 or above 1."""
+    masks = np.asarray(masks, np.float32)
+    wrong = masks[~((masks >= 0) & (masks <= 1))]
+    if wrong.size:
+        raise ValueError(
+            f'A mask of heads has {wrong[0]:g}: 1 keeps a head, 0 disables it, and numbers between '
+            'them interpolate.'
+        )
 
 
 def intervention_on(

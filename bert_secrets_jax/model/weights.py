@@ -60,6 +60,8 @@ _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias':
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
 # Rotary positions of ESM: in one place, or in each layer.
+# A trained weight is far below this.
+_MOST_WEIGHT = 1e6
 _FREQUENCIES = 'rotary_embeddings.inv_freq'
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
 # Types of safetensors, by their names there.
@@ -195,6 +197,9 @@ def from_pretrained(
         tokenizer = load_tokenizer(directory, config, values)
     else:
         tokenizer = own_tokenizer(tokenizer, config)
+    if tokenizer is not None:
+        # Whoever encodes texts has the tokenizer alone, perhaps of several models.
+        tokenizer.reads = max(getattr(tokenizer, 'reads', 0), config.max_length)
     if allow_unknown and tokenizer is not None:
         # Written and read again with the tokenizer's settings.
         tokenizer.init_kwargs['allow_unknown'] = True
@@ -390,6 +395,13 @@ def params_from_tensors(
             elif fault := _fault(tensors[name]):
                 wrong['unusable'].append(f'{name} {fault}')
             else:
+                largest = float(np.abs(tensors[name]).max(initial=0))
+                if largest > _MOST_WEIGHT:
+                    logging.warning(
+                        '%s: %s has a weight of %.2g. No trained model has, and what is computed '
+                        'with it may mean nothing.',
+                        source, name, largest,
+                    )  # fmt: skip
                 parts.append(tensors[name].T if path.endswith('kernel') else tensors[name])
         if not any(wrong.values()):
             # Two copies of a whole model are never in memory.

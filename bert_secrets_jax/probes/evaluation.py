@@ -44,7 +44,7 @@ def attach(
     parses: Sequence[Parse],
     *,
     vectors: Vectors | None = None,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 1024,
     what: str = 'Heads',
 ) -> Attachment:

@@ -81,7 +81,7 @@ class Asked:
 def prepare(
     pretrained: Pretrained,
     parses: Sequence[Parse],
-    max_length: int,
+    max_length: int | None,
     tokens_per_batch: int,
     vectors: Vectors | None = None,
     batch_multiple: int = 1,

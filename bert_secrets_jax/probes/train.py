@@ -108,7 +108,7 @@ def train_probes(
     *,
     forms: Sequence[Form] | None = None,
     vectors: Vectors | None = None,
-    max_length: int = 128,
+    max_length: int | None = None,
     tokens_per_batch: int = 1024,
     what: str = 'Probes',
     folder: str | pathlib.Path | None = None,

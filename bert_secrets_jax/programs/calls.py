@@ -311,11 +311,10 @@ class Arguments:
         return Call(analysis, tuple(inputs), named, annotated, like, subject, title)
 
     def computing(self, how: str) -> dict[str, Any]:
-        """Return the arguments that say how something is computed, where they are no defaults."""
+        """Return the arguments that say how something is computed."""
         if how not in INPUTS:
             return self.length if how else {}
-        plain = INPUTS[how](self).python in ('bs.analyses.TextSettings()', 'bs.Compute()')
-        return {} if plain else {how: self.input(how)}
+        return {how: self.input(how)}
 
     @property
     def length(self) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def _keys_of_links(study: 'Study') -> _Keys:
     return {_random(title): key for title in directions(RELATIONS)}
 
 
-def _encoded(study: 'Study', annotated: bool, max_length: int) -> Encoded:
+def _encoded(study: 'Study', annotated: bool, max_length: int | None) -> Encoded:
     encoded = tokenize(study.pretrained.tokenizer, study.texts, max_length=max_length)
     wanted = study.has_words and (annotated or study.has_trees)
     return mark(encoded, study.annotations) if wanted else encoded

@@ -75,7 +75,7 @@ def two_texts(
     tokens = convert(ids[0][:long_a]), convert(ids[1][:long_b])
     return {
         'tokens': [list(map(visible, each)) for each in tokens],
-        'cut': compute.max_length if longer >= compute.max_length else 0,
+        'cut': compute.max_length if any(encoded.cut) else 0,
         'shape': [config.num_hidden_layers, config.num_attention_heads],
         'unpaired': unpaired,
         'unpatched': unpatched,
@@ -120,10 +120,10 @@ def _reader(pretrained: Pretrained, max_length: int) -> tuple[Pretrained, Comput
     """Return the classifier, or the encoder with the embedding as its output, and the limits."""
     config = pretrained.config
     if config.labels_inputs:
-        return pretrained, Compute(max_length=min(max_length, config.max_length))
+        return pretrained, Compute(max_length=max_length).within(config)
     if config.pooling is None or config.pooling.refused:
         raise ValueError(
             f'The model ({config.summary}) neither pools texts nor classifies them. Choose one of '
             'sentence-transformers, or one that is fine-tuned as a classifier.'
         )
-    return with_pooling(pretrained), Compute(max_length=min(max_length, pretrained.config.longest))
+    return with_pooling(pretrained), Compute(max_length=max_length).within(config)

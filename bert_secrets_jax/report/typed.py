@@ -109,9 +109,9 @@ def _maps(models, first: str, second: str, max_length: int) -> tuple[Markup, int
     if not first.strip():
         raise ValueError('There is no sentence to show: type some words into the first field.')
     texts = [(first, second) if second.strip() else first]
-    maps = {name: maps_of(each, texts, max_length=max_length) for name, each in models.items()}
-    longest = max(len(each[0].tokens) for each in maps.values())
-    return Markup(Explorer(maps).html()), longest if longest >= max_length else 0
+    most = min(max_length, *(each.config.max_length for each in models.values()))
+    maps = {name: maps_of(each, texts, max_length=most) for name, each in models.items()}
+    return Markup(Explorer(maps).html()), most if any(each[0].cut for each in maps.values()) else 0
 
 
 def _compared(models, first: str, second: str, max_length: int) -> tuple[Markup, int]:

@@ -147,3 +147,5 @@ def test_what_has_no_parts_is_refused(both, pretrained, masked_lm, inputs):
         ValueError, match=r'part_mask must be \[layers, parts, heads\] = \[3, 3, 4\]'
     ):
         bs.sweep_parts(ours, [batch_of(inputs)], np.ones((2, 3, 2, 4), np.float32))
+    with pytest.raises(ValueError, match='A mask of heads has 5'):
+        bs.sweep_parts(ours, [batch_of(inputs)], np.full((2, 3, 3, 4), 5.0, np.float32))

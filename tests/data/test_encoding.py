@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import inspect
 import itertools
 
 import hypothesis
@@ -9,7 +10,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
+from absl import logging
 
+import bert_secrets_jax as bs
 from bert_secrets_jax.data import encoding
 from bert_secrets_jax.data.annotation import Annotation, Link, Span
 from bert_secrets_jax.data.encoding import _stops, encode, listed, padded_lengths, tokenize
@@ -104,6 +107,58 @@ def test_chosen_lengths_cost_least(lengths, copies, max_length, passes):
     assert cost(set(edges[np.searchsorted(edges, lengths)])) == pytest.approx(best)
 
 
+def test_no_public_function_cuts_by_default():
+    """Segments are made as long as that, and recipes of training say what they cut."""
+    lengths = {}
+    for home in (bs, bs.analyses):
+        for name in home.__all__:
+            value = getattr(home, name)
+            parameters = inspect.signature(value).parameters if callable(value) else {}
+            if 'max_length' in parameters:
+                lengths[name] = parameters['max_length'].default
+    others = {'read_segments', 'FinetuneConfig', 'GateConfig'}
+    assert {'Compute', 'TextSettings', 'encode', 'attention_maps', 'mask_words'} <= set(lengths)
+    assert {name for name, length in lengths.items() if isinstance(length, int)} <= others
+
+
+def test_what_is_cut_is_said_and_what_is_too_long_is_refused(checkpoint, monkeypatch):
+    told = []
+    monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+    model = bs.from_pretrained(checkpoint)
+    most = model.config.max_length
+    texts = ['the cat', 'the ' * (most - 2), 'the ' * most]
+    read = {
+        'encode': lambda texts, **how: encode(model.tokenizer, texts, **how),
+        'stream': lambda texts, **how: list(bs.stream_batches(model.tokenizer, texts, **how)),
+        'maps': lambda texts, **how: bs.attention_maps(model, texts, **how),
+        'scores': lambda texts, **how: bs.token_scores(
+            model, texts, methods=('random',), compute=bs.Compute(**how)
+        ),
+    }
+    for each in read.values():
+        for how in ({}, {'max_length': None}, {'max_length': most + 9}):
+            with pytest.raises(
+                ValueError, match=f'text/2 has more than the {most} .*={most} to cut'
+            ):
+                each(texts, **how)
+    assert [len(maps.tokens) for maps in read['maps'](texts[:2])] == [4, most]
+    assert max(batch.input_ids.shape[1] for batch in read['encode'](texts[:2])) == most
+    assert max(batch.input_ids.shape[1] for batch in read['stream'](texts[:2])) == most
+    assert not told
+    for each in read.values():
+        found = each(texts, max_length=8)
+        assert told.pop() == '2 of 3 examples were cut to 8 tokens.' and not told
+        if isinstance(found, bs.TokenScores):
+            assert found.cut.tolist() == [False, True, True]
+        elif isinstance(found[0], bs.TokenMaps):
+            assert [each.of_words().cut for each in found] == [False, True, True]
+    # A tokenizer alone knows no model, whose positions then say it.
+    alone = copy.copy(model.tokenizer)
+    del alone.reads
+    with pytest.raises(ValueError, match=f'the model has {most} positions'):
+        bs.sweep(model, encode(alone, texts), bs.masks.none(model.config))
+
+
 def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
     with pytest.raises(ValueError, match='no examples'):
         encode(tokenizer, [])
@@ -117,6 +172,16 @@ def test_what_is_refused(tokenizer, byte_tokenizer, untyped):
         assert encode(of, [pair('the', 'a')], max_length=least)
         with pytest.raises(ValueError, match=rf'max_length={least - 1} has no room'):
             encode(of, [pair('the', 'a')], max_length=least - 1)
+        assert encode(of, ['the'], max_length=3)
+        with pytest.raises(ValueError, match=r'max_length=2 has no room for \[CLS\] A \[SEP\]:'):
+            encode(of, ['the'], max_length=2)
+    for texts in (['the', 'a \ud83d'], [pair('the'), pair('a \ud83d', index=1)]):
+        with pytest.raises(
+            ValueError, match=r"/1 has '\\ud83d', half of a surrogate pair: text.enc"
+        ):
+            encode(tokenizer, texts)
+    mended = '\ud83d\ude00 \ud83d'.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+    assert mended == '\U0001f600 \ufffd'
     for wrong in (encode, tokenize):
         with pytest.raises(TypeError, match='this is a single str: give a list'):
             wrong(tokenizer, 'the cat')

@@ -119,6 +119,9 @@ def test_a_head_mask_changes_the_maps_behind_it(pretrained, tokenizer, examples)
     mask[1] = 0
     plain = collect(pretrained, batches, STATISTICS)['cls'].mean
     masked = collect(pretrained, batches, STATISTICS, head_mask=mask)['cls'].mean
+    for wrong in (np.nan, 5, -1):
+        with pytest.raises(ValueError, match=f'A mask of heads has {wrong}:'):
+            collect(pretrained, batches, STATISTICS, head_mask=mask * wrong)
     np.testing.assert_allclose(masked[:2], plain[:2], atol=2e-6)
     assert np.abs(masked[2] - plain[2]).max() > 1e-3
 

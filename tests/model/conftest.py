@@ -45,11 +45,14 @@ def of_real_tokens(config, inputs, *arrays):
     return [np.moveaxis(x, -2, 1)[inputs['attention_mask'].astype(bool)] for x in arrays]
 
 
-def in_pytorch(config, directory, tokenizer):
-    """Save a random PyTorch model whose weights have the range of its config, and return it."""
+def in_pytorch(config, directory, tokenizer, **more):
+    """Save a random PyTorch model whose weights have the range of its config, and return it.
+
+    More settings are those of `transformers` that a config of ours cannot have.
+    """
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     torch.manual_seed(0)
-    values = write_config(config)
+    values = write_config(config) | more
     settings = transformers.AutoConfig.for_model(
         **values, attn_implementation='eager', output_attentions=True, output_hidden_states=True
     )

@@ -19,7 +19,15 @@ from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
-from tests.conftest import WORDS, as_torch, forward, random_inputs, random_params, relative
+from tests.conftest import (
+    RELATIVES,
+    WORDS,
+    as_torch,
+    forward,
+    random_inputs,
+    random_params,
+    relative,
+)
 from tests.model.conftest import in_pytorch, of_real_tokens, rewrite, without_tensors
 
 OWN = {
@@ -103,6 +111,64 @@ def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
     maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
     np.testing.assert_allclose(*of_real_tokens(config, inputs, found.attentions, maps), atol=5e-6)
+
+
+@pytest.mark.parametrize('model_type', RELATIVES)
+def test_default_configs_of_transformers_are_read(tmp_path, model_type):
+    transformers = pytest.importorskip('transformers')
+    if model_type not in transformers.CONFIG_MAPPING:
+        pytest.skip('transformers has no such models')
+    # Without these two, it makes no ESM.
+    given = {'vocab_size': 33, 'pad_token_id': 1} if model_type == 'esm' else {}
+    theirs = transformers.CONFIG_MAPPING[model_type](**given)
+    theirs.save_pretrained(tmp_path)
+    read = read_config(json.loads((tmp_path / 'config.json').read_text()))
+    ours = bs.BertConfig(**read, add_pooler=False)
+    assert ours.hidden_size == theirs.hidden_size
+    again = read_config(json.loads(json.dumps(write_config(ours))))
+    assert bs.BertConfig(**again, add_pooler=False) == ours
+
+
+def test_nulls_of_esm_equal_pytorch(config, tokenizer_of, tmp_path):
+    """`transformers` writes them itself, and takes them for false."""
+    config = dataclasses.replace(
+        relative(config, 'esm'), initializer_range=0.3, position_embedding_type='absolute'
+    )
+    nulls = {'emb_layer_norm_before': None, 'token_dropout': None, 'mask_token_id': None}
+    model = in_pytorch(config, tmp_path, tokenizer_of('esm'), **nulls)
+    assert model.esm.embeddings.layer_norm is None
+    saved = json.loads((tmp_path / 'config.json').read_text())
+    assert all(saved[name] is None for name in nulls)
+    inputs = random_inputs(config, lengths=(20, 7), length=20, seed=5)
+    expected = model(**as_torch(config, inputs))
+    ours = bs.from_pretrained(tmp_path)
+    found = forward(ours.bert, ours.params, inputs)
+    np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
+    maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
+    np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+
+
+@pytest.mark.parametrize('model_type', ['bert', 'deberta-v2'])
+def test_no_classifier_reads_padding_on_the_left(config, tokenizer, model_type):
+    bert = bs.Bert(relative(config, model_type))
+    model = bs.Pretrained(bert, random_params(bert), tokenizer)
+    right = random_inputs(bert.config, lengths=(9, 6, 0), length=9, seed=5)
+    left = {name: np.roll(array, 3, axis=1) for name, array in right.items()}
+    with pytest.raises(ValueError, match=r'row 1 begins with padding.*Pad on the right'):
+        bert.apply({'params': model.params}, **left)
+    batch = bs.Batch(**left, marks={'token': left['attention_mask'] > 0}, example=np.arange(3))
+    for read in (
+        lambda: bs.collect(model, [batch], {'self': bs.statistics.to_self}),
+        lambda: bs.sweep(model, [batch], bs.masks.single_heads(bert.config)),
+    ):
+        with pytest.raises(ValueError, match='row 1 begins with padding'):
+            read()
+    # Compiled code does not see the values, and does not hide them.
+    output = forward(bert, model.params, left)
+    assert np.isnan(output.logits).any(axis=1).tolist() == [False, True, False]
+    assert np.isfinite(output.attentions).all()
+    # An empty row, as batches have them, is none of that.
+    assert np.isfinite(forward(bert, model.params, right).logits).all()
 
 
 def test_contacts_equal_pytorch(config, tokenizer_of, tmp_path):
@@ -602,6 +668,7 @@ _LINEAR = {'rope_type': 'linear', 'factor': 2.0}
         ('jina_embeddings_v3', 'rope_theta', [{'rope_parameters': {'rope_theta': None}}]),
         ('modernbert', 'local_attention', [None]),
         ('esm', 'rope_theta', [None]),
+        ('esm', 'position_embedding_type', ['alibi', None]),
         ('albert', 'num_hidden_groups', [None]),
         ('roberta', 'pad_token_id', [None, 23, 21]),
         ('deberta-v2', 'pos_att_type', [0, {}, False]),

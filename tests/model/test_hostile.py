@@ -55,6 +55,15 @@ def test_weights_of_what_is_no_number_are_named(directory, change, named):
         from_pretrained(directory)
 
 
+def test_weights_that_no_training_gives_are_told(directory, caplog):
+    for value, told in ((1e38, True), (2e6, True), (9e5, False)):
+        change = with_value(value)
+        rewrite(directory, lambda tensors, change=change: tensors | {QUERY: change(tensors[QUERY])})
+        caplog.clear()
+        from_pretrained(directory)
+        assert (f'query.weight has a weight of {value:.2g}. No trained' in caplog.text) == told
+
+
 def test_damaged_weights_are_refused_with_their_file(directory):
     file = directory / 'model.safetensors'
     whole = file.read_bytes()

@@ -307,6 +307,13 @@ LARGE = [
             {'model_type': 'funnel'},
             f"model_type='funnel' is not implemented; these are: {', '.join(map(repr, FAMILIES))}",
         ),
+        *(
+            (
+                {'model_type': name},
+                f"'{name}' is not implemented: it is a decoder, or has one; these",
+            )
+            for name in ('gpt2', 'llama', 'modernbert-decoder', 't5', 'bart')
+        ),
         ({'sinusoidal_pos_embds': True}, 'sinusoidal_pos_embds=True is not implemented'),
         ({'embedding_size': 12}, 'unknown: embedding_size=12'),
         ({'is_decoder': True}, 'is_decoder=True'),
@@ -403,7 +410,7 @@ IMPOSSIBLE = [
     ('roberta', {'embedding_size': 12}, r'embedding_size=12: .* always None'),
     ('electra', {'embedding_size': None}, "embedding_size must be given .*'electra'"),
     ('electra', {'label_names': ()}, 'the pooler is part of the classifier'),
-    ('roberta', {'model_type': 'gpt2'}, "model_type='gpt2' is not implemented"),
+    ('roberta', {'model_type': 'gpt2'}, "model_type='gpt2' is not implemented: it is a decoder"),
     ('albert', {'num_hidden_groups': 4}, 'num_hidden_groups=4 is more than the 3 layers'),
     ('albert', {'num_hidden_groups': None}, 'num_hidden_groups must be given'),
     ('esm', {'mask_token_id': None}, 'token_dropout=True needs mask_token_id'),
