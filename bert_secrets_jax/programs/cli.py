@@ -5,7 +5,7 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ml_collections import ConfigDict
 
@@ -15,9 +15,6 @@ from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
 from bert_secrets_jax.runs.folder import run_folders
-
-if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
 
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 _COLUMNS = ('train', 'text_a', 'text_b', 'label', 'labels')
@@ -62,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sections = [arguments.program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
-    main = (lambda studies: _serve(arguments, studies)) if arguments.program == 'serve' else None
-    launch.run(arguments.out, config, sections, main, **_process_flags(arguments))
+    if arguments.program == 'serve':
+        _serve(config, arguments.port)
+        return
+    launch.run(arguments.out, config, sections, **_process_flags(arguments))
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -88,10 +87,12 @@ def _compare(arguments: argparse.Namespace) -> None:
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _serve(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
-    from bert_secrets_jax.programs import serving
+def _serve(config: ConfigDict, port: int) -> None:
+    with launch.interruptible():
+        from bert_secrets_jax.programs import conversation
 
-    serving.serve_maps(studies[0], port=arguments.port)
+        conversation.set_up_logging()
+        conversation.serve(config, port)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

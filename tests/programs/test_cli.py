@@ -51,6 +51,23 @@ def test_each_program_says_what_it_answers(capsys):
             assert any(name.startswith(own) for name in SETTINGS), own
 
 
+def test_a_page_on_which_one_types_needs_no_folder(tmp_path, monkeypatch, capsys):
+    """As its help shows it, beside files that are no run, as `make report` leaves them."""
+    (tmp_path / 'results' / 'quickstart').mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    served = []
+    monkeypatch.setattr(conversation, 'enable_cache', str)
+    monkeypatch.setattr(
+        serving, 'serve_maps', lambda study, port: served.append((study.model_name, port))
+    )
+    (example,) = re.findall('  bert-secrets (.*)', said(capsys, 'serve', '--help'))
+    cli.main(example.split())
+    assert served == [('all-MiniLM-L6-v2', 8000)]
+    assert [each.name for each in tmp_path.rglob('*')] == ['results', 'quickstart']
+    with pytest.raises(SystemExit, match='^error: train.epochs=0 must be a whole number from 1'):
+        cli.main(['serve', '--set=train.epochs=0'])
+
+
 def test_settings_are_a_page_with_a_filter(capsys):
     cli.main(['settings'])
     text = capsys.readouterr().out
@@ -66,6 +83,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
+    monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
     for program in titles.PROGRAMS:
         if program not in ('settings', 'compare'):
