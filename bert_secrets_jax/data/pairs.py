@@ -35,7 +35,7 @@ class MinimalPair:
             if not isinstance(value, str) or not value.strip():
                 raise ValueError(f'{name}={value!r} must be a text that is not empty.')
         if self.good == self.bad:
-            raise ValueError(f'Both texts are {self.good!r}: neither can be better.')
+            raise ValueError(f'Both texts are {shortened(self.good)}: neither can be better.')
 
 
 def read_pairs(

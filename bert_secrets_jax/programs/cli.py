@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.brief import meant, shortened, summary, without_endless
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
@@ -34,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     """A mistake is one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise SystemExit(f'error: {message}')
+        raise SystemExit(f'error: {without_endless(message)}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         config = _config(arguments)
     except (ValueError, OSError) as error:
-        raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
+        raise SystemExit(f'error: {summary(error)}') from None
     if any(':' in str(name) for name in config.statistics or ()):
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
@@ -80,7 +80,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         try:
             run_folders(arguments.runs)
         except (ValueError, OSError) as error:
-            raise SystemExit(f'error: {error}') from None
+            raise SystemExit(f'error: {summary(error)}') from None
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
@@ -115,7 +115,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _unknown(kind: str, word: str, known: Collection[str]) -> SystemExit:
     near = meant(word, known) or 'bert-secrets --help lists them.'
-    return SystemExit(f'error: unknown {kind} {word!r}. {near}')
+    return SystemExit(f'error: unknown {kind} {shortened(word)}. {near}')
 
 
 def _parser() -> argparse.ArgumentParser:
