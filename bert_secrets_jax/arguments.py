@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.brief import MENDABLE, shorten, shortened
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])
@@ -59,7 +59,7 @@ def checked(function: Function) -> Function:
     """Return a function that first checks the kinds of its arguments.
 
     The error is of one line that names the argument: TypeError if an object of a class is needed,
-    such as a model, else ValueError.
+    such as a model, else ValueError. No error of the function repeats an endless word.
     """
     signature = inspect.signature(function)
 
@@ -70,12 +70,16 @@ def checked(function: Function) -> Function:
         except TypeError:
             # Python names what is missing or unknown.
             bound = {}
-        for name, value in bound.items():
-            about = signature.parameters[name]
-            single = about.kind not in (about.VAR_POSITIONAL, about.VAR_KEYWORD)
-            if single and value is not about.default:
-                check(name, value, about.annotation)
-        return function(*given, **named)
+        try:
+            for name, value in bound.items():
+                about = signature.parameters[name]
+                single = about.kind not in (about.VAR_POSITIONAL, about.VAR_KEYWORD)
+                if single and value is not about.default:
+                    check(name, value, about.annotation)
+            return function(*given, **named)
+        except (*MENDABLE, TypeError) as error:
+            shorten(error)
+            raise
 
     return typing.cast(Function, call)
 
@@ -86,9 +90,10 @@ def check(name: str, value: Any, kind: Any) -> None:
     if any(fits(value) for _, fits in wanted):
         return
     texts = list(dict.fromkeys(text for text, _ in wanted))
-    how = (_LISTS | _OBJECTS).get(name, '')
+    # A hint is about objects of a class and lists of them.
+    how = '' if 'an array' in texts else (_LISTS | _OBJECTS).get(name, '')
     text = f'{name}={shortened(value)} must be {" or ".join(texts)}{": " * bool(how)}{how}.'
-    is_object = name in _OBJECTS or texts[0].startswith('a bs.')
+    is_object = how in _OBJECTS.values() or texts[0].startswith('a bs.')
     raise (TypeError if is_object else ValueError)(' '.join(text.split()))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ _NAMES = 5
 _MOST_CHOICES = 50  # that are listed
 _CHARACTERS = 60
 _LONGEST_LINE = 1000  # characters of an error
+# A word of more characters, of which an error repeats the first ones and the last ones.
+_ENDLESS = re.compile(r'(\S{80})\S{200,}(\S{20})')
 _MOST_NEAR = 1000  # names among which a near one is looked for
 
 
@@ -70,6 +73,24 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else f'{text[:80]}...'
 
 
+def without_endless(text: str) -> str:
+    """Return a text without the middle of its endless words, such as names of 5,000 letters.
+
+    >>> len(without_endless('word' * 1000)), without_endless('a word')
+    (103, 'a word')
+    """
+    return _ENDLESS.sub(r'\1...\2', text)
+
+
+def shorten(error: BaseException) -> None:
+    """Take endless words out of what an error repeats."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        error.filename = without_endless(error.filename)
+    error.args = tuple(
+        without_endless(each) if isinstance(each, str) else each for each in error.args
+    )
+
+
 def summary(error: BaseException) -> str:
     """Return the first line of an error, and no end of it; its class, if it says nothing.
 
@@ -77,7 +98,7 @@ def summary(error: BaseException) -> str:
     ('The file is empty.', 'AssertionError')
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = lines[0] if lines else type(error).__name__
+    line = without_endless(lines[0]) if lines else type(error).__name__
     return line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}...'
 
 

@@ -291,7 +291,7 @@ def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     # Whatever the readers of zip, zlib and array headers happen to raise; an array that was loaded
     # by itself (.npy) is no archive.
     except Exception as error:
-        raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
+        raise ValueError(f'{path} is damaged: its content must be computed again.') from error
 
 
 def checksum(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:

@@ -18,8 +18,10 @@ from bert_secrets_jax.files import parse_json
 
 # Bytes of a request's body.
 _MOST_BYTES = 4096
-# Requests that are answered at a time; a browser sends up to 6, others wait.
+# Connections at a time; a browser opens up to 6, others wait.
 _MOST_CONNECTIONS = 32
+# Seconds for which a connection may send its request while others wait.
+_HURRY = 0.3
 
 
 class Refused(ValueError):
@@ -51,7 +53,7 @@ def serve_until_stopped(server: http.server.ThreadingHTTPServer) -> None:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A thread for each connection, up to a number; further connections wait."""
+    """A thread for each connection, up to a number; whoever sends nothing makes way for others."""
 
     # A program that ends does not wait for a client that is slow.
     daemon_threads = True
@@ -60,16 +62,24 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, *args):
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._since: dict[Any, float] = {}
         super().__init__(*args)
 
     def process_request(self, request, client_address):
-        self._free.acquire()
+        while not self._free.acquire(timeout=_HURRY / 10):
+            for each, since in list(self._since.items()):
+                if time.monotonic() - since > _HURRY:
+                    # It reads no more, and loses no answer that is on its way.
+                    with contextlib.suppress(OSError):
+                        each.shutdown(socket.SHUT_RD)
+        self._since[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request, client_address):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self._since[request]
             self._free.release()
 
     def shutdown_request(self, request):

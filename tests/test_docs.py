@@ -255,6 +255,9 @@ MISTAKES = [
     (lambda model, maps: bs.Explorer([maps]), 'An explorer takes maps by the name of their mod'),
     (lambda model, maps: bs.Explorer({'it': maps}), 'An explorer takes a list of maps for each'),
     (lambda model, maps: bs.to_bertviz([maps]), r'maps=.* must be a bs\.TokenMaps: bertviz shows'),
+    (lambda model, maps: bs.word_maps('maps', [0]), r"maps='maps' must be an array\.$"),
+    (lambda model, maps: bs.annotate(['a'], pipeline='a' * 5000),
+     r"The spaCy pipeline 'a{79}\.\.\.a{19}' is not installed"),
     (lambda model, maps: bs.plots.head_maps({'L1-H1': maps.attentions}, maps.tokens),
      r"The map 'L1-H1' must be \[T, T\] of 2 tokens, got \[1, 1, 2, 2\]"),
 ]  # fmt: skip

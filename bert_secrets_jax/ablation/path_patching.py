@@ -142,11 +142,12 @@ def patch_paths(
 def _heads(config: BertConfig, name: str, given: Heads) -> tuple[tuple[int, int], ...]:
     """Return heads (layer, head), and refuse what is none of the model."""
     shape = config.num_hidden_layers, config.num_attention_heads
+    last = shape[0] - 1, shape[1] - 1
     for each in given:
         if np.shape(each) != (2,) or tuple(each) not in np.ndindex(*shape):
             raise ValueError(
-                f'{name} has {each!r}, which is no head: give a list of (layer, head), counted '
-                f'from 0, of {shape[0]} layers with {shape[1]} heads.'
+                f'{name} has {each!r}, which is no head: give a list of (layer, head) from (0, 0), '
+                f'{head_name(0, 0)}, to {last}, {head_name(*last)}.'
             )
     if not len(given):
         raise ValueError(f'{name} is empty: give a list of (layer, head).')

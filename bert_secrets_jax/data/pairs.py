@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.data.rows import Lines, good_rows
 from bert_secrets_jax.data.tables import table_rows
 
@@ -34,7 +35,7 @@ class MinimalPair:
             if not isinstance(value, str) or not value.strip():
                 raise ValueError(f'{name}={value!r} must be a text that is not empty.')
         if self.good == self.bad:
-            raise ValueError(f'Both texts are {self.good!r}: neither can be better.')
+            raise ValueError(f'Both texts are {shortened(self.good)}: neither can be better.')
 
 
 def read_pairs(
@@ -91,15 +92,21 @@ def read_search(
       files: Three tables (see `read_table`): queries, documents, and the pairs of both.
       columns: The columns of names and texts in the first two, then those of both names and of the
         grade in the third, as in BEIR (Thakur et al. 2021). The last one may be left out.
-      bad_rows: As in `read_table`, whose errors are those here.
+      bad_rows: As in `read_table`, whose errors are those here. A pair is bad that has a name which
+        no query or no document has.
     """
     if len(files) != 3 or len(columns) not in (4, 5):
         raise ValueError(
             'Give three files: queries, documents, relevant; and four columns or five.'
         )
 
-    def rows(file: str | os.PathLike[str], wanted: Sequence[str]) -> list[tuple[Any, ...]]:
+    def rows(
+        file: str | os.PathLike[str], wanted: Sequence[str], known: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
         def read(values: Sequence[str], *_: str) -> tuple[Any, ...]:
+            for value, names, of in zip(values, known, files, strict=False):
+                if value not in names:
+                    raise ValueError(f'{shortened(value)} is in no row of {of}')
             return (*values[:2], *map(float, values[2:]))
 
         path = pathlib.Path(file)
@@ -110,4 +117,4 @@ def read_search(
     for file, read, kept in zip(files, texts, (queries, documents), strict=False):
         if len(kept) < len(read):
             raise ValueError(f'{file} has a {columns[0]} twice: names of texts must differ.')
-    return queries, documents, rows(files[2], columns[2:])
+    return queries, documents, rows(files[2], columns[2:], known=(queries, documents))

@@ -63,20 +63,22 @@ class Lines:
     def encoded(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number and the bytes of each line."""
         with open_decompressed(self.path) as (file, raw):
-            size, unpacked = max(os.fstat(raw.fileno()).st_size, 1), 0
+            size, before, left = max(os.fstat(raw.fileno()).st_size, 1), 0, _UNPACKED_AT_LEAST
             for number, line in enumerate(iter(lambda: file.readline(LONGEST), b''), 1):
                 if len(line) == LONGEST:
                     raise ValueError(
                         f'{self.path}: line {number} has more than {LONGEST:,} bytes: is this a '
                         'file of lines?'
                     )
-                unpacked += len(line)
-                if unpacked > _UNPACKED_AT_LEAST + _UNPACKED_PER_BYTE * raw.tell():
+                left += _UNPACKED_PER_BYTE * (raw.tell() - before)
+                # What came before, however much, allows for little of this.
+                before, left = raw.tell(), min(left, LONGEST) - len(line)
+                if left < 0:
                     raise ValueError(
                         f'{self.path} unpacks to far more than a file of its size should hold: '
                         'if this is meant, unpack it first.'
                     )
-                self.share = raw.tell() / size
+                self.share = before / size
                 yield number, line
 
     @property

@@ -84,7 +84,7 @@ def sorted_classes(
     tables = [path for path in (texts, train) if path is not None]
     found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
     places = {text: place for path in reversed(tables) for text, place in found[path].items()}
-    words = sorted(text for text in places if not _NUMBER.fullmatch(text))
+    words = sorted(text for text in places if not NUMBER.fullmatch(text))
     spelt: dict[str, str] = {}
     for word in words:
         other = spelt.setdefault(''.join(word.split()).casefold(), word)
@@ -253,7 +253,7 @@ def _label_reader(
     if labels is None:
         if all(_WHOLE.fullmatch(text) for text in kinds):
             return int
-        if all(_NUMBER.fullmatch(text) for text in kinds):
+        if all(NUMBER.fullmatch(text) for text in kinds):
             return _score
         shown = some_of([repr(text) for text in sorted(kinds)], 10)
         raise ValueError(
@@ -279,11 +279,11 @@ def _label_reader(
 
 # Python's own `int` and `float` also read 1_0, and the digits of other scripts.
 _WHOLE = re.compile(r'\s*[+-]?[0-9]+\s*')
-_NUMBER = re.compile(r'\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*')
+NUMBER = re.compile(r'\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*')
 
 
 def _score(text: str) -> float:
-    score = float(text) if _NUMBER.fullmatch(text) else math.nan
+    score = float(text) if NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(score):
         raise ValueError(f'label {text!r} is not a finite number')
     return score

@@ -44,6 +44,11 @@ class Tagged:
             raise ValueError(f'{len(self.words)} words have {len(self.tags)} tags.')
         if not self.words or not all(each.strip() for each in (*self.words, *self.tags)):
             raise ValueError('There are no words, or a word or a tag is empty.')
+        for each in self.tags:
+            if each != each.strip():
+                raise ValueError(f'the tag {shortened(each)} has a space at its ends: leave it out.')
+        # Half of a surrogate pair, which JSON can escape, raises here.
+        ' '.join((*self.words, *self.tags)).encode()
 
     @property
     def text(self) -> str:
@@ -70,7 +75,8 @@ def read_conllu(
     words that are not written ("8.1") are left out.
 
     Args:
-      path, bad_rows: As in `read_table`. A sentence is bad in which a word has no tag.
+      path, bad_rows: As in `read_table`. A sentence is bad in which a word has no tag, is missing,
+        is there twice or is out of order.
       column: 'upos', 'xpos' or 'deprel', or an item of another column such as 'feats.Number' or
         'misc.NER'. A word without that item has the tag 'O'.
 
@@ -120,7 +126,7 @@ def read_tagged(
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: A row is bad, or there is none.
+      ValueError: A row is bad, such as one whose tag has a space at an end, or there is none.
     """
     path = pathlib.Path(path)
 

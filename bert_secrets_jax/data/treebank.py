@@ -88,7 +88,10 @@ def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def words_of(sentence: str) -> Any:
-    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns."""
+    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns.
+
+    ValueError if it is no CoNLL-U, its words are not numbered from 1 on, or a line has no word.
+    """
     import conllu
     import conllu.exceptions
 
@@ -104,6 +107,11 @@ def words_of(sentence: str) -> Any:
     widths = sorted({len(re.split(r'\t| {2,}', line)) for line in lines})
     if len(widths) > 1:
         raise ValueError(f'its lines have {widths[0]} to {widths[-1]} columns')
+    words = [token['id'] for token in found[0] if isinstance(token['id'], int)]
+    if words != list(range(1, len(words) + 1)):
+        raise ValueError(f'its words are numbered {shortened(words)}, not from 1 to {len(words)}')
+    if not all(token['form'] for token in found[0]):
+        raise ValueError('a line has no form, which is the word as it is written')
     return found[0]
 
 
@@ -149,11 +157,6 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
 def _parse(lines: str, identity: str, where: str) -> Parse:
     sentence = words_of(lines)
     words = [token for token in sentence if isinstance(token['id'], int)]
-    numbers = [word['id'] for word in words]
-    if numbers != list(range(1, len(words) + 1)):
-        raise ValueError(f'its words are numbered {numbers}, not from 1 to {len(words)}')
-    if not all(token['form'] for token in sentence):
-        raise ValueError('a line has no form, which is the word as it is written')
     for word in words:
         for name in ('head', 'deprel'):
             if word.get(name) in (None, '_'):

@@ -15,6 +15,7 @@ from jaxtyping import Float32, Int32
 
 from bert_secrets_jax.brief import brief, shortened
 from bert_secrets_jax.data.rows import Lines, Row, good_rows
+from bert_secrets_jax.data.tables import NUMBER
 
 # From this share of unknown words on, a warning says that the vectors are hardly made for them.
 _MANY_UNKNOWN = 0.2
@@ -99,8 +100,17 @@ def read_vectors(
         word = ' '.join(fields[:-width])
         if not word:
             raise ValueError(f'{shortened(fields[0])} has {len(fields) - 1} numbers, not {width}')
+        if ' ' in word and NUMBER.fullmatch(fields[-width - 1]):
+            raise ValueError(
+                f'{shortened(word)} would be a word: has this line more than {width} numbers, or '
+                'the first line fewer'
+            )
         if wanted is not None and word not in wanted:
             return None
+        numbers = ' '.join(fields[-width:])
+        # Python also reads 1_0, and the digits of other scripts.
+        if '_' in numbers or not numbers.isascii():
+            raise ValueError(f'{shortened(word)} has something else than numbers')
         vector = np.array(fields[-width:], np.float32)
         if not np.isfinite(vector).all():
             raise ValueError(f'the vector of {shortened(word)} is not finite')
@@ -133,7 +143,7 @@ def _layout(path: pathlib.Path) -> tuple[int, int]:
     """Return the number of the first line with a vector, and the number of its numbers."""
     number, line = next(((n, line) for n, line in Lines(path).encoded() if line.strip()), (1, b''))
     first, *others = line.decode(errors='replace').rstrip().split(' ')
-    if len(others) == 1 and first.isdecimal() and others[0].isdecimal():
+    if len(others) == 1 and line.isascii() and first.isdecimal() and others[0].isdecimal():
         return number + 1, int(others[0])
     if line and not others:
         raise ValueError(

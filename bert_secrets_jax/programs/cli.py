@@ -5,19 +5,16 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ml_collections import ConfigDict
 
-from bert_secrets_jax.brief import meant
+from bert_secrets_jax.brief import meant, shortened, summary, without_endless
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.programs import launch, titles
 from bert_secrets_jax.programs.settings import assign, matching, set_texts, settings_text
 from bert_secrets_jax.runs.folder import run_folders
-
-if TYPE_CHECKING:
-    from bert_secrets_jax.programs.study import Study
 
 CONFIGS = {'base': base, 'paper': paper, 'quickstart': quickstart}
 _COLUMNS = ('train', 'text_a', 'text_b', 'label', 'labels')
@@ -37,7 +34,7 @@ class _Parser(argparse.ArgumentParser):
     """A mistake is one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise SystemExit(f'error: {message}')
+        raise SystemExit(f'error: {without_endless(message)}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -52,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         config = _config(arguments)
     except (ValueError, OSError) as error:
-        raise SystemExit(f'error: {str(error).splitlines()[0]}') from None
+        raise SystemExit(f'error: {summary(error)}') from None
     if any(':' in str(name) for name in config.statistics or ()):
         # A statistic of one's own is found in the folder that one stands in. Otherwise nothing is
         # imported from there, and never before what is installed: it may be a stranger's.
@@ -62,8 +59,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sections = [arguments.program]
     elif arguments.sections is not None:
         sections = [name.strip() for name in arguments.sections.split(',') if name.strip()]
-    main = (lambda studies: _serve(arguments, studies)) if arguments.program == 'serve' else None
-    launch.run(arguments.out, config, sections, main, **_process_flags(arguments))
+    if arguments.program == 'serve':
+        _serve(config, arguments.port)
+        return
+    launch.run(arguments.out, config, sections, **_process_flags(arguments))
 
 
 def _process_flags(arguments: argparse.Namespace) -> dict[str, object]:
@@ -81,17 +80,19 @@ def _compare(arguments: argparse.Namespace) -> None:
         try:
             run_folders(arguments.runs)
         except (ValueError, OSError) as error:
-            raise SystemExit(f'error: {error}') from None
+            raise SystemExit(f'error: {summary(error)}') from None
         from bert_secrets_jax.programs import conversation
 
         conversation.set_up_logging()
         conversation.compare(arguments.runs, arguments.out)
 
 
-def _serve(arguments: argparse.Namespace, studies: Sequence['Study']) -> None:
-    from bert_secrets_jax.programs import serving
+def _serve(config: ConfigDict, port: int) -> None:
+    with launch.interruptible():
+        from bert_secrets_jax.programs import conversation
 
-    serving.serve_maps(studies[0], port=arguments.port)
+        conversation.set_up_logging()
+        conversation.serve(config, port)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -114,7 +115,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _unknown(kind: str, word: str, known: Collection[str]) -> SystemExit:
     near = meant(word, known) or 'bert-secrets --help lists them.'
-    return SystemExit(f'error: unknown {kind} {word!r}. {near}')
+    return SystemExit(f'error: unknown {kind} {shortened(word)}. {near}')
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,9 +14,10 @@ from ml_collections import ConfigDict
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.cache import enable_cache
+from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.rows import some_of
 from bert_secrets_jax.files import open_regular
-from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs import inputs, serving
 from bert_secrets_jax.programs.comparing import compare_runs
 from bert_secrets_jax.programs.report import PAGE, one_line, write_report
 from bert_secrets_jax.programs.settings import as_flags
@@ -128,6 +129,17 @@ def compare(runs: Sequence[str], out: str) -> None:
         logging.debug('%s', traceback.format_exc())
         raise SystemExit(f'error: {summary(error)}') from None
     print(f'Report: {(pathlib.Path(out) / PAGE).resolve()}')
+
+
+def serve(config: ConfigDict, port: int) -> None:
+    """Serve the page on which one types: it needs the model alone, and no folder of results."""
+    enable_cache()
+    try:
+        ranges.check(config)
+        serving.serve_maps(Study(config, pathlib.Path()), port=port)
+    except MENDABLE as error:
+        logging.debug('%s', traceback.format_exc())
+        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
 
 
 def set_up_logging() -> None:

@@ -1,12 +1,14 @@
 """How texts and labels are read, as the settings say."""
 
 import dataclasses
+import operator
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_secrets_jax.brief import summary
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.data.corpus import LABELS
 from bert_secrets_jax.data.glue import read_glue
@@ -15,6 +17,13 @@ from bert_secrets_jax.data.tables import read_table, sorted_classes
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.files import read_json
 from bert_secrets_jax.runs.folder import check_folder
+
+# The settings that name a file, files or a folder.
+_FILES = (
+    'model.name', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.train_file', 'frames.sample',
+    'frames.folder', 'treebank.train', 'treebank.dev', 'probe.vectors', 'across.files',
+    'minimal_pairs.file', 'retrieval.files', 'patterns.annotated', 'patterns.classifier',
+)  # fmt: skip
 
 
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
@@ -44,8 +53,8 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
         own = with_classes(own, folder)
         data, is_alone = own.data, folder == workdir
         try:
-            for file in _files(own):
-                check_there(pathlib.Path(file))
+            for setting, file in _files(own):
+                _check_named(setting, file)
             learns = data.source == 'file' and data.train_file is not None
             if learns and data.label is None:
                 raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
@@ -59,18 +68,30 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
                 raise
 
 
-def _files(config: ConfigDict) -> list[str]:
-    """Return the files that the settings name; FileNotFoundError if a folder of a model is none."""
-    name = config.model.name
-    if name.startswith(('/', '.', '~')) and not pathlib.Path(name).is_dir():
-        raise FileNotFoundError(f'{name!r} is no directory here: give the folder of a model.')
-    data, frames, trees = config.data, config.frames.sample, config.treebank
-    named = [trees.train, trees.dev, config.probe.vectors, config.patterns.classifier]
-    named += [config.minimal_pairs.file, *[frames] * (frames != 'framenet')]
-    named += [*config.retrieval.files, *config.across.files]
-    if data.source in ('file', 'tags', 'questions', 'segments', 'treebank'):
-        named += [data.file, data.train_file]
-    return [file for file in named if file]
+def _files(config: ConfigDict) -> Iterator[tuple[str, str]]:
+    """Yield each setting that names a file or a folder that will be read, with that name."""
+    unread = ['frames.sample' if config.frames.sample == 'framenet' else 'frames.folder']
+    if config.data.source != 'glue':
+        unread += ['data.glue_dir', 'data.tfds_dir']
+    if config.data.source in ('glue', 'corpus'):
+        unread += ['data.file', 'data.train_file']
+    if not config.model.name.startswith(('/', '.', '~')):
+        # It may be on the hub.
+        unread.append('model.name')
+    for setting in _FILES:
+        if setting not in unread and (named := operator.attrgetter(setting)(config)):
+            yield from ((setting, file) for file in ([named] if isinstance(named, str) else named))
+
+
+def _check_named(setting: str, file: str) -> None:
+    """Raise the error of `check_there` for a file that a setting names, and name the setting."""
+    try:
+        if setting != 'model.name':
+            check_there(pathlib.Path(file))
+        elif not pathlib.Path(file).is_dir():
+            raise FileNotFoundError(f'{file!r} is no directory here: give the folder of a model.')
+    except OSError as error:
+        raise type(error)(f'setting {setting}: {summary(error)}') from error
 
 
 def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:

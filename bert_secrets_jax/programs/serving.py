@@ -5,7 +5,8 @@ import threading
 from absl import logging
 
 from bert_secrets_jax.analyses.example_maps import maps_of
-from bert_secrets_jax.data.encoding import BUCKETS
+from bert_secrets_jax.data.encoding import BUCKETS, Losses, tokenize_part
+from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.programs.study import Study
@@ -30,8 +31,10 @@ def prepare(model: Pretrained, longest: int) -> None:
             length,
         )
         try:
-            # At least as many tokens, whatever a word is to this tokenizer.
-            maps_of(model, ['a ' * length], max_length=length)
+            # As many tokens, whatever a word is to this tokenizer: what is more would be cut.
+            text = 'a ' * length
+            part = tokenize_part([Example(text)], Losses(model.tokenizer, length))
+            maps_of(model, [text[: part.offsets.max()]], max_length=length)
         except ValueError as error:
             # Such as of a tokenizer of molecules: the first sentence of each length waits.
             logging.info('Nothing is compiled ahead: %s', error)

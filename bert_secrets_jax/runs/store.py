@@ -67,11 +67,11 @@ def read(path: pathlib.Path, kind: type[T], *, key: str = '') -> T:
                 raise ValueError('it was changed after it was written')
             return _decode(about['value'], kind, arrays)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        raise ValueError(f'{path} is damaged: delete it to compute it again.') from error
+        raise ValueError(f'{path} is damaged: its content must be computed again.') from error
     if of_another:
         raise ValueError(f'{path} has another result, that of {about["key"]}.')
     if found[0] == kind.__name__:
-        raise ValueError(f'{path} is of another version: delete it to compute it again.')
+        raise ValueError(f'{path} is of another version: its content must be computed again.')
     raise ValueError(f'{path} holds {found[0]}, not {kind.__name__}.')
 
 

@@ -52,9 +52,13 @@ def test_reads_each_column(conllu, column, tags):
         ('INTJ', '_', 'upos', r"at line 7: 'Yes' has no upos.*bad_rows='skip'"),
         ('NER=B-LOC', 'NER', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
         ('NER=B-LOC', 'NER=', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
+        ('2\tle', '1\tle', 'upos', r'\(sent_id 1\): its words are numbered \[1, 1\], not from 1'),
+        ('1\tYes', '2\tYes', 'upos', r'at line 7: its words are numbered \[2\], not from 1 to 1'),
+        ('\tle\t', '\t\t', 'upos', r'\(sent_id 1\): a line has no form'),
+        ('INTJ', '\u00a0INTJ', 'upos', r"the tag '\\xa0INTJ' has a space at its ends"),
     ],
 )
-def test_words_without_a_tag_are_named(conllu, old, new, column, fault):
+def test_words_that_are_bad_are_named(conllu, old, new, column, fault):
     conllu.write_text(CONLLU.replace(old, new))
     with pytest.raises(ValueError, match=fault):
         tagged.read_conllu(conllu, column=column)
@@ -108,6 +112,9 @@ def test_json_lines(tmp_path):
         ({'tokens': [' '], 'tags': ['X']}, 'line 2: .* or a word or a tag is empty'),
         ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
         ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
+        ({'tokens': ['A'], 'tags': ['D ']}, "line 2: the tag 'D ' has a space at its ends"),
+        ({'tokens': ['A'], 'tags': ['D\ud83d']}, 'line 2: .* surrogates not allowed'),
+        ({'tokens': ['\ud83d'], 'tags': ['D']}, 'line 2: .* surrogates not allowed'),
         ([1], 'line 2: .* is not a JSON object'),
     ],
 )

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import pathlib
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,8 @@ def _parsed(tokenizer) -> None:
     encode_parses(tokenizer, bs.read_treebank(FOLDER / 'a.conllu'))
 
 
+# Lines that hardly shrink: two megabytes.
+_NOISE = gzip.compress(random.Random(0).randbytes(10**6).hex('\n', 1000).encode())
 _RARE = 'text,label\n' + ''.join(f'cat,q{number}\n' for number in range(2000))
 _LINKS, _BAD = {'relations': {'r': [_SPANS] * (MANY // 5)}}, 'unknown label'
 _OFTEN = ['a key twice', 'sentences', 'labels', 'rows', 'letters of prose', 'contractions', 'heads']
@@ -62,6 +65,10 @@ CASES = {
     'sentences': (
         'a.conllu.xz', lzma.compress(_sentence(1).encode() * MANY, preset=0),
         lambda: bs.read_treebank(FOLDER / 'a.conllu.xz'), 'unpacks to',
+    ),
+    'lines behind others': (
+        'a.gz', _NOISE + gzip.compress((b'c' * 999 + b'\n') * 1000) * 120,
+        lambda: list(bs.stream_texts(FOLDER / 'a.gz')), 'unpacks to',
     ),
     'blank lines': (
         'a.gz', gzip.compress(b'\n' * 20 * MANY), lambda: bs.stream_texts(FOLDER / 'a.gz'),

@@ -349,23 +349,29 @@ def test_pairs(changed):
 
 
 def _plain_search(folder: pathlib.Path) -> list:
-    rows = [(_spelled(each['_id']), _spelled(each['text'])) for each in _lines(folder / FILE)]
+    names = ('_id', 'text', 'answers')
+    rows = [tuple(_spelled(each[name]) for name in names) for each in _lines(folder / FILE)]
     require(all(filled(text) for row in rows for text in row))
-    require(len(dict(rows)) == len(rows))
+    require(len({row[0] for row in rows}) == len(rows))
+    require({row[2] for row in rows} <= {row[0] for row in rows})
     return rows
 
 
 def _read_search(folder: pathlib.Path) -> list:
     queries, documents, judged = bs.read_search(
-        *[folder / FILE] * 3, columns=('_id', 'text', '_id', 'text')
+        *[folder / FILE] * 3, columns=('_id', 'text', 'answers', '_id')
     )
-    assert queries == documents == dict(judged)
-    return judged
+    assert queries == documents and [name for _, name in judged] == [*documents]
+    return [(name, documents[name], query) for query, name in judged]
 
 
 SEARCH = Format(
     functools.partial(
-        _make, records=[{'_id': f'd{at}', 'text': text} for at, text in enumerate(_SENTENCES)]
+        _make,
+        records=[
+            {'_id': f'd{at}', 'text': text, 'answers': f'd{at // 2}'}
+            for at, text in enumerate(_SENTENCES)
+        ],
     ),
     _read_search,
     _plain_search,

@@ -9,7 +9,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, schema
-from bert_secrets_jax.programs import cli, conversation, inputs, serving, titles
+from bert_secrets_jax.programs import cli, conversation, inputs, serving, settings, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, run
@@ -51,6 +51,23 @@ def test_each_program_says_what_it_answers(capsys):
             assert any(name.startswith(own) for name in SETTINGS), own
 
 
+def test_a_page_on_which_one_types_needs_no_folder(tmp_path, monkeypatch, capsys):
+    """As its help shows it, beside files that are no run, as `make report` leaves them."""
+    (tmp_path / 'results' / 'quickstart').mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    served = []
+    monkeypatch.setattr(conversation, 'enable_cache', str)
+    monkeypatch.setattr(
+        serving, 'serve_maps', lambda study, port: served.append((study.model_name, port))
+    )
+    (example,) = re.findall('  bert-secrets (.*)', said(capsys, 'serve', '--help'))
+    cli.main(example.split())
+    assert served == [('all-MiniLM-L6-v2', 8000)]
+    assert [each.name for each in tmp_path.rglob('*')] == ['results', 'quickstart']
+    with pytest.raises(SystemExit, match='^error: train.epochs=0 must be a whole number from 1'):
+        cli.main(['serve', '--set=train.epochs=0'])
+
+
 def test_settings_are_a_page_with_a_filter(capsys):
     cli.main(['settings'])
     text = capsys.readouterr().out
@@ -66,6 +83,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     done = []
     monkeypatch.setattr(conversation, 'run_in', lambda workdir, config, main: main(['study']))
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
+    monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
     for program in titles.PROGRAMS:
         if program not in ('settings', 'compare'):
@@ -119,6 +137,8 @@ def test_arguments_are_settings():
         ),
         ('--config=paper:rte:quick', "takes '<task>"),
         ('--set=train.epoch=3', "No such setting: 'train.epoch'. Did you mean train.epochs"),
+        (f'--set={"z" * 5000}=3', f"No such setting: '{'z' * 79}...{'z' * 18}'. `bert-secrets"),
+        (f'--{"z" * 5000}', "unknown flag '--zzz"),
         ('--set=zzz=3', "No such setting: 'zzz'. `bert-secrets settings` lists them."),
         ('--set=train.epochs', "--set takes NAME=VALUE, not 'train.epochs'."),
         ('--set=train.epochs=few', 'train.epochs=few is not of the type of'),
@@ -143,8 +163,8 @@ def test_arguments_are_settings():
             '--texts=dev.csv --text-a=text --label=label --set=ablation.checkpoint=model',
             "labels are not all numbers: 'bad', 'good'",
         ),
-        ('--model=./no', "'./no' is no directory here"),
-        ('--set=treebank.dev=no.conllu --set=treebank.train=no.conllu', 'no.conllu not found'),
+        ('--model=./no', "error: --model: './no' is no directory here"),
+        (f'--texts={"z" * 5000}', 'error: --texts: [Errno 36] File name too long'),
         ('--out=setup.py', 'setup.py is a file'),
         ('--out=setup.py/x', 'setup.py is a file'),
         ('--out=/proc/x', '/proc cannot be written to'),
@@ -162,6 +182,25 @@ def test_mistakes_are_one_line(given, message, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 3
     line = str(stopped.value)
     assert line.startswith('error: ') and message in line and len(line.splitlines()) == 1
+    assert len(line) < 1100
+
+
+def test_a_file_that_is_not_there_is_named_with_its_setting(tmp_path, monkeypatch):
+    (tmp_path / 'dev.csv').write_text('text,label\nyes .,good\nno .,bad\n')
+    monkeypatch.chdir(tmp_path)
+    needs = {
+        'data.glue_dir': ['data.source=glue'], 'data.tfds_dir': ['data.source=glue'],
+        'data.file': ['data.source=file'], 'frames.folder': ['frames.sample=framenet'],
+        'data.train_file': ['data.source=file', 'data.file=dev.csv'],
+    }  # fmt: skip
+    assert len(inputs._FILES) == 15
+    for name in inputs._FILES:
+        is_list = isinstance(SETTINGS[name], tuple)
+        given = [*needs.get(name, []), f'{name}={("./no",) * 2 if is_list else "./no"}']
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(['report', *(f'--set={each}' for each in given)])
+        flag = settings.FLAGS.get(name, f'--set={name}')
+        assert re.match(rf'error: {flag}: .?(no|\./no).? (not found|is no directory)', str(stopped.value))
 
 
 @pytest.mark.slow

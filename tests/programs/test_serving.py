@@ -11,9 +11,11 @@ from bert_secrets_jax.measure import token_maps
 from bert_secrets_jax.programs import serving
 
 
-def test_all_lengths_are_compiled_before_a_sentence_comes(model):
+def test_all_lengths_are_compiled_before_a_sentence_comes(model, caplog):
     token_maps._all_kinds.clear_cache()
-    serving.prepare(model, 24)
+    with caplog.at_level('INFO'):
+        serving.prepare(model, 24)
+    assert 'Compiled for all lengths' in caplog.text and 'were cut' not in caplog.text
     compiled = token_maps._all_kinds._cache_size()
     assert compiled == 2
     for words in (1, 5, 13, 14, 20, 40):

@@ -470,9 +470,13 @@ def test_a_search_of_ones_own(study, model, tmp_path):
     judged.write_text('query-id\tcorpus-id\tscore\nqcat\tccat\tbest\n')
     with pytest.raises(ValueError, match="line 2: could not convert string to float: 'best'"):
         bs.read_search(*files)
-    assert bs.read_search(files[0], files[1], judged, columns=('_id', 'text', 'query-id', 'score'))[
-        2
-    ] == [('qcat', 'best')]
+    names = ('_id', 'text', 'query-id', 'corpus-id')
+    assert bs.read_search(*files, columns=names)[2] == [('qcat', 'ccat')]
+    for unknown, where in ((('qcat', 'cdgo'), 'corpus'), (('qdgo', 'ccat'), 'queries')):
+        judged.write_text('query-id\tcorpus-id\nqcat\tccat\n%s\t%s\n' % unknown)
+        with pytest.raises(ValueError, match=rf"line 3: '.dgo' is in no row of .*{where}\.jsonl"):
+            bs.read_search(*files, columns=names)
+    assert bs.read_search(*files, columns=names, bad_rows='skip')[2] == [('qcat', 'ccat')]
     (tmp_path / 'corpus.jsonl').write_text(row % ('a', 'cat') * 2)
     with pytest.raises(ValueError, match='has a _id twice'):
         bs.read_search(*files)

@@ -1,12 +1,14 @@
 """The page on which one types: any sentence is shown or refused in words, to nobody else."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import html.parser
 import http.client
 import socket
 import threading
+import time
 import urllib.parse
 
 import pytest
@@ -156,6 +158,16 @@ def test_a_slow_client_keeps_nobody_waiting(served, monkeypatch, sent):
         slow.sendall(sent)
         assert asked(served, '/')[0] == 200
         assert slow.recv(100) == b''
+
+
+def test_clients_that_send_nothing_make_way(served):
+    with contextlib.ExitStack() as stack:
+        for number in range(60):
+            slow = socket.create_connection(('127.0.0.1', served), timeout=20)
+            stack.enter_context(slow).sendall(b'GET / HTTP/1.1\r\nHost' * (number % 2))
+        start = time.monotonic()
+        assert asked(served, '/two')[0] == 200
+        assert time.monotonic() - start < 5
 
 
 def test_200_requests_at_once_are_all_answered(served):

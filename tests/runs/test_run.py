@@ -112,7 +112,7 @@ def test_a_failure_keeps_nothing(tmp_path):
         Run(tmp_path).keep('a', Numbers, {'mesh': object()}, counted([], 1))
 
 
-def test_a_run_that_only_reads_computes_nothing(tmp_path):
+def test_a_run_that_only_reads_computes_nothing(tmp_path, caplog):
     reading = Run(tmp_path, read_only=True)
     with pytest.raises(NotKept, match='a is not computed yet'):
         reading.keep('a', Numbers, {}, counted([], 1))
@@ -125,6 +125,9 @@ def test_a_run_that_only_reads_computes_nothing(tmp_path):
     with pytest.raises(NotKept):
         Run(tmp_path, read_only=True).keep('a', Numbers, {}, counted([], 2))
     assert file.read_bytes() == b'of another version'
+    # Another one sets it aside, and asks for nothing.
+    Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
+    assert 'Computing again; set aside as' in caplog.text and 'delete' not in caplog.text
 
 
 def _compute_slowly(folder, calls):
