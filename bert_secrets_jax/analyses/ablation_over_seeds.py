@@ -198,7 +198,7 @@ def ablation_over_seeds(
     models = all_models(tuned)
     config = models[0].config
     labels = labels_of(examples, config)
-    metrics = checked_metrics(metrics, config, subject)
+    metrics = checked_metrics(metrics, config, examples)
     check_alike(models)
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     sets = {}

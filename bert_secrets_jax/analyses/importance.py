@@ -209,7 +209,7 @@ def importance(
     labels = labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)
-    metrics = checked_metrics(metric and (metric,), config, subject)
+    metrics = checked_metrics(metric and (metric,), config, examples)
     scores = scoring.head_scores(
         model,
         others,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.data.tasks import GLUE, Example
+from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
@@ -84,12 +84,6 @@ def seeds_of(tuned: Models) -> tuple[int, ...]:
     if isinstance(tuned, Finetuned):
         return tuple(tuned.seeds)
     return tuple(range(len(all_models(tuned))))
-
-
-def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes."""
-    known = GLUE.get((task or '').lower())
-    return known.metrics if known else metrics.metrics_for(classes)
 
 
 def check_varied(metric: str, labels: np.ndarray, name: str) -> None:

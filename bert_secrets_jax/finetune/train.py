@@ -82,7 +82,8 @@ def finetune(
       metrics: The names of the metrics of the dev examples, whose mean chooses the best epoch:
         'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews'; 'pearson' or
         'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
-        'answer_f1'. None takes 'f1' and 'accuracy' for two classes, 'accuracy' for more, both
+        'answer_f1'. None takes those of the task that dev examples are of (`bs.Example.metrics`).
+        Without them, it takes 'f1' and 'accuracy' for two classes, 'accuracy' for more, both
         correlations for a regression, the accuracy of words and the F1 score of spans (or, where
         tags are not such as 'B-PER', macro F1), and both metrics of answers.
       label_names: The names of the classes. A single name means regression. None takes ('score',)
@@ -341,7 +342,7 @@ def check_examples(
         names = _names_from(train, dev) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')
         _check_labels(dev, len(names), 'Dev')
-        default = metrics_for(len(names))
+        default = metrics_for(len(names), dev)
     elif head == TOKENS:
         names = names_of(train) if label_names is None else _checked_names(label_names)
         if len(names) < 2:

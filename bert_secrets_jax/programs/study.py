@@ -23,7 +23,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.gradients import loss_of
-from bert_secrets_jax.analyses.models import labels_of, metrics_for
+from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
@@ -139,7 +139,7 @@ class Study:
         chosen = inputs.metrics(self.config.data)
         if chosen:
             check_metrics(chosen, classes)
-        return chosen or assessed_metrics(classes, self.task)
+        return chosen or assessed_metrics(classes, self.dev)
 
     @property
     def subject(self) -> Subject:
@@ -624,11 +624,10 @@ class Study:
 
     def finetune_settings(self, start: str) -> dict[str, Any]:
         """Return the settings of a fine-tuning, by the names of the arguments of `finetune`."""
-        of_task = None if self.task is None else metrics_for(0, self.task)
         return {
             'seeds': self.seeds,
             'start': start,
-            'metrics': inputs.metrics(self.config.data) or of_task,
+            'metrics': inputs.metrics(self.config.data) or None,
             'label_names': inputs.label_names(self.config.data),
             'max_dev_examples': self.config.train.max_dev_examples,
             **self.training,

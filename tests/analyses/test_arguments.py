@@ -10,7 +10,10 @@ from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
 
 
 def test_spearman_is_assessed_if_it_is_asked_for():
-    assert assessed_metrics(1) == assessed_metrics(1, 'sts-b') == ('pearson',)
+    of_task = bs.Example('A text.', label=1.0, metrics=('pearson', 'spearman'))
+    assert assessed_metrics(1, []) == assessed_metrics(1, [of_task]) == ('pearson',)
+    # Classes that somebody makes of scores are no longer that task.
+    assert assessed_metrics(2, [of_task]) == ('f1', 'accuracy')
     rng = np.random.default_rng(0)
     labels = rng.normal(size=20).astype(np.float32)
     logits = (labels + rng.normal(size=(3, 20)))[..., None].astype(np.float32)
