@@ -71,7 +71,7 @@ def test_lists_are_arrays(model):
         lists = [each.tolist() if isinstance(each, np.ndarray) else each for each in arrays]
         np.testing.assert_equal(vars_of(function(*lists)), vars_of(function(*arrays)))
     homes = bs.masks, bs.significance, bs.links
-    public = [each for home in homes for each in vars(home).values() if callable(each)]
+    public = [each for home in homes for each in vars(home).values() if inspect.isfunction(each)]
     for each in public:
         if getattr(each, '__module__', '') in {home.__name__ for home in homes}:
             kinds = getattr(each, '__annotations__', {}).items()
