@@ -45,7 +45,7 @@ class FinetuneConfig:
         Fewer take less memory and, sorted by length, less padding; the step is the same up to
         rounding. On an accelerator take `batch_size`.
       learning_rate: The learning rate at its peak.
-      warmup: The share of the steps in which the learning rate rises.
+      warmup: The share of the steps in which the learning rate rises; 0 begins at its peak.
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
