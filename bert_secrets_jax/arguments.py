@@ -21,7 +21,7 @@ from bert_secrets_jax.brief import shortened
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])
-_UNIONS = typing.Union, types.UnionType
+_ARRAY = 'an array'
 _MANY = Range(1, 1_000_000_000)
 _SHARE = Range(0.0, 1.0, whole=False)
 # Numbers by the name of the argument, in every function that has it.
@@ -78,7 +78,7 @@ def checked(function: Function) -> Function:
             single = about.kind not in (about.VAR_POSITIONAL, about.VAR_KEYWORD)
             if single and value is not about.default:
                 check(name, value, about.annotation)
-                if isinstance(value, list | tuple) and _takes_array(about.annotation):
+                if type(value) in (list, tuple) and _ARRAY in dict(_wanted(name, about.annotation)):
                     bound.arguments[name] = np.asarray(value)
         return function(*bound.args, **bound.kwargs)
 
@@ -101,7 +101,7 @@ def check(name: str, value: Any, kind: Any) -> None:
 def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     """Return what an annotation allows, each in words and with the test of a value."""
     home, inner = typing.get_origin(kind) or kind, typing.get_args(kind)
-    if home in _UNIONS:
+    if home in (typing.Union, types.UnionType):
         found = [each for one in inner for each in _wanted(name, one)]
         # An empty text would be the folder in which one is.
         named = any(text == 'a path' for text, _ in found)
@@ -126,18 +126,13 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if home is collections.abc.Callable:
         return [('a function', callable)]
     if hasattr(home, 'dims'):
-        return [('an array', lambda value: hasattr(value, 'shape') or _is_nested(value))]
+        return [(_ARRAY, lambda value: hasattr(value, 'shape') or _is_nested(value))]
     if not isinstance(home, type) or home in (Any, inspect.Parameter.empty):
         # Names of a few are checked by whoever knows them.
         return [('something else', lambda value: True)]
     is_path = home is os.PathLike or issubclass(home, pathlib.PurePath)
     text = 'a path' if is_path else f'a bs.{home.__name__}'
     return [(text, lambda value: isinstance(value, home))]
-
-
-def _takes_array(kind: Any) -> bool:
-    either = typing.get_origin(kind) in _UNIONS
-    return any(hasattr(each, 'dims') for each in (typing.get_args(kind) if either else [kind]))
 
 
 def _is_nested(value: Any) -> bool:

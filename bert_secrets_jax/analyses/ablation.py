@@ -26,7 +26,7 @@ from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, Sel
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.brief import check_name
@@ -321,6 +321,7 @@ def ablation(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
+    check_several(examples)
     metrics = checked_metrics(metrics, model.config, examples)
     chosen_masks = named_masks(masks, model.config)
     # The sets whose best mask is looked for elsewhere.

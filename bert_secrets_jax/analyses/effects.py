@@ -124,17 +124,24 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     )
 
 
-def mean_interval(values: np.ndarray) -> tuple[Any, Any, Any]:
+def mean_interval(
+    values: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[Any, Any, Any]:
     """Return means over the last axis and the ends of their 95 % intervals (Student's t).
 
-    A single value has no interval, and then the ends are NaN.
+    A single value has no interval, and then the ends are NaN. Ends are within the limits of values.
     """
     mean, count = values.mean(axis=-1), values.shape[-1]
     if count < 2:
         return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
     error = values.std(axis=-1, ddof=1) / math.sqrt(count)
     half = error * scipy.stats.t.ppf(0.975, count - 1)
-    return mean, mean - half, mean + half
+    return within(mean, half, limits)
+
+
+def within(mean: Any, half: Any, limits: tuple[float, float]) -> tuple[Any, Any, Any]:
+    """Return means and the ends of their intervals, which stay within the limits of the numbers."""
+    return mean, np.maximum(mean - half, limits[0]), np.minimum(mean + half, limits[1])
 
 
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:

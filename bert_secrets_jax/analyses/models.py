@@ -62,7 +62,7 @@ def check_alike(models: Sequence[Pretrained]) -> None:
 def check_several(examples: Sequence[Example]) -> None:
     """Raise ValueError for fewer examples than an interval needs."""
     if len(examples) < 2:
-        raise ValueError('Too few examples: give at least two that losses are measured on.')
+        raise ValueError('Too few examples: give at least two, as an interval needs several.')
 
 
 def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:

@@ -120,6 +120,10 @@ class Probing(Result):
         minus = None if other is None else self.right[other]
         return verdicts.uas_contrasts(self.words, self.right[name], minus)
 
+    def _points(self, name: str) -> np.ndarray:
+        """Return the UAS in points, with its interval."""
+        return np.clip(self.uas(name).interval(0), 0, 100)
+
     @property
     def unlearnt(self) -> list[str]:
         """The trained probes, but random weights, that are not clearly above right-branching."""
@@ -129,7 +133,7 @@ class Probing(Result):
     def frames(self):
         uas = [
             (
-                name, *self.uas(name).interval(0), PUBLISHED[name],
+                name, *self._points(name), PUBLISHED[name],
                 len(self.right[name]) if name in self.curves else 0,
             )
             for name in self.names
@@ -240,7 +244,7 @@ class Probing(Result):
     def _score_finding(self, name: str) -> Finding:
         return measured(
             f'UAS of {name}',
-            self.uas(name).interval(0),
+            self._points(name),
             template='A probe of {probe} finds the syntactic parent of {estimate:.0f} % of words '
             '(published for BERT-base: {published:.0f} %).',
             numbers={
@@ -369,7 +373,7 @@ def _published_lead(name: str, other: str) -> float:
 
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED[name] for name in result.names])
-    ours = np.array([result.uas(name).interval(0) for name in result.names])
+    ours = np.array([result._points(name) for name in result.names])
     return plots.points_by_row(
         result.names,
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},

@@ -257,7 +257,9 @@ def _label_reader(
         read = [text for text in kinds if _NUMBER.fullmatch(text)]
         # Among numbers, a row with NaN or a word is bad, and says nothing of the others.
         if 2 * sum(kinds[text] for text in read) >= kinds.total():
-            return functools.partial(_score, kind=int if all(map(_WHOLE.fullmatch, read)) else float)
+            return functools.partial(
+                _score, kind=int if all(map(_WHOLE.fullmatch, read)) else float
+            )
         shown = some_of([repr(text) for text in sorted(kinds)], 10)
         raise ValueError(
             f'{path}: labels are not all numbers: {shown}. Name them in the order of their '

@@ -110,6 +110,8 @@ def finetune(
     check_name('start', start, ('pretrained', 'random'))
     head = _head_for(train, dev)
     train, dev, names, metrics = check_examples(train, dev, head, label_names, metrics)
+    if not config.one_class:
+        _check_varied(train, head, names)
     dev = draw(dev, max_dev_examples, seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
@@ -360,6 +362,19 @@ def check_examples(
     return list(train), list(dev), names, tuple(metrics)
 
 
+def _check_varied(train: Sequence[Any], head: str, names: tuple[str, ...]) -> None:
+    """Refuse to learn labels that are all the same."""
+    if head == QUESTIONS:
+        return
+    found = {each for one in train for each in (one.tags if head == TOKENS else [one.label])}
+    if len(found) == 1:
+        name = names[int(found.pop())] if head == SEQUENCES and len(names) > 1 else found.pop()
+        raise ValueError(
+            f'All training labels are {name!r}, so that nothing would be learnt: give examples of '
+            'others, too. one_class=True (setting train.one_class) trains all the same.'
+        )
+
+
 def _numbered(examples: Sequence[Any], split: str) -> list[Any]:
     """Return examples that all have an id, for errors."""
     return [
@@ -402,11 +417,6 @@ def _names_from(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str, 
         return _checked_names(next(iter(named)))
     classes = max(*labels, 1) + 1
     _check_labels(train, min(classes, MOST_CLASSES), 'Training')
-    if max(labels) < 1:
-        raise ValueError(
-            f'All training labels are {max(labels)}: at least two classes are needed, or give '
-            'label_names.'
-        )
     without = sorted(set(range(max(labels))) - set(labels))
     if without:
         logging.warning(

@@ -55,7 +55,10 @@ from bert_secrets_jax.runs.run import NotKept, Run, digest
 # The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
 # Newer settings, which a fine-tuning of a former version is found again without.
-_NEWER = {'schedule': 'linear', 'layer_decay': 1.0, 'freeze': '', 'reinit': 0, 'maps_every': 0}
+_NEWER = {
+    'schedule': 'linear', 'layer_decay': 1.0, 'freeze': '', 'reinit': 0, 'one_class': False,
+    'maps_every': 0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

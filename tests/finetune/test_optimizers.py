@@ -39,7 +39,8 @@ def test_bert_adam_is_adam_without_bias_correction():
 
 
 @pytest.mark.parametrize(
-    ('steps', 'warmup', 'rising'), [(1, 0.1, 0), (1, 0.9, 0), (4, 0.0, 0), (10, 0.1, 1), (9, 0.4, 4)]
+    ('steps', 'warmup', 'rising'),
+    [(1, 0.1, 0), (1, 0.9, 0), (4, 0.0, 0), (10, 0.1, 1), (9, 0.4, 4)],
 )
 def test_the_rate_is_that_of_transformers(steps, warmup, rising):
     """Without a warmup, the first step has the whole rate."""
