@@ -1,6 +1,7 @@
 """Arguments that analyses share: one model or several, and the labels of the texts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -59,10 +60,12 @@ def check_alike(models: Sequence[Pretrained]) -> None:
         )
 
 
-def check_several(examples: Sequence[Example]) -> None:
+def check_several(examples: Sequence[Any]) -> None:
     """Raise ValueError for fewer examples than an interval needs."""
     if len(examples) < 2:
-        raise ValueError('Too few examples: give at least two, as an interval needs several.')
+        raise ValueError(
+            f'Too few examples: an interval needs at least 2, and there are {len(examples)}.'
+        )
 
 
 def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
