@@ -12,6 +12,7 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.models import check_several
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
@@ -326,6 +327,7 @@ def probing(
       ValueError: An argument is out of range, there is nothing to learn from, or fewer than two dev
         sentences have words that count.
     """
+    check_several(dev)
     forms = checked_forms(None, vectors)
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     probes = train_probes(pretrained, train, forms=forms, folder=folder, **training, **reads)

@@ -25,6 +25,7 @@ from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_le
 from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
+from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.config import BertConfig
@@ -237,6 +238,8 @@ def subnetworks(
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
+    own = {'start', 'max_dev_examples', 'mesh'}
+    FinetuneConfig(**{name: each for name, each in (training or {}).items() if name not in own})
     check_whole(pretrained, *tuned.models)
     if not has_own_layers(pretrained.config):
         raise ValueError(

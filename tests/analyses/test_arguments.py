@@ -52,6 +52,12 @@ def test_too_few_texts_are_refused_before_any_is_read(model, masked_lm, texts):
     for call in calls:
         with pytest.raises(ValueError, match='needs at least 2, and there are 1'):
             call()
+    made = bs.Finetuned(
+        start='pretrained', seeds=(0,), metrics=('f1',), label_names=('no', 'yes'), history=[],
+        train_examples=1, dev_examples=1, larger_class=1.0, in_memory=(tuned,),
+    )  # fmt: skip
+    with pytest.raises(TypeError, match='epoch'):
+        of.subnetworks(model, made, texts, texts, training={'epoch': 1})
     with pytest.raises(ValueError, match="metric='bleu' must be"):
         of.outliers(masked_lm, texts, tuned=tuned, dimensions=[1], metrics=['bleu'])
 
