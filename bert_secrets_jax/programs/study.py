@@ -528,15 +528,8 @@ class Study:
         digests = {}
         for name in self.config.statistics:
             module, colon, _ = name.partition(':')
-            if not colon or name in CATALOGUE:
-                continue
-            try:
-                own = named(name).name
-            except Exception as error:
-                # Code of the user's; the section that wants it will say what is wrong.
-                logging.debug('%s cannot be measured: %s', name, error)
-                continue
-            digests[own] = sha256(sys.modules[module].__file__)
+            if colon and name not in CATALOGUE:
+                digests[named(name).name] = sha256(sys.modules[module].__file__)
         return digests
 
     @property
