@@ -15,10 +15,13 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from bert_secrets_jax.brief import MENDABLE, shorten, shortened
 from bert_secrets_jax.ranges import Range
 
 Function = TypeVar('Function', bound=Callable[..., Any])
+_ARRAY = 'an array'
 _MANY = Range(1, 1_000_000_000)
 _SHARE = Range(0.0, 1.0, whole=False)
 # Numbers by the name of the argument, in every function that has it.
@@ -56,7 +59,7 @@ _OBJECTS = {
 
 
 def checked(function: Function) -> Function:
-    """Return a function that first checks the kinds of its arguments.
+    """Return a function that first checks the kinds of its arguments, and takes lists as arrays.
 
     The error is of one line that names the argument: TypeError if an object of a class is needed,
     such as a model, else ValueError. No error of the function repeats an endless word.
@@ -66,17 +69,20 @@ def checked(function: Function) -> Function:
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
-            bound = signature.bind(*given, **named).arguments
+            bound = signature.bind(*given, **named)
         except TypeError:
             # Python names what is missing or unknown.
-            bound = {}
+            return function(*given, **named)
         try:
-            for name, value in bound.items():
+            for name, value in bound.arguments.items():
                 about = signature.parameters[name]
                 single = about.kind not in (about.VAR_POSITIONAL, about.VAR_KEYWORD)
                 if single and value is not about.default:
                     check(name, value, about.annotation)
-            return function(*given, **named)
+                    wants = dict(_wanted(name, about.annotation))
+                    if type(value) in (list, tuple) and _ARRAY in wants:
+                        bound.arguments[name] = np.asarray(value)
+            return function(*bound.args, **bound.kwargs)
         except (*MENDABLE, TypeError) as error:
             shorten(error)
             raise
@@ -126,15 +132,22 @@ def _wanted(name: str, kind: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     if home is collections.abc.Callable:
         return [('a function', callable)]
     if hasattr(home, 'dims'):
-        return [
-            ('an array', lambda value: hasattr(value, 'shape') or isinstance(value, list | tuple))
-        ]
+        return [(_ARRAY, lambda value: hasattr(value, 'shape') or _is_nested(value))]
     if not isinstance(home, type) or home in (Any, inspect.Parameter.empty):
         # Names of a few are checked by whoever knows them.
         return [('something else', lambda value: True)]
     is_path = home is os.PathLike or issubclass(home, pathlib.PurePath)
     text = 'a path' if is_path else f'a bs.{home.__name__}'
     return [(text, lambda value: isinstance(value, home))]
+
+
+def _is_nested(value: Any) -> bool:
+    """Return whether a value is a list of numbers, or of such lists of one length."""
+    try:
+        return isinstance(value, list | tuple) and np.asarray(value).dtype.kind in 'biuf'
+    # Lists of several lengths.
+    except ValueError:
+        return False
 
 
 def _is_text(value: Any) -> bool:

@@ -114,11 +114,13 @@ def parse_heads(text: str) -> list[tuple[int, int]]:
     return heads
 
 
+@checked
 def with_intact(masks: Masks) -> Float[np.ndarray, 'M+1 L N']:
     """Return the masks [M, L, N] behind one that keeps all heads, as an array [M + 1, L, N]."""
     return np.concatenate([np.ones_like(masks[:1]), masks])
 
 
+@checked
 def describe(mask: Float[np.ndarray, 'L N']) -> str:
     """Name the heads that a mask disables; '' if it keeps all.
 
@@ -143,6 +145,7 @@ def describe(mask: Float[np.ndarray, 'L N']) -> str:
     return '+'.join(names)
 
 
+@checked
 def check_masks(config: BertConfig, masks: Shaped[np.ndarray, 'M L N']) -> Masks:
     """Return masks as float32, if there are some and they fit the model (else ValueError)."""
     masks, (layers, heads) = np.asarray(masks, np.float32), _shape(config)

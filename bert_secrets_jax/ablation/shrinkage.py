@@ -32,8 +32,6 @@ class Shrunken:
 
     Attributes:
       mean, low, high: [M] The posterior means, and the ends of 95 % intervals.
-      false_sign: [M] The local false sign rates: the probability that an effect has not the sign
-        which is likelier for it, or is none.
       share: The share of masks with an effect, as the prior has it; cautious with few masks.
       at_least: The number of masks that have an effect, at least, with a certainty of 95 %; 0 over
         fine-tunings, for which no count is known that holds.
@@ -42,7 +40,6 @@ class Shrunken:
     mean: PerMask
     low: PerMask
     high: PerMask
-    false_sign: PerMask
     share: float
     at_least: int
 
@@ -62,13 +59,12 @@ def shrink(difference: PerMask, error: PerMask, *, at_least: int = 0) -> Shrunke
     """
     known = error > 0
     mean, low, high = (np.zeros(len(difference)) for _ in range(3))
-    false_sign = np.ones(len(difference))
     share = 0.0
     if known.any():
         found = _posterior(difference[known], error[known])
-        mean[known], low[known], high[known], false_sign[known] = found[:4]
-        share = found[4] * known.mean()
-    return Shrunken(mean, low, high, false_sign, float(share), at_least)
+        mean[known], low[known], high[known] = found[:3]
+        share = found[3] * known.mean()
+    return Shrunken(mean, low, high, float(share), at_least)
 
 
 def calibrated_count(
@@ -91,7 +87,7 @@ def calibrated_count(
 
 
 def _posterior(difference: np.ndarray, error: np.ndarray):
-    """Return means, ends of intervals and false sign rates [M], and the share with an effect."""
+    """Return means and ends of intervals [M], and the share with an effect."""
     widths = _widths(difference, error)
     sign = np.r_[np.ones(len(widths)), -np.ones(len(widths))]
     width = np.r_[widths, widths]
@@ -109,8 +105,6 @@ def _posterior(difference: np.ndarray, error: np.ndarray):
     # The mean of a normal distribution that is cut off at 0.
     ratio = np.exp(_log_normal(centre / spread, 1.0) - inside)
     mean = (shares * (centre + sign * spread * ratio)).sum(axis=1)
-    above = shares[:, sign > 0].sum(axis=1)
-    below = shares[:, sign < 0].sum(axis=1)
 
     # Where a component is all but cut off, it has no weight either.
     certain = np.exp(np.maximum(inside, -600))
@@ -135,7 +129,7 @@ def _posterior(difference: np.ndarray, error: np.ndarray):
             enough = upto(middle) >= wanted
             lower, upper = np.where(enough, lower, middle), np.where(enough, middle, upper)
         ends.append(np.where(np.abs(upper) < 1e-12 * reach, 0.0, upper))
-    return mean, *ends, 1 - np.maximum(above, below), 1 - weights[0]
+    return mean, *ends, 1 - weights[0]
 
 
 def _widths(difference: np.ndarray, error: np.ndarray) -> np.ndarray:

@@ -26,14 +26,14 @@ from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, Sel
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
-from bert_secrets_jax.finetune.metrics import check_metrics
+from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
@@ -321,7 +321,8 @@ def ablation(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    metrics = checked_metrics(metrics, model.config, subject)
+    check_several(examples)
+    metrics = checked_metrics(metrics, model.config, examples)
     chosen_masks = named_masks(masks, model.config)
     # The sets whose best mask is looked for elsewhere.
     several: set[str] = set()
@@ -358,19 +359,19 @@ def ablation(
     return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
 
 
-def assessed_metrics(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the metrics that `ablation` compares by default: those of the task but Spearman's.
+def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:
+    """Return the metrics that `ablation` compares by default: `metrics_for` but Spearman's.
 
     Tasks that have it have Pearson's, too.
     """
-    return tuple(name for name in metrics_for(classes, task) if name != 'spearman')
+    return tuple(name for name in metrics_for(classes, examples) if name != 'spearman')
 
 
 def checked_metrics(
-    metrics: Sequence[str] | None, config: BertConfig, subject: Subject
+    metrics: Sequence[str] | None, config: BertConfig, examples: Sequence[Example]
 ) -> Sequence[str]:
     """Return metrics, by default `assessed_metrics`; ValueError if the model has another task."""
-    metrics = metrics or assessed_metrics(config.num_labels, subject.task)
+    metrics = metrics or assessed_metrics(config.num_labels, examples)
     check_metrics(metrics, config.num_labels)
     return metrics
 

@@ -27,7 +27,14 @@ from bert_secrets_jax.analyses.ablation import (
     instead,
     named_masks,
 )
-from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
+from bert_secrets_jax.analyses.models import (
+    Models,
+    all_models,
+    check_alike,
+    check_several,
+    labels_of,
+    seeds_of,
+)
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.runs.result import Result, Subject, framed
@@ -198,7 +205,8 @@ def ablation_over_seeds(
     models = all_models(tuned)
     config = models[0].config
     labels = labels_of(examples, config)
-    metrics = checked_metrics(metrics, config, subject)
+    check_several(examples)
+    metrics = checked_metrics(metrics, config, examples)
     check_alike(models)
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     sets = {}

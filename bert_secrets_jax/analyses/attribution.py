@@ -365,7 +365,7 @@ def attribution(
     test = tests.faithfulness(model, encoded, scores, shares=shares, seed=seed, compute=compute)
     learnt = None
     if labels is not None:
-        metrics = assessed_metrics(config.num_labels, subject.task)
+        metrics = assessed_metrics(config.num_labels, examples)
         learnt = learning_test(metrics, config.num_labels, predictions(scores.logits), labels)
     texts = range(min(shown, len(examples)))
     return Attribution(

@@ -17,7 +17,13 @@ from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
 from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, mean_over_runs
+from bert_secrets_jax.analyses.tables import (
+    OF_SHARES,
+    Tables,
+    grids_frame,
+    interval_of,
+    mean_over_runs,
+)
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
@@ -232,7 +238,10 @@ class Contributions(Result):
     def _mixing_means(self) -> dict[str, np.ndarray]:
         """Return the mean over layers by each of the ways of MIXING, with its interval, in %."""
         table = [{'mixing': self.moved.mixing}]
-        means = (mean_over_runs(table, ['mixing'], np.s_[:, way]) for way in range(len(MIXING)))
+        means = (
+            mean_over_runs(table, ['mixing'], np.s_[:, way], limits=OF_SHARES)
+            for way in range(len(MIXING))
+        )
         return {way: 100 * np.array(mean.interval) for way, mean in zip(MIXING, means, strict=True)}
 
     def _mixing_curves(self) -> dict[str, np.ndarray]:
@@ -240,7 +249,8 @@ class Contributions(Result):
         table = self.moved.mixing
         layers = range(len(table.mean))
         return {
-            way: 100 * np.array([interval_of(table, (layer, index)) for layer in layers]).T
+            way: 100
+            * np.array([interval_of(table, (layer, index), OF_SHARES) for layer in layers]).T
             for index, way in enumerate(MIXING)
         }
 
@@ -285,7 +295,7 @@ class Contributions(Result):
         least = head_tables.top_head(-outputs.mean)
         of_texts['source'] = SOURCE_OF_INACTIVE
         yield how_many(BY_OUTPUT, self.inactive[BY_OUTPUT], **of_texts)
-        name, interval = 'least output of a head', interval_of(outputs, least)
+        name, interval = 'least output of a head', interval_of(outputs, least, (0.0, np.inf))
         yield extreme(name, least, interval, unit=_OF_LAYER, **of_texts)
 
     def _loss_findings(self) -> Iterator[Finding]:

@@ -19,7 +19,8 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.analyses.tables import OF_SHARES
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.direct import direct_parts
@@ -67,8 +68,7 @@ class DirectEffects(Result):
     @property
     def _accuracy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The mean over examples, [L], and the ends of its interval, which stay within 0 and 1."""
-        mean, low, high = mean_interval(self.lens)
-        return mean, np.maximum(low, 0), np.minimum(high, 1)
+        return mean_interval(self.lens, OF_SHARES)
 
     def frames(self):
         layers = [(layer, *row) for layer, row in enumerate(zip(*self._accuracy, strict=True), 1)]
@@ -180,10 +180,12 @@ def direct_effects(
     if not is_lm and model.config.num_labels < 2:
         raise ValueError('A regression has no right answer: give a classifier, or a masked LM.')
     if is_lm:
+        check_several(examples)
         masked = mask_words(model.tokenizer, examples, masking=masking, **compute.encoding)
         batches, text, hidden = masked.batches, masked.text, masked.hidden
     else:
         labels = labels_of(examples, model.config)
+        check_several(examples)
         encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
         batches, text = bucket(encoded, **compute.encoding), np.arange(len(examples))
         hidden = np.ones(len(text), int)

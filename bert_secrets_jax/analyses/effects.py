@@ -69,7 +69,6 @@ _OF_OUTCOMES = {
     'shrunken': 'shrunken.mean',
     'shrunken_low': 'shrunken.low',
     'shrunken_high': 'shrunken.high',
-    'false_sign_rate': 'shrunken.false_sign',
 }
 # Those of the share of fine-tunings that need it.
 NEEDED_IN = {
@@ -125,17 +124,24 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     )
 
 
-def mean_interval(values: np.ndarray) -> tuple[Any, Any, Any]:
+def mean_interval(
+    values: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[Any, Any, Any]:
     """Return means over the last axis and the ends of their 95 % intervals (Student's t).
 
-    A single value has no interval, and then the ends are NaN.
+    A single value has no interval, and then the ends are NaN. Ends are within the limits of values.
     """
     mean, count = values.mean(axis=-1), values.shape[-1]
     if count < 2:
         return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
     error = values.std(axis=-1, ddof=1) / math.sqrt(count)
     half = error * scipy.stats.t.ppf(0.975, count - 1)
-    return mean, mean - half, mean + half
+    return within(mean, half, limits)
+
+
+def within(mean: Any, half: Any, limits: tuple[float, float]) -> tuple[Any, Any, Any]:
+    """Return means and the ends of their intervals, which stay within the limits of the numbers."""
+    return mean, np.maximum(mean - half, limits[0]), np.minimum(mean + half, limits[1])
 
 
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
@@ -228,7 +234,7 @@ def frame_of_outcomes(
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
-    none = Shrunken(unknown, unknown, unknown, unknown, share=math.nan, at_least=0)
+    none = Shrunken(unknown, unknown, unknown, share=math.nan, at_least=0)
     filled = {
         name: dataclasses.replace(
             each,

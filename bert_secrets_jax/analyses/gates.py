@@ -331,7 +331,7 @@ def gates(
     subject = subject or Subject()
     model = one_model(tuned)
     labels_of(dev, model.config)
-    metrics = checked_metrics(metrics, model.config, subject)
+    metrics = checked_metrics(metrics, model.config, dev)
     found = train_gates(
         model, train, dev, coefficients=coefficients, seeds=seeds, frozen=frozen, **training
     )

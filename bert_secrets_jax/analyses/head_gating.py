@@ -28,11 +28,12 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
-from bert_secrets_jax.analyses.models import check_several, labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of
+from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
@@ -257,7 +258,7 @@ def head_gating(
     losses, count = losses_of(swept.logits, labels), len(single)
     assess = functools.partial(effects.loss_effects, classes=classes, seed=seed)
     increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
-    metrics = metrics_for(classes, subject.task)
+    metrics = metrics_for(classes, dev)
     return HeadGating(
         subject=subject,
         price=float(price),

@@ -191,8 +191,8 @@ def importance(
         published; None takes the same examples.
       methods: The methods: 'gradient', 'confidence', 'relevance' and 'removal'. None takes all, but
         of the same examples not the loss without each head, which would be compared with itself.
-      permutations: The number of permutations for Shapley values, even; 0 leaves them out. Each
-        takes a pass over `measured_on` for every head.
+      permutations: The number of permutations for Shapley values, even and at least 20; 0 leaves
+        them out. Each takes a pass over `measured_on` for every head.
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
       metric: The metric that heads are judged by besides the loss; None takes that of the task.
       seed: The seed of permutations and of bootstraps.
@@ -209,7 +209,7 @@ def importance(
     labels = labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)
-    metrics = checked_metrics(metric and (metric,), config, subject)
+    metrics = checked_metrics(metric and (metric,), config, examples)
     scores = scoring.head_scores(
         model,
         others,

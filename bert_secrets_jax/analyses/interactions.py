@@ -18,13 +18,13 @@ from bert_secrets_jax.ablation import interactions as pairwise
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.ablation import instead
+from bert_secrets_jax.analyses.ablation import checked_metrics, instead
 from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import labels_of, metrics_for, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of
-from bert_secrets_jax.finetune.metrics import TITLES, check_metrics
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import how_many
@@ -145,8 +145,8 @@ def interactions(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    metric = metric or metrics_for(model.config.num_labels, subject.task)[0]
-    check_metrics([metric], model.config.num_labels)
+    check_several(examples)
+    metric = checked_metrics(metric and (metric,), model.config, examples)[0]
     masks = with_intact(pairwise.single_and_pair_masks(model.config, heads))
     swept = sweep_examples(
         model, examples, masks, baseline=baseline, donor_seed=seed, compute=compute

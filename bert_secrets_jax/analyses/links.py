@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import Tables, grids_frame, interval_of, notes_of, top_as_text
+from bert_secrets_jax.analyses.tables import (
+    OF_SHARES,
+    Tables,
+    grids_frame,
+    interval_of,
+    notes_of,
+    top_as_text,
+)
 from bert_secrets_jax.measure.catalogue import notebook
 from bert_secrets_jax.measure.links import (
     CLASSES,
@@ -152,7 +159,7 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
         top = extreme(
             f'{title}: top head',
             head,
-            interval_of(test.table, head),
+            interval_of(test.table, head, OF_SHARES),
             unit=UNIT,
             p=float(test.familywise[head]),
             template=f'{template}.',

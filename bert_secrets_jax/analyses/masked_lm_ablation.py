@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.learnt import learnt_nothing
-from bert_secrets_jax.analyses.models import one_model
+from bert_secrets_jax.analyses.models import check_several, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
@@ -200,6 +200,7 @@ def masked_lm_ablation(
         nothing to hide; or there are fewer than two texts.
     """
     check_baseline(baseline)
+    check_several(texts)
     masked_lm.check_masked_lm(pretrained)
     masking = masking or Masking()
     models = {'before': pretrained}

@@ -1,11 +1,12 @@
 """Arguments that analyses share: one model or several, and the labels of the texts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
-from bert_secrets_jax.data.tasks import GLUE, Example
+from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
@@ -59,10 +60,12 @@ def check_alike(models: Sequence[Pretrained]) -> None:
         )
 
 
-def check_several(examples: Sequence[Example]) -> None:
+def check_several(examples: Sequence[Any]) -> None:
     """Raise ValueError for fewer examples than an interval needs."""
     if len(examples) < 2:
-        raise ValueError('Too few examples: give at least two that losses are measured on.')
+        raise ValueError(
+            f'Too few examples: an interval needs at least 2, and there are {len(examples)}.'
+        )
 
 
 def in_both(examples: Sequence[Example], others: Sequence[Example]) -> int:
@@ -84,12 +87,6 @@ def seeds_of(tuned: Models) -> tuple[int, ...]:
     if isinstance(tuned, Finetuned):
         return tuple(tuned.seeds)
     return tuple(range(len(all_models(tuned))))
-
-
-def metrics_for(classes: int, task: str | None = None) -> tuple[str, ...]:
-    """Return the names of a task's metrics: GLUE's for its tasks, else by the number of classes."""
-    known = GLUE.get((task or '').lower())
-    return known.metrics if known else metrics.metrics_for(classes)
 
 
 def check_varied(metric: str, labels: np.ndarray, name: str) -> None:

@@ -23,7 +23,7 @@ from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.effects import INTERVAL, effect_of, label_of, rows_of, title_of
-from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -332,6 +332,8 @@ def outliers(
         model = one_model(tuned)
         check_whole(model)
         labels = labels_of(texts, model.config)
+        metrics = checked_metrics(metrics, model.config, texts)
+        check_several(texts)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
     if dimensions is not None and tuned is None and config.head != MASKED_LM:
         raise ValueError(
@@ -351,6 +353,7 @@ def outliers(
     sets = [[], list(disabled), *(alone if len(alone) > 1 else []), *random.tolist()]
     count, loss, scores = 1 + len(names), None, {}
     if config.head == MASKED_LM:
+        check_several(texts)
         losses, hidden = layer_norm.losses_without(
             pretrained, texts, sets, masking=masking, compute=compute
         )
@@ -364,7 +367,7 @@ def outliers(
     if tuned is not None:
         logits = layer_norm.logits_without(model, texts, sets, compute=compute)
         answers = np.stack([predictions(each) for each in logits])
-        for metric in checked_metrics(metrics, model.config, subject):
+        for metric in metrics:
             reached = weighted_scores(metric, answers, labels)[0]
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)

@@ -19,7 +19,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses import effects
-from bert_secrets_jax.analyses.models import Models, one_model
+from bert_secrets_jax.analyses.models import Models, check_several, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
@@ -215,6 +215,7 @@ def patching(
         raise ValueError(f'{most=} must be a number of pairs from 2 on, or 0 for all.')
     if corrupted is None:
         clean, corrupted = pairs_of(model, clean, most=most, seed=seed, compute=compute)
+    check_several(clean)
     how = {'of': of, 'metric': metric, 'answers': answers, 'compute': compute}
     exact = patch(model, clean, corrupted, **how)
     assess = functools.partial(assess_changes, metric=exact.metric, seed=seed)

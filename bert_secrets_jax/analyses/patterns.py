@@ -12,6 +12,7 @@ from bert_secrets_jax.analyses import marks, verdicts
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
+    OF_SHARES,
     Tables,
     mean_finding,
     mean_over_runs,
@@ -114,7 +115,7 @@ class Patterns(Result):
     def correct(self, runs: Sequence[Tables]) -> Corrected | None:
         """Return the corrected shares of all maps; None where no confusion is known."""
         found = [mean_over_runs(runs, [name]) for name in NAMES]
-        wide = [(each.mean, each.high - each.mean) for each in found if each.high > each.mean]
+        wide = [(each.mean, each.half) for each in found if each.half > 0]
         # As many independent maps vary as much as the shares do, at their widest.
         sizes = [mean * (1 - mean) * (REACH / half) ** 2 for mean, half in wide]
         size = min(sizes, default=float(runs[0][NAMES[0]].count))
@@ -193,7 +194,8 @@ class Patterns(Result):
         return {'unit': 'share of maps', **self._of}
 
     def _share(self, name: str, runs: Sequence[Tables], names: Sequence[str], **fields) -> Finding:
-        return mean_finding(name, runs, names, unit='share of maps', source=SOURCE, **fields)
+        fields |= {'unit': 'share of maps', 'source': SOURCE, 'limits': OF_SHARES}
+        return mean_finding(name, runs, names, **fields)
 
     def _vertical_findings(self) -> list[Finding]:
         vertical = self.before[NAMES[0]].mean > 0.5
@@ -291,7 +293,7 @@ class Patterns(Result):
         columns = {}
         for model, runs in self._models.items():
             found = [mean_over_runs(runs, [name]) for name in NAMES]
-            name, halves = model.replace('-', ''), [each.high - each.mean for each in found]
+            name, halves = model.replace('-', ''), [each.half for each in found]
             columns[f'{name}_percent'] = [100 * each.mean for each in found]
             columns[f'{name}_half_interval_percent'] = [100 * half for half in halves]
         for model, each in self.corrected.items():

@@ -12,6 +12,7 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.models import check_several
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse
@@ -120,6 +121,10 @@ class Probing(Result):
         minus = None if other is None else self.right[other]
         return verdicts.uas_contrasts(self.words, self.right[name], minus)
 
+    def _points(self, name: str) -> np.ndarray:
+        """Return the UAS in points, with its interval."""
+        return np.clip(self.uas(name).interval(0), 0, 100)
+
     @property
     def unlearnt(self) -> list[str]:
         """The trained probes, but random weights, that are not clearly above right-branching."""
@@ -129,7 +134,7 @@ class Probing(Result):
     def frames(self):
         uas = [
             (
-                name, *self.uas(name).interval(0), PUBLISHED[name],
+                name, *self._points(name), PUBLISHED[name],
                 len(self.right[name]) if name in self.curves else 0,
             )
             for name in self.names
@@ -240,7 +245,7 @@ class Probing(Result):
     def _score_finding(self, name: str) -> Finding:
         return measured(
             f'UAS of {name}',
-            self.uas(name).interval(0),
+            self._points(name),
             template='A probe of {probe} finds the syntactic parent of {estimate:.0f} % of words '
             '(published for BERT-base: {published:.0f} %).',
             numbers={
@@ -322,6 +327,7 @@ def probing(
       ValueError: An argument is out of range, there is nothing to learn from, or fewer than two dev
         sentences have words that count.
     """
+    check_several(dev)
     forms = checked_forms(None, vectors)
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     probes = train_probes(pretrained, train, forms=forms, folder=folder, **training, **reads)
@@ -369,7 +375,7 @@ def _published_lead(name: str, other: str) -> float:
 
 def _draw_scores(result: Probing):
     published = np.array([PUBLISHED[name] for name in result.names])
-    ours = np.array([result.uas(name).interval(0) for name in result.names])
+    ours = np.array([result._points(name) for name in result.names])
     return plots.points_by_row(
         result.names,
         {result.subject.model: tuple(ours.T), _PUBLISHED_NAME: (published, None, None)},

@@ -249,8 +249,8 @@ def replacements(
     """
     model, subject = arguments.one_model(tuned), subject or Subject()
     check_whole(model)
-    metric = checked_metrics(None, model.config, subject)[0]
     examples, others = as_examples(examples), as_examples(fit_on)
+    metric = checked_metrics(None, model.config, examples)[0]
     labels = arguments.labels_of(examples, model.config)
     their_labels = arguments.labels_of(others, model.config)
     arguments.check_several(examples)

@@ -19,6 +19,7 @@ from bert_secrets_jax.ablation.retrieval import (
 )
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.models import check_several
 from bert_secrets_jax.analyses.similarity import EmbeddingEffects
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
@@ -104,6 +105,7 @@ def retrieval(
     asked, read = (
         list(each.values() if isinstance(each, Mapping) else each) for each in (queries, documents)
     )
+    check_several(asked)
     chosen, outcomes = named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     for name, each in chosen.items():

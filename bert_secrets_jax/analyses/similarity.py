@@ -24,7 +24,7 @@ from bert_secrets_jax.ablation.similarity import (
 )
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
-from bert_secrets_jax.analyses.models import check_varied
+from bert_secrets_jax.analyses.models import check_several, check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -186,6 +186,7 @@ def similarity(
     for kind, members in of_kinds.items():
         if members.sum() < 2:
             raise ValueError(f'An interval needs two pairs of a kind; of {kind!r} there is one.')
+    check_several(examples)
     chosen, outcomes = named_masks(masks, pretrained.config), {}
     how = {'sides': sides, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     for name, each in chosen.items():

@@ -25,7 +25,7 @@ from bert_secrets_jax.analyses.tables import (
 )
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, named
+from bert_secrets_jax.measure.catalogue import Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
@@ -130,7 +130,7 @@ class SpecialTokens(Result):
         return extreme(
             f'{statistic.title}, {most}' if several else statistic.title,
             head,
-            interval_of(table, head),
+            interval_of(table, head, limits_of(statistic.name)),
             unit=statistic.unit,
             sample=int(table.count),
             source=statistic.source,

@@ -25,7 +25,8 @@ from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_le
 from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
-from bert_secrets_jax.finetune.metrics import TITLES
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole
@@ -237,6 +238,8 @@ def subnetworks(
     """
     if not 0 < share < 1:
         raise ValueError(f'{share=} must be above 0 and below 1, such as {SHARE}.')
+    own = {'start', 'max_dev_examples', 'mesh'}
+    FinetuneConfig(**{name: each for name, each in (training or {}).items() if name not in own})
     check_whole(pretrained, *tuned.models)
     if not has_own_layers(pretrained.config):
         raise ValueError(
@@ -321,10 +324,11 @@ def _scores(metric: str, swept: Swept, labels: np.ndarray) -> np.ndarray:
 
 def _draw(result: Subnetworks):
     rows, *columns = zip(*result._points(), strict=True)
+    limits = (-100.0 if result.metric in BELOW_ZERO else 0.0), 100.0
     points: dict[str, tuple[np.ndarray, np.ndarray | None, np.ndarray | None]] = {
         title: (mean, low, high)
         for title, scores in zip(('as it is', 'trained again'), columns, strict=True)
-        for mean, low, high in [map(np.array, zip(*map(mean_interval, scores), strict=True))]
+        for mean, low, high in [np.transpose([mean_interval(each, limits) for each in scores])]
     }
     if result._published:
         published = 100 * np.array([*result._published.values()])

@@ -14,7 +14,8 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.measure.catalogue import Described
+from bert_secrets_jax.analyses.effects import within
+from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.flips import LEVEL
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pandas
 
 Tables = Mapping[str, HeadTable]
+# The limits of shares.
+OF_SHARES = 0.0, 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +71,14 @@ class OverRuns:
     """The mean of a number over one model or several, with its 95 % interval.
 
     The interval is over seeds and examples; over examples alone if there is a single model. It is
-    NaN for a single model and a single example.
+    NaN for a single model and a single example. Its ends stay within the limits of the number;
+    `half` is half its length without these.
     """
 
     mean: float
     low: float
     high: float
+    half: float
     models: int
 
     @property
@@ -87,13 +92,20 @@ class OverRuns:
         return 'examples' if self.models < 2 else f'examples, in {self.models} models'
 
 
-def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ...) -> OverRuns:
+def mean_over_runs(
+    runs: Sequence[Tables],
+    names: Sequence[str],
+    where: Any = ...,
+    *,
+    limits: tuple[float, float] | None = None,
+) -> OverRuns:
     """Return the mean of statistics over heads and over models fine-tuned by one recipe.
 
     Models are a sample, and so are examples (`ablation.seeds.means_variance`). How the errors of
     heads depend on each other is unknown; at worst they add up.
 
-    It is of the sum of the named statistics, and over the heads at the index `where` in [L, N].
+    It is of the sum of the named statistics, which are parts of one whole, and over the heads at
+    the index `where` in [L, N]. Without `limits`, those of the catalogue hold.
     """
     count = max(float(runs[0][name].count) for name in names)
 
@@ -106,15 +118,20 @@ def mean_over_runs(runs: Sequence[Tables], names: Sequence[str], where: Any = ..
     means, half = each('mean'), np.nan
     if count > 1:
         (half,) = means_variance(means, each('standard_error'), int(count)).half_width
-    mean = float(means.mean())
-    return OverRuns(mean, float(mean - half), float(mean + half), len(runs))
+    ends = within(float(means.mean()), float(half), limits or limits_of(names[0]))
+    return OverRuns(*ends, float(half), len(runs))
 
 
 def mean_finding(
-    name: str, runs: Sequence[Tables], statistics: Sequence[str], heads: Any = ..., **fields: Any
+    name: str,
+    runs: Sequence[Tables],
+    statistics: Sequence[str],
+    heads: Any = ...,
+    limits: tuple[float, float] | None = None,
+    **fields: Any,
 ) -> Finding:
     """Return the finding of `mean_over_runs`, with its interval and its sample."""
-    mean = mean_over_runs(runs, statistics, heads)
+    mean = mean_over_runs(runs, statistics, heads, limits=limits)
     sample = {'sample': int(runs[0][statistics[0]].count), 'sample_of': mean.sample_of}
     return measured(name, mean.interval, **sample, **fields)
 
@@ -130,12 +147,14 @@ def top_head(values: np.ndarray) -> tuple[int, int]:
     return int(layer), int(head)
 
 
-def interval_of(table: HeadTable, head: tuple[int, int]) -> tuple[float, float, float]:
-    """Return a head's mean and the ends of its 95 % interval, which are NaN below two examples."""
+def interval_of(
+    table: HeadTable, head: tuple[int, int], limits: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Return a head's mean and its 95 % interval within limits; NaN below two examples."""
     mean, half = float(table.mean[head]), np.nan
     if table.count > 1:
         half = float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
-    return mean, mean - half, mean + half
+    return within(mean, half, limits)
 
 
 def top_as_text(table: HeadTable) -> str:

@@ -18,7 +18,7 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.learnt import Learnt, learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
@@ -119,7 +119,7 @@ class WhereItChanges(Result):
     def frames(self):
         profiles = [self.profiles(schedule) for schedule in self.changes]
         grids = {name: [each[name].mean(axis=0) for each in profiles] for name in _COLUMNS}
-        ends = [np.clip(mean_interval(each['change'].T)[1:], 0, 1) for each in profiles]
+        ends = [mean_interval(each['change'].T, OF_SHARES)[1:] for each in profiles]
         grids |= dict(zip(('change_low', 'change_high'), zip(*ends, strict=True), strict=True))
         by, sure = {'schedule': [*self.changes]}, {'change': ('change_low', 'change_high')}
         caption = f'Means over seeds. Every random step has length {self.length:.3g}.'
@@ -176,7 +176,7 @@ class WhereItChanges(Result):
         rows = []
         for name, steps in self.by_step.items():
             for step, similarity in steps.items():
-                ends = zip(*np.clip(mean_interval(1 - similarity.T), 0, 1), strict=True)
+                ends = zip(*mean_interval(1 - similarity.T, OF_SHARES), strict=True)
                 rows += [(name, step, layer, *each) for layer, each in enumerate(ends, 1)]
         columns = 'schedule', 'step', 'layer', 'change', 'change_low', 'change_high'
         return framed(columns, rows, '1 less similarity, over dev examples: mean over seeds.')
@@ -226,8 +226,8 @@ class WhereItChanges(Result):
                     continue
                 label = f'{name.replace("_", " ")} against change of maps, {unit}: {schedule}'
                 about = {'unit': unit, 'sample': len(values), 'sample_of': 'seeds'}
-                ends = np.clip(mean_interval(values), 0 if unit == 'R squared' else -1, 1)
-                yield measured(label, ends, source=SOURCE, **about)
+                limits = (0.0 if unit == 'R squared' else -1.0), 1.0
+                yield measured(label, mean_interval(values, limits), source=SOURCE, **about)
 
 
 def _taught(p_values: Float[np.ndarray, 'S']) -> bool:

@@ -39,10 +39,10 @@ def check(config: ConfigDict) -> None:
     batch, micro = config.train.batch_size, config.train.micro_batch
     permutations = config.importance.permutations
     if permutations in NUMBERS['importance.permutations'] and (
-        permutations % 2 or permutations == 2
+        permutations % 2 or 0 < permutations < 20
     ):
         faults.append(
-            f'importance.permutations={permutations} must be even and at least 4 (each is drawn '
+            f'importance.permutations={permutations} must be even and at least 20 (each is drawn '
             'with its reverse), or 0 to leave Shapley values out'
         )
     if not faults and batch % micro:

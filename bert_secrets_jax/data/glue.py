@@ -1,5 +1,6 @@
 """GLUE from its original TSV files and from tensorflow-datasets without TensorFlow."""
 
+import dataclasses
 import operator
 import os
 import pathlib
@@ -24,7 +25,8 @@ def read_glue(
 
     Args:
       glue_dir: The folder that holds one folder per task, perhaps spelled in lower case.
-      task: The task or its name. The ids of its examples are such as 'mrpc/dev/17'.
+      task: The task or its name. The ids of its examples are such as 'mrpc/dev/17', and its metrics
+        go with them.
       split: 'train' or 'dev' (for MNLI, the matched one). GLUE's test split has no labels.
       bad_rows: As in `read_table`.
 
@@ -33,7 +35,7 @@ def read_glue(
       ValueError: The split is unknown, some rows are bad, or the file is not like the task's.
     """
     task = get_task(task)
-    return read_table(
+    examples = read_table(
         _tsv_path(glue_dir, task, split),
         text_a=task.text_columns[0],
         text_b=task.text_columns[1] if task.is_pair else None,
@@ -43,6 +45,7 @@ def read_glue(
         name=f'{task.name}/{split}',
         columns=task.columns or None,
     )
+    return [dataclasses.replace(each, metrics=task.metrics) for each in examples]
 
 
 def read_tfds(
@@ -184,4 +187,5 @@ def _from_tfds(task: Task, split: str, row: dict[str, Any]) -> Example:
     # conversion is 3.799999952316284.
     label = float(str(np.float32(label))) if task.is_regression else int(label)
     identity = f'{task.name}/{split}/{row["idx"]}'
-    return Example(*texts, label=label, id=identity, classes=task.labels)
+    names = {'classes': task.labels, 'metrics': task.metrics}
+    return Example(*texts, label=label, id=identity, **names)

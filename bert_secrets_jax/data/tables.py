@@ -1,5 +1,6 @@
 """Sentences and labels from TSV, CSV and JSON lines, with every bad row named."""
 
+import collections
 import csv
 import functools
 import json
@@ -41,7 +42,7 @@ def read_table(
       label: The column of the label; None gives examples without labels.
       labels: The labels as the file spells them, in the order of their class ids, or names for
         labels that are numbers from 0; an empty tuple reads scores (floats). None reads numbers:
-        integers if all labels are, otherwise floats.
+        integers if all are, otherwise floats. Rows with NaN or a word among them are bad.
       bad_rows: 'error' refuses a file with bad rows; 'skip' leaves them out and warns. A row is bad
         if it has too few or too many fields, an empty text or label, a label that cannot be read,
         or malformed JSON.
@@ -85,6 +86,9 @@ def sorted_classes(
     found = {path: _places_of_labels(pathlib.Path(path), label, columns) for path in tables}
     places = {text: place for path in reversed(tables) for text, place in found[path].items()}
     words = sorted(text for text in places if not NUMBER.fullmatch(text))
+    if not all(map(_WHOLE.fullmatch, places.keys() - words)):
+        # A regression: what is no number there is a bad row, and no class.
+        return ()
     spelt: dict[str, str] = {}
     for word in words:
         other = spelt.setdefault(''.join(word.split()).casefold(), word)
@@ -102,14 +106,13 @@ def sorted_classes(
             f'from 2 to {MOST_CLASSES} classes can be learnt.'
         )
     known = found[tables[-1]]
-    if words or all(map(_WHOLE.fullmatch, places)):
-        value = str if words else int
-        for text, place in found[texts].items():
-            if value(text) not in set(map(value, known)):
-                raise ValueError(
-                    f'{place}: label {text!r} is in no row of {train}, which has '
-                    f'{some_of(sorted(known), 10)}: add such rows there, or leave it out here.'
-                )
+    value = str if words else int
+    for text, place in found[texts].items():
+        if value(text) not in set(map(value, known)):
+            raise ValueError(
+                f'{place}: label {text!r} is in no row of {train}, which has '
+                f'{some_of(sorted(known), 10)}: add such rows there, or leave it out here.'
+            )
     return tuple(words)
 
 
@@ -249,12 +252,14 @@ def _label_reader(
     path: pathlib.Path, texts: Iterable[str], labels: Sequence[str] | None
 ) -> Callable[[str], int | float]:
     """Return a function from the text of a label to a class id or a score."""
-    kinds = {text.strip() for text in texts}
+    kinds = collections.Counter(text.strip() for text in texts)
     if labels is None:
-        if all(_WHOLE.fullmatch(text) for text in kinds):
-            return int
-        if all(NUMBER.fullmatch(text) for text in kinds):
-            return _score
+        read = [text for text in kinds if NUMBER.fullmatch(text)]
+        # Among numbers, a row with NaN or a word is bad, and says nothing of the others.
+        if 2 * sum(kinds[text] for text in read) >= kinds.total():
+            return functools.partial(
+                _score, kind=int if all(map(_WHOLE.fullmatch, read)) else float
+            )
         shown = some_of([repr(text) for text in sorted(kinds)], 10)
         raise ValueError(
             f'{path}: labels are not all numbers: {shown}. Name them in the order of their '
@@ -269,7 +274,7 @@ def _label_reader(
         twice = next(name for index, name in enumerate(labels) if ids[name] != index)
         raise ValueError(f'labels has the name {twice!r} twice: each is one class.')
     numbers = {str(index): index for index in range(len(labels))}
-    if kinds & numbers.keys() and not kinds & ids.keys():
+    if kinds.keys() & numbers.keys() and not kinds.keys() & ids.keys():
         # The file has numbers, and these are their names.
         return functools.partial(
             _class_id, numbers, f'{some_of(labels, _NAMED)}, or a number from 0'
@@ -282,11 +287,11 @@ _WHOLE = re.compile(r'\s*[+-]?[0-9]+\s*')
 NUMBER = re.compile(r'\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*')
 
 
-def _score(text: str) -> float:
+def _score(text: str, kind: Callable[[str], int | float] = float) -> int | float:
     score = float(text) if NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(score):
         raise ValueError(f'label {text!r} is not a finite number')
-    return score
+    return kind(text)
 
 
 def _class_id(ids: dict[str, int], expected: str, text: str) -> int:

@@ -23,8 +23,9 @@ class Example:
       label: The class id, or the score in regression; None if the example has no label.
       id: The origin of the example, such as 'mrpc/dev/17'. Rows count from 0, without the header.
       where: The file and the line that it was read from, for errors.
-      classes: The names of all classes by their ids, where the file or its reader has them. Neither
-        these nor `where` make a difference between examples.
+      classes: The names of all classes by their ids, where the file or its reader has them.
+      metrics: The metrics of its task (see `bs.finetune`), where its reader knows them. Neither
+        these nor `where` and `classes` make a difference between examples.
     """
 
     text_a: str
@@ -33,6 +34,7 @@ class Example:
     id: str = ''
     where: str = dataclasses.field(default='', repr=False, compare=False)
     classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    metrics: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     @property
     def texts(self) -> tuple[str, str | None]:

@@ -45,7 +45,7 @@ class FinetuneConfig:
         Fewer take less memory and, sorted by length, less padding; the step is the same up to
         rounding. On an accelerator take `batch_size`.
       learning_rate: The learning rate at its peak.
-      warmup: The share of the steps in which the learning rate rises.
+      warmup: The share of the steps in which the learning rate rises; 0 begins at its peak.
       weight_decay: The decoupled weight decay of all weights except biases and LayerNorm.
       clip: The greatest norm of the gradient; a larger gradient is scaled down.
       optimizer: 'adamw', or 'bert_adam', the authors' without bias correction.
@@ -55,6 +55,7 @@ class FinetuneConfig:
         layer 1. Above 1, low layers learn faster.
       freeze: Parts that stay as they are: 'embeddings', 'head', or layers, as in 'embeddings,1,2'.
       reinit: So many top layers, and the head, start at random (Zhang et al. 2021, section 4).
+      one_class: Whether training examples may all have one label, of which nothing is learnt.
       max_length: The greatest number of tokens of an example; longer ones are cut.
       buckets: The lengths to which examples are padded; None takes few that fit the micro-batches.
       log_every: The number of steps between two rows of the training curve.
@@ -77,6 +78,7 @@ class FinetuneConfig:
     layer_decay: float = 1.0
     freeze: str = ''
     reinit: int = 0
+    one_class: bool = False
     max_length: int = 128
     buckets: tuple[int, ...] | None = None
     log_every: int = 20

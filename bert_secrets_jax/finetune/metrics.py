@@ -11,6 +11,7 @@ from jaxtyping import Float, Num
 
 from bert_secrets_jax.ablation.intervals import score_interval
 from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
 
@@ -67,9 +68,22 @@ OF_TAGS = ('span_f1', 'word_accuracy', 'f1_macro')
 OF_ANSWERS = ('exact_match', 'answer_f1')
 
 
-def metrics_for(classes: int) -> tuple[str, ...]:
-    """Return the names of the metrics that GLUE reports for most tasks with this many classes."""
+def metrics_for(classes: int, examples: Sequence[Example] = ()) -> tuple[str, ...]:
+    """Return the names of the metrics of the task that all examples are of.
+
+    Where there is none, or its metrics do not fit the classes, they are those that GLUE reports for
+    most tasks with this many classes.
+    """
+    tasks = {each.metrics for each in examples}
+    if len(tasks) == 1 and () not in tasks and {*next(iter(tasks))} <= {*_usable(classes)}:
+        return tasks.pop()
     return {1: _OF_VALUES, 2: ('f1', 'accuracy')}.get(classes, ('accuracy',))
+
+
+def _usable(classes: int) -> tuple[str, ...]:
+    if classes == 1:
+        return _OF_VALUES
+    return tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
 
 
 def tested(metrics: Sequence[str], classes: int) -> str:
@@ -87,11 +101,9 @@ def check_metrics(
     metrics: Sequence[str], classes: int, *, usable: Sequence[str] | None = None
 ) -> None:
     """Raise ValueError for metrics that are not among the usable, by default for these classes."""
-    if usable is None and classes == 1:
-        kind, usable = 'a regression', _OF_VALUES
-    elif usable is None:
-        kind = f'{classes} classes'
-        usable = tuple(name for name in confusion.METRICS if classes == 2 or name != 'f1')
+    if usable is None:
+        kind = 'a regression' if classes == 1 else f'{classes} classes'
+        usable = _usable(classes)
     elif OF_ANSWERS[0] in usable:
         kind = 'answers to questions'
     else:

@@ -19,13 +19,18 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-6
 def make_schedule(
     learning_rate: float, steps: int, warmup: float, kind: str = LINEAR
 ) -> optax.Schedule:
-    """Return a rate that rises linearly from 0 in the warmup, then falls to 0; or is constant."""
+    """Return a rate that rises linearly from 0 in the warmup, then falls to 0; or is constant.
+
+    Step n of a warmup of W steps, counted from 0, has n / W of the rate, and the first step after
+    it has all. So is `get_linear_schedule_with_warmup` of transformers. Its Trainer rounds W up;
+    here W is rounded to the nearest, and never takes all steps.
+    """
     if kind == CONSTANT:
         return optax.constant_schedule(learning_rate)
-    rising = max(round(warmup * steps), 1)
+    rising = min(round(warmup * steps), max(steps - 1, 0))
     return optax.join_schedules(
         [
-            optax.linear_schedule(0, learning_rate, rising),
+            optax.linear_schedule(0, learning_rate, max(rising, 1)),
             optax.linear_schedule(learning_rate, 0, max(steps - rising, 1)),
         ],
         [rising],

@@ -82,7 +82,8 @@ def finetune(
       metrics: The names of the metrics of the dev examples, whose mean chooses the best epoch:
         'accuracy', 'f1' (of class 1), 'f1_macro', 'f1_micro' or 'matthews'; 'pearson' or
         'spearman'; of tags 'span_f1', 'word_accuracy' or 'f1_macro'; of answers 'exact_match' or
-        'answer_f1'. None takes 'f1' and 'accuracy' for two classes, 'accuracy' for more, both
+        'answer_f1'. None takes those of the task that dev examples are of (`bs.Example.metrics`).
+        Without them, it takes 'f1' and 'accuracy' for two classes, 'accuracy' for more, both
         correlations for a regression, the accuracy of words and the F1 score of spans (or, where
         tags are not such as 'B-PER', macro F1), and both metrics of answers.
       label_names: The names of the classes. A single name means regression. None takes ('score',)
@@ -109,6 +110,8 @@ def finetune(
     check_name('start', start, ('pretrained', 'random'))
     head = _head_for(train, dev)
     train, dev, names, metrics = check_examples(train, dev, head, label_names, metrics)
+    if not config.one_class:
+        _check_varied(train, head, names)
     dev = draw(dev, max_dev_examples, seeds[0], setting='max_dev_examples')
     if folder is not None:
         folder = pathlib.Path(folder)
@@ -341,7 +344,7 @@ def check_examples(
         names = _names_from(train, dev) if label_names is None else _checked_names(label_names)
         _check_labels(train, len(names), 'Training')
         _check_labels(dev, len(names), 'Dev')
-        default = metrics_for(len(names))
+        default = metrics_for(len(names), dev)
     elif head == TOKENS:
         names = names_of(train) if label_names is None else _checked_names(label_names)
         if len(names) < 2:
@@ -357,6 +360,19 @@ def check_examples(
     metrics = default if metrics is None else metrics
     check_metrics(metrics, len(names), usable=usable)
     return list(train), list(dev), names, tuple(metrics)
+
+
+def _check_varied(train: Sequence[Any], head: str, names: tuple[str, ...]) -> None:
+    """Refuse to learn labels that are all the same."""
+    if head == QUESTIONS:
+        return
+    found = {each for one in train for each in (one.tags if head == TOKENS else [one.label])}
+    if len(found) == 1:
+        name = names[int(found.pop())] if head == SEQUENCES and len(names) > 1 else found.pop()
+        raise ValueError(
+            f'All training labels are {name!r}, so that nothing would be learnt: give examples of '
+            'others, too. one_class=True (setting train.one_class) trains all the same.'
+        )
 
 
 def _numbered(examples: Sequence[Any], split: str) -> list[Any]:
@@ -401,11 +417,6 @@ def _names_from(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str, 
         return _checked_names(next(iter(named)))
     classes = max(*labels, 1) + 1
     _check_labels(train, min(classes, MOST_CLASSES), 'Training')
-    if max(labels) < 1:
-        raise ValueError(
-            f'All training labels are {max(labels)}: at least two classes are needed, or give '
-            'label_names.'
-        )
     without = sorted(set(range(max(labels))) - set(labels))
     if without:
         logging.warning(

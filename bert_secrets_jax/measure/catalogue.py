@@ -332,6 +332,25 @@ CATALOGUE: Mapping[str, Described] = types.MappingProxyType(
 )
 
 
+def _limits_of_change(limits: tuple[float, float]) -> tuple[float, float]:
+    least, greatest = limits
+    return least - greatest, greatest - least
+
+
+_LIMITS = {name: each.limits for name, each in CATALOGUE.items()} | {
+    change(name): _limits_of_change(each.limits) for name, each in CATALOGUE.items()
+}
+
+
+def limits_of(name: str) -> tuple[float, float]:
+    """Return the limits of a statistic of the catalogue, or of its change; infinite for others.
+
+    >>> limits_of('[SEP]'), limits_of('change of [SEP]')
+    ((0.0, 1.0), (-1.0, 1.0))
+    """
+    return _LIMITS.get(name.removesuffix(_WORDS), (-math.inf, math.inf))
+
+
 def named(name: str) -> Described:
     """Return a statistic by its name.
 
@@ -478,12 +497,11 @@ def of_second(described: Described) -> Described:
 
 def changed(described: Described) -> Described:
     """Return the second model's statistic minus the first model's, example by example."""
-    least, greatest = described.limits
     return dataclasses.replace(
         _compared(described, statistics.difference),
         name=change(described.name),
         title=change(described.title),
-        limits=(least - greatest, greatest - least),
+        limits=_limits_of_change(described.limits),
         least_first=False,
     )
 

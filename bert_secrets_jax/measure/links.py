@@ -29,6 +29,7 @@ import scipy.sparse
 from absl import logging
 from jaxtyping import Bool, Float, Int
 
+from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
@@ -391,11 +392,13 @@ def _matrix(values, rows, columns, shape: tuple[int, int]) -> scipy.sparse.coo_a
     return scipy.sparse.coo_array((values, (rows, columns)), shape=shape)
 
 
+@checked
 def turned(links: Int[np.ndarray, '*shape 3']) -> Int[np.ndarray, '*shape 3']:
     """Return links [..., 3] with source and target, that is, query and key, swapped."""
     return links[..., [1, 0, 2]]
 
 
+@checked
 def offset_histogram(
     links: Int[np.ndarray, 'E P 3'],
 ) -> tuple[Int[np.ndarray, ' F'], Int[np.ndarray, ' F']]:
@@ -413,6 +416,7 @@ def offset_histogram(
     return np.unique(closest, return_counts=True)
 
 
+@checked
 def offset_baseline(
     links: Int[np.ndarray, 'E P 3'], offsets: Iterable[int] = OFFSETS, *, count_absent: bool = False
 ) -> dict[int, float]:

@@ -19,7 +19,6 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import draw
-from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.settings import in_clone, set_texts
 from bert_secrets_jax.programs.study import Study
@@ -334,9 +333,6 @@ class Arguments:
         settings = self.study.finetune_settings(start) | others
         # They are noted as read.
         _ = self.group('train', without=['starts']), self.length, self.seed, self['data.metrics']
-        names = settings['label_names']
-        if names and settings['metrics'] == metrics_for(len(names)):
-            settings['metrics'] = None
         given = [self.input(name) for name in ('pretrained', 'train', 'dev')]
         return self.call('finetune', *given, like=bs.FinetuneConfig, **settings)
 

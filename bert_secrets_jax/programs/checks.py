@@ -3,6 +3,7 @@
 from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import disable, parse_heads
+from bert_secrets_jax.analyses.models import check_several
 from bert_secrets_jax.analyses.pruning import check_pruning
 from bert_secrets_jax.programs import inputs
 from bert_secrets_jax.programs.study import Study
@@ -25,9 +26,10 @@ def disabling(study: Study) -> None:
 
 
 def donors(study: Study) -> None:
-    """Refuse too few texts to draw others from."""
+    """Refuse too few texts for intervals, or to draw others from."""
     if study.config.ablation.baseline == 'resample':
         check_enough(len(study.ablated_texts))
+    check_several(study.ablated_texts)
 
 
 def pairs(study: Study) -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 import operator
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.configs import ranges
+from bert_secrets_jax.configs.schema import SETTINGS
 from bert_secrets_jax.data.corpus import LABELS
 from bert_secrets_jax.data.glue import read_glue
 from bert_secrets_jax.data.rows import check_there
@@ -29,6 +30,7 @@ _FILES = (
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
     """Return the settings and the folder of a run for each task that `data.task` names."""
     ranges.check(config)
+    _check_statistics(config.statistics)
     tasks = config.data.task.split(',') if config.data.source == 'glue' else []
     names = [get_task(task).name for task in tasks]
     if len(tasks) < 2:
@@ -43,6 +45,16 @@ def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict,
         of_task.data.task = name
         runs.append((of_task, workdir / name))
     return runs
+
+
+def _check_statistics(names: Sequence[str]) -> None:
+    """Refuse names of no statistic before a model or a text is read."""
+    if tuple(names) != SETTINGS['statistics'].default:
+        # Loading the catalogue takes seconds.
+        from bert_secrets_jax.measure.catalogue import named
+
+        for name in names:
+            named(name)
 
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:

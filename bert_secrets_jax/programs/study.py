@@ -23,7 +23,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.analyses.gradients import loss_of
-from bert_secrets_jax.analyses.models import labels_of, metrics_for
+from bert_secrets_jax.analyses.models import labels_of
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.compute import Compute
@@ -55,7 +55,10 @@ from bert_secrets_jax.runs.run import NotKept, Run, digest
 # The settings `train` that `Study.training` leaves out, because they are handed on in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples')
 # Newer settings, which a fine-tuning of a former version is found again without.
-_NEWER = {'schedule': 'linear', 'layer_decay': 1.0, 'freeze': '', 'reinit': 0, 'maps_every': 0}
+_NEWER = {
+    'schedule': 'linear', 'layer_decay': 1.0, 'freeze': '', 'reinit': 0, 'one_class': False,
+    'maps_every': 0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +142,7 @@ class Study:
         chosen = inputs.metrics(self.config.data)
         if chosen:
             check_metrics(chosen, classes)
-        return chosen or assessed_metrics(classes, self.task)
+        return chosen or assessed_metrics(classes, self.dev)
 
     @property
     def subject(self) -> Subject:
@@ -525,15 +528,8 @@ class Study:
         digests = {}
         for name in self.config.statistics:
             module, colon, _ = name.partition(':')
-            if not colon or name in CATALOGUE:
-                continue
-            try:
-                own = named(name).name
-            except Exception as error:
-                # Code of the user's; the section that wants it will say what is wrong.
-                logging.debug('%s cannot be measured: %s', name, error)
-                continue
-            digests[own] = sha256(sys.modules[module].__file__)
+            if colon and name not in CATALOGUE:
+                digests[named(name).name] = sha256(sys.modules[module].__file__)
         return digests
 
     @property
@@ -624,11 +620,10 @@ class Study:
 
     def finetune_settings(self, start: str) -> dict[str, Any]:
         """Return the settings of a fine-tuning, by the names of the arguments of `finetune`."""
-        of_task = None if self.task is None else metrics_for(0, self.task)
         return {
             'seeds': self.seeds,
             'start': start,
-            'metrics': inputs.metrics(self.config.data) or of_task,
+            'metrics': inputs.metrics(self.config.data) or None,
             'label_names': inputs.label_names(self.config.data),
             'max_dev_examples': self.config.train.max_dev_examples,
             **self.training,

@@ -270,7 +270,7 @@ def _section(
         'records': _frame(findings_frame(findings)) if findings else None,
         'badges': part.result.badges(),
         'pictures': _pictures(part, findings, found, heads),
-        'notes': part.result.notes(),
+        'notes': part.result.all_notes(),
         'tables': [_frame(frame) for frame in part.frames.values() if len(frame) <= LEGIBLE_ROWS],
         'files': [(f'{name}.csv', len(frame)) for name, frame in part.frames.items()],
         'grids': found,

@@ -15,7 +15,7 @@ import numpy as np
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.measure.colours import Colours, head_tables
-from bert_secrets_jax.names import filled, readable, two_digits, visible
+from bert_secrets_jax.names import counted, filled, readable, two_digits, visible
 from bert_secrets_jax.runs import store
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ LEGIBLE_ROWS = 32
 _NAMES = ('disabled', 'head_left', 'name')
 # The most words of a headline; a number is no word.
 _IN_A_TITLE = 14
+# With fewer texts, their number is said. The words are those of `Finding.sample_of`.
+_FEW_TEXTS = 30
+_TEXTS = re.compile('(example|text|sentence|pair)s')
 _ONE = r'^L(?P<layer>\d+)(?:-H(?P<head>\d+))?$'
 
 
@@ -277,6 +280,13 @@ class Result:
         """Return sentences without numbers on how to read the result."""
         return []
 
+    def all_notes(self) -> list[str]:
+        """Return the notes, with the number of texts first where there are few."""
+        samples = [each.sample for each in self.findings() if _TEXTS.match(each.sample_of)]
+        most = max(samples, default=0)
+        few = f'Measured on {counted(most, "example")} only: intervals of so few are rough.'
+        return [few] * (0 < most < _FEW_TEXTS) + self.notes()
+
     def head_notes(self) -> dict[str, np.ndarray]:
         """Return notes about the heads for the explorer: texts [L, N], by the notes' names."""
         return {}
@@ -325,7 +335,7 @@ class Result:
     def _repr_html_(self) -> str:
         parts = [f'<h3>{_shown(self.title)}</h3>']
         parts += [f'<p>{_shown(finding.sentence)}</p>' for finding in self.findings()]
-        parts += [f'<p>{_shown(note)}</p>' for note in self.notes()]
+        parts += [f'<p>{_shown(note)}</p>' for note in self.all_notes()]
         figures = self.figures()
         for name in figures.shown():
             figure = figures[name]

@@ -144,7 +144,7 @@ def results(model, masked_lm, tuned, texts, settings):
         tuned, texts, texts, price=0.05, seeds=2, epochs=2, batch_size=8, gate_learning_rate=1.0,
         **swept,
     )  # fmt: skip
-    found['minimal_pairs'] = of.minimal_pairs(masked_lm, _PAIRS, permutations=4, **swept)
+    found['minimal_pairs'] = of.minimal_pairs(masked_lm, _PAIRS, permutations=20, **swept)
     found['example_maps'] = of.example_maps(
         model, texts, tuned=tuned, count=2, max_length=32,
         tables=found['special_tokens'].tables, **subject,
@@ -162,7 +162,7 @@ def results(model, masked_lm, tuned, texts, settings):
     )
     planted = with_outliers(masked_lm, [5])
     found['outliers'] = of.outliers(planted, texts, tuned=tuned, draws=19, **swept)
-    found['importance'] = of.importance(tuned, texts, measured_on=few, permutations=4, **swept)
+    found['importance'] = of.importance(tuned, texts, measured_on=few, permutations=20, **swept)
     found['pruning'] = of.pruning(
         tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), **swept
     )

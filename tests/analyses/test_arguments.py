@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
@@ -10,7 +11,10 @@ from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
 
 
 def test_spearman_is_assessed_if_it_is_asked_for():
-    assert assessed_metrics(1) == assessed_metrics(1, 'sts-b') == ('pearson',)
+    of_task = bs.Example('A text.', label=1.0, metrics=('pearson', 'spearman'))
+    assert assessed_metrics(1, []) == assessed_metrics(1, [of_task]) == ('pearson',)
+    # Classes that somebody makes of scores are no longer that task.
+    assert assessed_metrics(2, [of_task]) == ('f1', 'accuracy')
     rng = np.random.default_rng(0)
     labels = rng.normal(size=20).astype(np.float32)
     logits = (labels + rng.normal(size=(3, 20)))[..., None].astype(np.float32)
@@ -19,6 +23,43 @@ def test_spearman_is_assessed_if_it_is_asked_for():
     found = assess([Swept(masks, logits)], labels, ['spearman'], seed=0)
     expected = bs.significance.assess('spearman', logits[1:, :, 0], logits[0, :, 0], labels)
     np.testing.assert_allclose(found.found.difference, expected.difference)
+
+
+def test_too_few_texts_are_refused_before_any_is_read(model, masked_lm, texts):
+    """A sweep takes a minute for each head of a large model, and its intervals need two texts."""
+    tuned = bs.with_classifier(model, ('no', 'yes'), seed=0)
+    tuned, masked_lm, embedder = (
+        dataclasses.replace(each, tokenizer=None)
+        for each in (tuned, masked_lm, bs.with_pooling(model, 'mean'))
+    )
+    of, one = bs.analyses, texts[:1]
+    calls = [
+        lambda: of.ablation(tuned, one),
+        lambda: of.ablation_over_seeds([tuned, tuned], one),
+        lambda: of.direct_effects(tuned, one),
+        lambda: of.direct_effects(masked_lm, one),
+        lambda: of.importance(tuned, one),
+        lambda: of.interactions(tuned, one),
+        lambda: of.masked_lm_ablation(masked_lm, one),
+        lambda: of.outliers(masked_lm, one, dimensions=[1]),
+        lambda: of.outliers(masked_lm, one, tuned=tuned, dimensions=[1]),
+        lambda: of.patching(tuned, one, one),
+        lambda: of.pruning(tuned, one, measured_on=texts),
+        lambda: of.replacements(tuned, one, fit_on=texts),
+        lambda: of.retrieval(embedder, ['a dog'], ['the cat']),
+        lambda: of.similarity(embedder, [texts[0].texts]),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match='needs at least 2, and there are 1'):
+            call()
+    made = bs.Finetuned(
+        start='pretrained', seeds=(0,), metrics=('f1',), label_names=('no', 'yes'), history=[],
+        train_examples=1, dev_examples=1, larger_class=1.0, in_memory=(tuned,),
+    )  # fmt: skip
+    with pytest.raises(TypeError, match='epoch'):
+        of.subnetworks(model, made, texts, texts, training={'epoch': 1})
+    with pytest.raises(ValueError, match="metric='bleu' must be"):
+        of.outliers(masked_lm, texts, tuned=tuned, dimensions=[1], metrics=['bleu'])
 
 
 def test_a_relation_of_ones_own_needs_no_marks_of_the_notebook(model, texts, settings):

@@ -74,8 +74,8 @@ def test_scores_that_are_comparable_between_layers():
 @pytest.mark.slow
 def test_permutations_are_no_examples(tuned, texts):
     """Not even where there are as many pairs of them: they are not left out together."""
-    few = texts[:3]
-    found = importance(tuned, few, methods=['gradient'], permutations=6)
+    few = texts[:10]
+    found = importance(tuned, few, methods=['gradient'], permutations=20)
     parts = found.scores.parts['shapley']
     assert len(parts) == len(found.effects.increase)
     assert found.agreement['shapley'] == rank_agreement(parts, found.effects.increase, paired=False)
@@ -105,7 +105,7 @@ def test_a_head_that_matters_is_found_by_all(tuned, texts):
         kernel[1, 1] *= 4e3
 
     planted = with_attention(tuned.models[0], plant)
-    found = importance(planted, texts, norm='all', permutations=4)
+    found = importance(planted, texts, norm='all', permutations=20)
     effects = np.abs(found.effects.increase.mean(axis=0))
     assert np.unravel_index(effects.argmax(), (3, 4)) == (1, 1)
     for method in ('gradient', 'relevance', 'shapley'):

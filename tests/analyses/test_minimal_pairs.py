@@ -118,7 +118,7 @@ def test_an_embedding_prefers_what_is_closer_to_a_third_text(model):
 
 
 def test_shapley_values_add_up_to_the_accuracy(masked_lm_of):
-    found = bs.analyses.minimal_pairs(masked_lm_of(), PAIRS, permutations=4, baseline='zero')
+    found = bs.analyses.minimal_pairs(masked_lm_of(), PAIRS, permutations=20, baseline='zero')
     for name, (values, _) in found.shapley.items():
         rest = found.told[name].accuracy[0] - values.sum()
         # The accuracy without any head is that of two pairs, or of four.

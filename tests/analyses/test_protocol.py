@@ -183,7 +183,7 @@ def test_what_a_person_reads_is_short(results, name):
     assert all(count_words(each.headline) <= 14 for each in result.findings())
     assert name != 'claims' or '…' not in result.findings()[0].headline
     assert all(len(re.split(r'[.!?] +(?=[A-Z])', each)) <= 2 for each in said)
-    said += result.notes() + [frame.attrs['caption'] for frame in result.frames().values()]
+    said += result.all_notes() + [frame.attrs['caption'] for frame in result.frames().values()]
     figures = result.figures()
     said += [figures[title].caption for title in figures]
     assert [text for text in said if longest_sentence(text) > 25] == []

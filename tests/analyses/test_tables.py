@@ -1,11 +1,15 @@
 """Tables of several runs, and what they say together."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.tables import mean_over_runs, significant_change
+from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.tables import interval_of, mean_over_runs, significant_change
+from bert_secrets_jax.measure.catalogue import limits_of
 
 
 def test_heads_that_seem_to_change_in_few_examples_are_chance():
@@ -60,6 +64,35 @@ def test_one_model_has_the_interval_over_examples():
     # A single example has no interval.
     alone = bs.HeadTable(values[0], np.full((2, 3), np.nan), 1.0)
     assert np.isnan(mean_over_runs([{'it': alone}], ['it']).interval[1:]).all()
+
+
+def test_intervals_stay_within_what_a_statistic_can_be():
+    values = np.array([0.01, 0.6, 0.99]).reshape(3, 1, 1)
+    table = bs.HeadTable(values.mean(axis=0), values.var(axis=0, ddof=1), 3.0)
+    names = '[SEP]', 'entropy (nats)', '[SEP] (words)', 'change of [SEP]', 'mine:own'
+    ends = {name: mean_over_runs([{name: table}], [name]).interval[1:] for name in names}
+    low, high = ends['mine:own']
+    assert low < -0.5 and high > 1.5
+    assert ends['[SEP]'] == ends['[SEP] (words)'] == (0, 1)
+    assert ends['entropy (nats)'] == (0, high)
+    assert ends['change of [SEP]'] == (low, 1)
+    assert interval_of(table, (0, 0), limits_of('[SEP]'))[1:] == (0, 1)
+    # What is computed from the length of an interval takes the whole of it.
+    assert mean_over_runs([{'[SEP]': table}], ['[SEP]']).half == pytest.approx((high - low) / 2)
+    assert mean_interval(values.ravel(), (0.0, 1.0))[1:] == (0, 1)
+
+
+def test_of_few_texts_the_number_is_said(results):
+    said = results['special_tokens'].all_notes()
+    assert said[0] == 'Measured on 24 examples only: intervals of so few are rough.'
+    many = dataclasses.replace(
+        results['special_tokens'],
+        tables={
+            name: dataclasses.replace(each, count=30.0)
+            for name, each in results['special_tokens'].tables.items()
+        },
+    )
+    assert many.all_notes() == many.notes()
 
 
 def test_statistics_are_added_and_heads_averaged():

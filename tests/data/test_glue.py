@@ -6,8 +6,11 @@ import time
 import pytest
 import tensorflow_datasets as tfds
 
+from bert_secrets_jax.analyses.ablation import assessed_metrics
 from bert_secrets_jax.data import glue
 from bert_secrets_jax.data.tasks import GLUE, Example
+from bert_secrets_jax.finetune.train import check_examples
+from bert_secrets_jax.model.config import SEQUENCES
 from tests.conftest import REAL_DATA
 
 REAL = REAL_DATA / 'glue'
@@ -66,9 +69,17 @@ def test_what_is_not_there_is_named_with_a_mend(tmp_path):
 @pytest.mark.parametrize('name', GLUE)
 def test_files_of_every_task_and_the_same_from_tensorflow_datasets(tmp_path, name):
     examples = write_task(tmp_path, name)
-    assert glue.read_glue(tmp_path, GLUE[name]) == examples
     glue.prepare_tfds(tmp_path, GLUE[name], data_dir=tmp_path)
-    assert glue.read_tfds(GLUE[name], data_dir=tmp_path) == examples
+    given = {'rte': ('accuracy',), 'cola': ('matthews',), 'sts-b': ('pearson', 'spearman')}
+    for found in (
+        glue.read_glue(tmp_path, GLUE[name]),
+        glue.read_tfds(GLUE[name], data_dir=tmp_path),
+    ):
+        assert found == examples
+        # What fine-tuning and analyses are told of the task is in the examples.
+        *_, names, metrics = check_examples(found, found, SEQUENCES, None, None)
+        assert metrics == GLUE[name].metrics == given.get(name, metrics)
+        assert assessed_metrics(len(names), found)[0] == metrics[0]
 
 
 def test_plain_tensorflow_datasets_reads_what_was_prepared(tmp_path, glue_dir):

@@ -102,7 +102,8 @@ def test_labels(tmp_path, column, labels, expected):
         (['1'], ('no', 'no'), "labels has the name 'no' twice"),
         (['1'], 'no', "labels='no' is one text: give a sequence of names"),
         *((['4', score], (), f'line 3: label {score!r} is not a finite num') for score in BAD),
-        *((['1', score], None, r'x\.tsv') for score in BAD),
+        *((['1', score], None, f'line 3: label {score!r} is not a finite num') for score in BAD),
+        (['1', 'a', 'b'], None, r"not all numbers: '1', 'a', 'b'.*labels=\("),
     ],
 )
 def test_labels_that_are_refused(tmp_path, untyped, column, labels, fault):
@@ -118,6 +119,7 @@ def test_labels_that_are_refused(tmp_path, untyped, column, labels, fault):
         # Numbers stay numbers: of classes, however they are spelt, and of a regression.
         ('1 0', '0 +1', ()),
         ('1 2.5', '1.0 2', ()),
+        ('1 2.5 nan', None, ()),
         ('neg', 'neg pos', ('neg', 'pos')),
         ('pos meh', 'neg pos', r"texts\.tsv, line 3: label 'meh' is in no row of .*train\.tsv, w"),
         ('1 2', '0 1', r"texts\.tsv, line 3: label '2' is in no row of .* which has 0, 1"),

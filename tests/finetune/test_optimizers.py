@@ -3,6 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
+import torch
+from transformers import get_linear_schedule_with_warmup
 
 from bert_secrets_jax.finetune import optimizers
 
@@ -33,6 +36,24 @@ def test_bert_adam_is_adam_without_bias_correction():
         square = 0.999 * square + 0.001 * gradient**2
         weight -= 0.1 * (mean / (np.sqrt(square) + 1e-6) + 0.01 * weight)
     np.testing.assert_allclose(found, weight, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('steps', 'warmup', 'rising'),
+    [(1, 0.1, 0), (1, 0.9, 0), (4, 0.0, 0), (10, 0.1, 1), (9, 0.4, 4)],
+)
+def test_the_rate_is_that_of_transformers(steps, warmup, rising):
+    """Without a warmup, the first step has the whole rate."""
+    ours = optimizers.make_schedule(2.0, steps, warmup)
+    step = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    theirs = get_linear_schedule_with_warmup(step, rising, steps)
+    expected = []
+    for _ in range(steps):
+        expected += theirs.get_last_lr()
+        step.step()
+        theirs.step()
+    np.testing.assert_allclose([ours(at) for at in range(steps)], expected, rtol=1e-6)
+    assert any(expected)
 
 
 def test_layers_apart_are_clipped_as_in_their_stack():

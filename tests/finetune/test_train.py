@@ -376,7 +376,13 @@ def placed(label):
         ({'dev': [Example('the cat', 'a dog')]}, 'Dev example text/0 has no label'),
         ({'train': relabelled(TRAIN, 'yes')}, "Training example train/0 has the label 'yes'"),
         ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
-        ({'train': relabelled(TRAIN, *[0] * 30)}, 'All training labels are 0: at least two'),
+        ({'train': relabelled(TRAIN, *[0] * 30)}, "All training labels are 'LABEL_0', so that"),
+        ({'train': relabelled(TRAIN, *[1] * 30)}, "All training labels are 'LABEL_1', so that"),
+        (
+            {'train': relabelled(TRAIN, *[0] * 30), 'label_names': ('no', 'yes')},
+            "All training labels are 'no'.* one_class=True",
+        ),
+        ({'train': relabelled(TRAIN, *[0.5] * 30)}, 'All training labels are 0.5, so that noth'),
         # By file and line, where there are any.
         ({'train': [*TRAIN[:-1], placed(10**9)]}, r'mine\.csv, line 31 .* are 0 to 999'),
         ({'dev': [placed(2), *DEV[1:]]}, r'Dev example mine\.csv, line 31 .* are 0 to 1'),

@@ -1,15 +1,20 @@
 """Calls of public functions with arguments of a wrong kind: one line names the argument."""
 
+import dataclasses
 import inspect
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.arguments import check
 
-_MASKS = 'disable', 'one_head_left', 'pairs', 'parse_heads', 'random_sets', 'single_heads'
+_MASKS = (
+    'check_masks', 'describe', 'disable', 'one_head_left', 'pairs', 'parse_heads', 'random_sets',
+    'single_heads', 'with_intact',
+)  # fmt: skip
 _TESTS = 'assess', 'benjamini_hochberg', 'holm', 'mcnemar', 'randomization_test', 'unseen_change'
 _FUNCTIONS = {
     f'{home.__name__}.{name}': getattr(home, name)
@@ -18,6 +23,7 @@ _FUNCTIONS = {
         (bs.analyses, bs.analyses.__all__),
         (bs.masks, _MASKS),
         (bs.significance, _TESTS),
+        (bs.links, ('offset_baseline', 'offset_histogram', 'turned')),
     )
     for name in names
 }
@@ -42,9 +48,49 @@ def test_wrong_kinds_are_refused_by_name(name):
     assert pickle.loads(pickle.dumps(_FUNCTIONS[name])) is _FUNCTIONS[name]
 
 
+def test_lists_are_arrays(model):
+    """Each function has arguments that are arrays; no function of `bs` is left without a check."""
+    heads = np.arange(12).reshape(1, 3, 4) % 5 / 4
+    two = np.array([[1, 0, 1, 1], [0, 0, 1, 1]])
+    given = {
+        bs.significance.assess: ('accuracy', two, two[0], two[1]),
+        bs.significance.benjamini_hochberg: ([0.01, 0.04],),
+        bs.significance.holm: ([0.01, 0.04],),
+        bs.significance.mcnemar: (two, two[0], two[1]),
+        bs.significance.randomization_test: ('f1', two, two[0], two[1]),
+        bs.significance.unseen_change: ('accuracy', two[0], two[1]),
+        bs.masks.check_masks: (model.config, heads),
+        bs.masks.describe: (heads[0],),
+        bs.masks.with_intact: (heads,),
+        bs.links.offset_baseline: ([[[1, 2, 0], [2, 2, 1]]],),
+        bs.links.offset_histogram: ([[[1, 2, 0], [2, 2, 1]]],),
+        bs.links.turned: ([[1, 2, 0]],),
+    }
+    for function, arguments in given.items():
+        arrays = [np.asarray(each) if isinstance(each, list) else each for each in arguments]
+        lists = [each.tolist() if isinstance(each, np.ndarray) else each for each in arrays]
+        np.testing.assert_equal(vars_of(function(*lists)), vars_of(function(*arrays)))
+    homes = bs.masks, bs.significance, bs.links
+    public = [each for home in homes for each in vars(home).values() if inspect.isfunction(each)]
+    for each in public:
+        if getattr(each, '__module__', '') in {home.__name__ for home in homes}:
+            kinds = getattr(each, '__annotations__', {}).items()
+            own = [kind for name, kind in kinds if hasattr(kind, 'dims') and name != 'return']
+            assert each in given or not own or each.__name__.startswith('_'), each
+
+
+def vars_of(found):
+    return vars(found) if dataclasses.is_dataclass(found) else found
+
+
 @pytest.mark.parametrize(
     ('call', 'named'),
     [
+        (
+            lambda bs, m: bs.significance.holm([[0.1], [0.2, 0.3]]),
+            r'p_values=\[\[0.1\], .* an array',
+        ),
+        (lambda bs, m: bs.significance.holm(['a']), r"p_values=\['a'\] must be an array"),
         (lambda bs, m: bs.encode(m.tokenizer, ['a b'], max_length=math.nan), 'max_length=nan must'),
         (lambda bs, m: bs.encode(m.tokenizer, ['a b'], batch_multiple=math.inf), 'batch_multiple='),
         (lambda bs, m: bs.from_pretrained('x', seed=-1), 'seed=-1 must be a whole number from 0'),

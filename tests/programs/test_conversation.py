@@ -49,6 +49,9 @@ def fails(checkpoint, glue_dir, tmp_path):
 )
 def test_errors_are_one_line(fails, name, value, message):
     assert fails((name, value)).startswith(message)
+    if name == 'statistics':
+        # It is said before there is a model.
+        assert fails((name, value), ('model.name', '/nowhere')).startswith(message)
 
 
 ONE = {'ablation.baseline': 'resample', 'ablation.max_examples': 1}

@@ -62,7 +62,7 @@ def test_all_that_is_wrong_is_named_at_once():
     ('name', 'value', 'message'),
     [
         ('train.micro_batch', 5, r'train\.micro_batch=5 must divide train\.batch_size=32'),
-        ('importance.permutations', 2, r'^importance\.permutations=2 must be even'),
+        ('importance.permutations', 18, 'permutations=18 must be even and at least 20'),
         ('importance.permutations', 21, r'^importance\.permutations=21 must be even'),
     ],
 )

@@ -61,7 +61,7 @@ def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
         "titled = bs.Described('a title', 'a title', half)\n"
     )
     names = [f'study_module:{name}' for name in ('half', 'to_word', 'titled')]
-    study.config.statistics = ('[CLS]', *names, 'no_such_module:one')
+    study.config.statistics = ('[CLS]', *names)
     found = []
     for text in (source, f'{source}\n# Edited.\n'):
         (tmp_path / 'study_module.py').write_text(text)
