@@ -83,7 +83,7 @@ WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
 NEEDED = '{}: significantly needed'
 AT_LEAST = '{}: with any effect, at least'
-IDLE = '{}: shown not to matter'
+IDLE = '{}: shown to matter little'
 HELPING = '{}: better lost, at least'
 # An effect that takes a hundred times the examples is no advice.
 _FAR = 10
@@ -210,6 +210,8 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     for index in range(len(effects.difference)):
         estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
         sure = 'significant' if effects.corrected[index] <= LEVEL else 'not significant'
+        # The interval is that of this head alone.
+        sure += f' after correction for {len(effects.names)} heads' * (len(effects.names) > 1)
         texts.append(f'{estimate} {_short(effects)} ({low} to {high}), {sure}')
         if effects.seeds is not None:
             count = len(effects.seeds.intact)
@@ -322,15 +324,28 @@ def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
 
 
 def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
-    """Return the finding of one mask's effect with its interval and its corrected p-value."""
-    known = {
+    """Return the finding of one mask's effect with its interval and its corrected p-value.
+
+    Of many masks, one that is not significant says which change of it may stay hidden.
+    """
+    known: dict[str, Any] = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
+        'tests': len(effects.names),
         'unit': unit_of(effects),
         'sample': effects.sample,
         'sample_of': effects.sample_of,
     }
     interval = [effects.outcome.scale * each for each in _ends(effects, index)]
+    found, open_ = effects.detectable, not effects.corrected[index] <= LEVEL
+    if found is not None and len(found) > 1 and open_ and fields.get('where', True):
+        visible = effects.outcome.scale * float(found[index])
+        known['numbers'] = {'visible': visible}
+        known['template'] = '{record} For {where}, ' + (
+            'changes below about {visible:.2g} {unit} may stay hidden.'
+            if np.isfinite(visible)
+            else 'no size of a change is noticed reliably.'
+        )
     return measured(name, interval, **known | fields)
 
 
@@ -350,26 +365,34 @@ def findings_of(
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if several:
-        yield from _detectable(effects, name, fields)
+        yield from _detectable(effects, name, disabled, fields)
     if several and effects.equivalent is not None:
-        equal = effects.equivalent <= LEVEL
+        equal, real = effects.equivalent <= LEVEL, effects.corrected <= LEVEL
         of_score = effects.outcome.unit == 'points'
-        yield how_many(
-            IDLE.format(name),
-            equal,
-            what,
-            template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
+        template = (
+            '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:g} points; for {open}, these examples cannot tell.'
             if of_score
             else '{estimate} {unit} {estimate:|is|are} shown to move {outcome} by less than '
             '{share:.0%} of their spread; {open} {open:|is|are} open.'
             if effects.outcome.counts_from
             else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.',
+            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.'
+        )
+        # A small change may be sure, too: such a mask is also counted as needed, or better lost.
+        if (equal & real).any():
+            sure = '. {both} of these {both:|is|are} significant nonetheless; '
+            template = sure.join(template.split('; '))
+        yield how_many(
+            IDLE.format(name),
+            equal,
+            what,
+            template=template,
             numbers={
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * effects.margin,
-                'open': int((~equal & ~(effects.corrected <= LEVEL)).sum()),
+                'open': int((~equal & ~real).sum()),
+                'both': int((equal & real).sum()),
                 **({} if of_score else {'size': unit_of(effects), 'share': COUNTS_FROM}),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
@@ -382,6 +405,12 @@ def _in_words(disabled: str) -> str:
     return disabled if disabled in WITHOUT else 'sets of heads'
 
 
+def _typical(disabled: str) -> str:
+    """Return for which mask a median is told, as the beginning of a sentence."""
+    one = disabled.removesuffix('s') if disabled in WITHOUT else 'set of heads'
+    return f'For a typical {one}, '
+
+
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
     """Return how many effects are real, and what may stay hidden where none is."""
     what, least = _in_words(disabled), effects.outcome.counts_from
@@ -392,19 +421,27 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
     if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
         worsens, mends = 'worsens', 'improves'
-    said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
-    said += f', losing {{better}} {mends} it.' if better else '.'
-    if better and not worse:
-        said = 'Losing {better} of {count} {what} '
-        said += f'{mends} {{outcome}}, losing none {worsens} it.'
-    if not real.any():
-        said = 'None of the {count} {what} is shown to matter to {outcome}.'
-        if np.isfinite(visible):
-            said += ' Changes below about {visible:.2g} {size} may stay hidden.'
+    # "Losing 5 of 6 layers" would be read as all five at once.
+    each, each_better = ('Each of ' * (count > 1) for count in (len(worse), better))
+    said = f'{each}{{estimate}} {{unit}}{{which}}, lost alone, '
     if least:
-        said = (
-            'Losing {estimate} {unit}{which} moves {outcome} by over {least:.0%} of their spread.'
+        said += 'moves {outcome} by over {least:.0%} of their spread.'
+    else:
+        said += f'{worsens} {{outcome}} significantly'
+        said += f'; {each_better.lower()}{{better}} {mends} it.' if better else '.'
+    if better and not worse:
+        said = f'{each_better}{{better}} of {{count}} {{what}}, lost alone, '
+        said += f'{mends} {{outcome}} significantly; none {worsens} it.'
+    if not real.any():
+        said = 'None of the {count} {what} is shown to '
+        said += (
+            'move {outcome} by over {least:.0%} of their spread.'
+            if least
+            else ('matter to {outcome}.')
         )
+        if np.isfinite(visible) and not least:
+            said += f' {_typical(disabled)}changes below about {{visible:.2g}} {{size}} may stay '
+            said += 'hidden.'
     return how_many(
         NEEDED.format(name or disabled),
         real & (effects.gain < 0),
@@ -440,6 +477,7 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
+        unnamed = 'though not all can be named.' if found else 'but the test cannot say which.'
         counted = 'Blanchard, Neuvial and Roquain 2020'
         if not found:
             yield from _enough(each, label, source)
@@ -448,26 +486,30 @@ def findings_of_outcomes(
                 name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='At least {estimate} {unit} {estimate:|has|have} some effect, though not '
-                'all can be named.',
+                template=f'At least {{estimate}} {{unit}} {{estimate:|has|have}} some effect, '
+                f'{unnamed}',
                 **sample_of(each, counted),
             )
         if each.fewest is not None and sum(each.fewest) > found:
             lower, higher = each.fewest
             helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
             parts = [
-                f'losing at least {{{number}}} {{unit}} {verb} {{outcome}}'
+                f'at least {{{number}}} {{unit}} {{{number}:|{verb}s|{verb}}} {{outcome}}'
                 for number, verb, some in (
-                    ('estimate', 'improves', helping),
-                    ('harming', 'worsens', harming),
+                    ('estimate', 'improve', helping),
+                    ('harming', 'worsen', harming),
                 )
                 if some
+            ]
+            # Both are of the same heads and the same outcome.
+            parts[1:] = [
+                part.replace(' {unit}', '').replace('{outcome}', 'it') for part in parts[1:]
             ]
             yield Finding(
                 name=HELPING.format(label),
                 estimate=helping,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template=' and '.join(parts).capitalize() + '.',
+                template=f'Lost alone, {" and ".join(parts)}, {unnamed}',
                 numbers={'outcome': title_of(each), 'harming': harming},
                 **sample_of(each, counted),
             )
@@ -495,7 +537,9 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     )
 
 
-def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
+def _detectable(
+    effects: Effects, name: str, disabled: str, fields: dict[str, Any]
+) -> Iterator[Finding]:
     scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
         # No score can change by more than 1.
@@ -515,10 +559,12 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
         yield Finding(
             name=f'{name}: smallest effect that can be found',
             estimate=visible if known else np.nan,
-            template='A change of {estimate:.2g} {unit} is noticed with a probability of '
-            '{power:.0f} %.'
-            if known
-            else 'No size of a change is noticed reliably.',
+            template=_typical(disabled)
+            + (
+                'a change of {estimate:.2g} {unit} is noticed with a probability of {power:.0f} %.'
+                if known
+                else 'no size of a change is noticed reliably.'
+            ),
             numbers={'power': 100 * POWER},
             **fields,
         )

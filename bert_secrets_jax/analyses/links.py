@@ -1,6 +1,7 @@
 """The shared parts of results about links: their tables, sentences, texts and figures."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bert_secrets_jax.measure.links import (
     LinkTest,
     offset_histogram,
 )
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import extreme, how_many
 from bert_secrets_jax.runs.result import Finding, framed
 
@@ -29,6 +31,8 @@ PLACES = {
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
 CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
+# So many are named in a sentence.
+_NAMED = 3
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -142,31 +146,37 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     for title, test in tests.items():
         head = test.top
         fields = {'sample': int(test.table.count), 'source': source}
-        numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
+        numbers, most = {}, ' most' * (test.real.size > 1)
+        template = f'{{where}} looks{most} from {{title}} ({{estimate:.2f}})'
         kind = _closest(test, head)
         if kind is not None:
             null = test.nulls[kind]
             template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
             more = 'more' if null.above[head] else 'not clearly more'
             numbers = {'more': more, 'mean': float(null.mean[head])}
+        others = int(test.real.sum())
+        if others and not test.real[head]:
+            template += ', unlike {others:other|others}'
+            numbers['others'] = others
         top = extreme(
             f'{title}: top head',
             head,
             interval_of(test.table, head),
             unit=UNIT,
             p=float(test.familywise[head]),
+            tests=test.real.size,
             template=f'{template}.',
             numbers=numbers | {'title': title},
             **fields,
         )
         compared = beyond(kinds_of(test))
-        could, found_at = _could_be_found(test)
+        ending, about = _named(test) if others else _could_be_found(test)
         follow = how_many(
             f'{title}: heads beyond {compared}',
             test.real,
             template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
-            f'{{explain}}{could}.',
-            numbers=found_at
+            f'{{explain}}{ending}.',
+            numbers=about
             | {
                 'title': title,
                 'compared': compared,
@@ -179,10 +189,18 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     return found
 
 
-def _could_be_found(test: LinkTest) -> tuple[str, dict[str, float]]:
+def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:
+    """Return the names of heads that follow the links, most attention first, and how many more."""
+    places = np.argwhere(test.real)
+    order = np.argsort(-test.table.mean[test.real], kind='stable')
+    names = [head_name(*places[at]) for at in order]
+    more = len(names) - _NAMED
+    ending = '. By attention: {names}' + ' and {unnamed} more' * (more > 0)
+    return ending, {'names': ', '.join(names[:_NAMED]), 'unnamed': max(more, 0)}
+
+
+def _could_be_found(test: LinkTest) -> tuple[str, dict[str, Any]]:
     """Return what would have been found where no head is, as the end of a sentence, and numbers."""
-    if test.real.any():
-        return '', {}
     if CLASSES in test.nulls and not test.nulls[CLASSES].links:
         return ', which decide where these links stand', {}
     detectable = float(np.median(test.detectable))
