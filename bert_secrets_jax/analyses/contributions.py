@@ -300,9 +300,8 @@ class Contributions(Result):
             fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
             equal, changes = lost.equal[where], lost.changes[where]
             # Each head is in one of them: a small change counts as such, however sure it is.
-            little = f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points'
             for which, those in {
-                little: equal,
+                f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points': equal,
                 'changes it significantly, perhaps by more': changes,
                 'cannot be told': ~equal & ~changes,
             }.items():

@@ -337,14 +337,18 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
         'sample_of': effects.sample_of,
     }
     interval = [effects.outcome.scale * each for each in _ends(effects, index)]
-    found, open_ = effects.detectable, not effects.corrected[index] <= LEVEL
-    if found is not None and len(found) > 1 and open_ and fields.get('where', True):
-        visible = effects.outcome.scale * float(found[index])
-        known['numbers'] = {'visible': visible}
-        known['template'] = '{record} For {where}, ' + (
-            'changes below about {visible:.2g} {unit} may stay hidden.'
-            if np.isfinite(visible)
-            else 'no size of a change is noticed reliably.'
+    bounds = effects.detectable
+    # Where a bound is NaN, no change of any size would be found.
+    if (
+        bounds is not None
+        and len(bounds) > 1
+        and bounds[index] < np.inf
+        and known['p'] > LEVEL
+        and 'where' not in fields
+    ):
+        known['numbers'] = {'visible': effects.outcome.scale * bounds[index]}
+        known['template'] = (
+            '{record} For {where}, changes below about {visible:.2g} {unit} may stay hidden.'
         )
     return measured(name, interval, **known | fields)
 
@@ -365,9 +369,10 @@ def findings_of(
         for which, index in ends.items() if several else [('the effect of losing it', 0)]:
             yield effect_of(effects, index, name=f'{name}: {which}', source=source)
     if several:
-        yield from _detectable(effects, name, disabled, fields)
+        yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
         equal, real = effects.equivalent <= LEVEL, effects.corrected <= LEVEL
+        both = int((equal & real).sum())
         of_score = effects.outcome.unit == 'points'
         template = (
             '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
@@ -380,9 +385,10 @@ def findings_of(
             '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.'
         )
         # A small change may be sure, too: such a mask is also counted as needed, or better lost.
-        if (equal & real).any():
-            sure = '. {both} of these {both:|is|are} significant nonetheless; '
-            template = sure.join(template.split('; '))
+        if both:
+            template = template.replace(
+                '; ', '. {both} of these {both:|is|are} significant nonetheless; '
+            )
         yield how_many(
             IDLE.format(name),
             equal,
@@ -392,7 +398,7 @@ def findings_of(
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * effects.margin,
                 'open': int((~equal & ~real).sum()),
-                'both': int((equal & real).sum()),
+                'both': both,
                 **({} if of_score else {'size': unit_of(effects), 'share': COUNTS_FROM}),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
@@ -403,12 +409,6 @@ def findings_of(
 
 def _in_words(disabled: str) -> str:
     return disabled if disabled in WITHOUT else 'sets of heads'
-
-
-def _typical(disabled: str) -> str:
-    """Return for which mask a median is told, as the beginning of a sentence."""
-    one = disabled.removesuffix('s') if disabled in WITHOUT else 'set of heads'
-    return f'For a typical {one}, '
 
 
 def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') -> Finding:
@@ -422,26 +422,20 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
         worsens, mends = 'worsens', 'improves'
     # "Losing 5 of 6 layers" would be read as all five at once.
-    each, each_better = ('Each of ' * (count > 1) for count in (len(worse), better))
-    said = f'{each}{{estimate}} {{unit}}{{which}}, lost alone, '
-    if least:
-        said += 'moves {outcome} by over {least:.0%} of their spread.'
-    else:
-        said += f'{worsens} {{outcome}} significantly'
-        said += f'; {each_better.lower()}{{better}} {mends} it.' if better else '.'
+    alone = '{estimate:||Each of }{estimate} {unit}{which}, lost alone, '
+    said = alone + '{worsens} {outcome} significantly'
+    said += '; {better:||each of }{better} {mends} it.' if better else '.'
     if better and not worse:
-        said = f'{each_better}{{better}} of {{count}} {{what}}, lost alone, '
-        said += f'{mends} {{outcome}} significantly; none {worsens} it.'
-    if not real.any():
-        said = 'None of the {count} {what} is shown to '
-        said += (
-            'move {outcome} by over {least:.0%} of their spread.'
-            if least
-            else ('matter to {outcome}.')
+        said = (
+            '{better:||Each of }{better} of {count} {what}, lost alone, {mends} {outcome} '
+            'significantly; none {worsens} it.'
         )
-        if np.isfinite(visible) and not least:
-            said += f' {_typical(disabled)}changes below about {{visible:.2g}} {{size}} may stay '
-            said += 'hidden.'
+    if least:
+        said = alone + 'moves {outcome} by over {least:.0%} of their spread.'
+    if not real.any():
+        said = 'None of the {count} {what} is shown to matter to {outcome}.'
+        if np.isfinite(visible):
+            said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
     return how_many(
         NEEDED.format(name or disabled),
         real & (effects.gain < 0),
@@ -455,6 +449,8 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
             'better': better,
             'which': which,
+            'worsens': worsens,
+            'mends': mends,
             'least': least,
         },
         **sample_of(effects, source),
@@ -477,7 +473,7 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
-        unnamed = 'though not all can be named.' if found else 'but the test cannot say which.'
+        unnamed = ', though not all can be named.' if found else ', but the test cannot say which.'
         counted = 'Blanchard, Neuvial and Roquain 2020'
         if not found:
             yield from _enough(each, label, source)
@@ -486,30 +482,22 @@ def findings_of_outcomes(
                 name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template=f'At least {{estimate}} {{unit}} {{estimate:|has|have}} some effect, '
-                f'{unnamed}',
+                template='At least {estimate} {unit} {estimate:|has|have} some effect' + unnamed,
                 **sample_of(each, counted),
             )
         if each.fewest is not None and sum(each.fewest) > found:
             lower, higher = each.fewest
             helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
-            parts = [
-                f'at least {{{number}}} {{unit}} {{{number}:|{verb}s|{verb}}} {{outcome}}'
-                for number, verb, some in (
-                    ('estimate', 'improve', helping),
-                    ('harming', 'worsen', harming),
-                )
-                if some
-            ]
-            # Both are of the same heads and the same outcome.
-            parts[1:] = [
-                part.replace(' {unit}', '').replace('{outcome}', 'it') for part in parts[1:]
-            ]
+            said = '{estimate} {unit} {estimate:|improves|improve} {outcome}'
+            if not helping:
+                said = '{harming} {unit} {harming:|worsens|worsen} {outcome}'
+            elif harming:
+                said += ' and at least {harming} {harming:|worsens|worsen} it'
             yield Finding(
                 name=HELPING.format(label),
                 estimate=helping,
                 unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template=f'Lost alone, {" and ".join(parts)}, {unnamed}',
+                template='Lost alone, at least ' + said + unnamed,
                 numbers={'outcome': title_of(each), 'harming': harming},
                 **sample_of(each, counted),
             )
@@ -537,9 +525,7 @@ def _enough(effects: Effects, name: str, source: str) -> Iterator[Finding]:
     )
 
 
-def _detectable(
-    effects: Effects, name: str, disabled: str, fields: dict[str, Any]
-) -> Iterator[Finding]:
+def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
     scale, fields = effects.outcome.scale, fields | {'unit': unit_of(effects)}
     if effects.critical is not None:
         # No score can change by more than 1.
@@ -559,12 +545,10 @@ def _detectable(
         yield Finding(
             name=f'{name}: smallest effect that can be found',
             estimate=visible if known else np.nan,
-            template=_typical(disabled)
-            + (
-                'a change of {estimate:.2g} {unit} is noticed with a probability of {power:.0f} %.'
-                if known
-                else 'no size of a change is noticed reliably.'
-            ),
+            template='Typically, a change of {estimate:.2g} {unit} is noticed with a probability '
+            'of {power:.0f} %.'
+            if known
+            else 'No size of a change is noticed reliably.',
             numbers={'power': 100 * POWER},
             **fields,
         )

@@ -146,18 +146,16 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     for title, test in tests.items():
         head = test.top
         fields = {'sample': int(test.table.count), 'source': source}
-        numbers, most = {}, ' most' * (test.real.size > 1)
-        template = f'{{where}} looks{most} from {{title}} ({{estimate:.2f}})'
+        numbers: dict[str, Any] = {'title': title, 'others': int(test.real.sum())}
+        template = '{where} looks from {title} ({estimate:.2f})'
         kind = _closest(test, head)
         if kind is not None:
             null = test.nulls[kind]
             template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
             more = 'more' if null.above[head] else 'not clearly more'
-            numbers = {'more': more, 'mean': float(null.mean[head])}
-        others = int(test.real.sum())
-        if others and not test.real[head]:
-            template += ', unlike {others:other|others}'
-            numbers['others'] = others
+            numbers |= {'more': more, 'mean': float(null.mean[head])}
+        if numbers['others'] and not test.real[head]:
+            template += ', unlike {others:head|heads} with less attention'
         top = extreme(
             f'{title}: top head',
             head,
@@ -166,11 +164,11 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             p=float(test.familywise[head]),
             tests=test.real.size,
             template=f'{template}.',
-            numbers=numbers | {'title': title},
+            numbers=numbers,
             **fields,
         )
         compared = beyond(kinds_of(test))
-        ending, about = _named(test) if others else _could_be_found(test)
+        ending, about = _named(test)
         follow = how_many(
             f'{title}: heads beyond {compared}',
             test.real,
@@ -190,17 +188,11 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
 
 
 def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:
-    """Return the names of heads that follow the links, most attention first, and how many more."""
-    places = np.argwhere(test.real)
-    order = np.argsort(-test.table.mean[test.real], kind='stable')
-    names = [head_name(*places[at]) for at in order]
-    more = len(names) - _NAMED
-    ending = '. By attention: {names}' + ' and {unnamed} more' * (more > 0)
-    return ending, {'names': ', '.join(names[:_NAMED]), 'unnamed': max(more, 0)}
-
-
-def _could_be_found(test: LinkTest) -> tuple[str, dict[str, Any]]:
-    """Return what would have been found where no head is, as the end of a sentence, and numbers."""
+    """Return which heads were found, or what would have been, as a sentence's end, and numbers."""
+    if test.real.any():
+        heads = sorted(np.argwhere(test.real).tolist(), key=lambda head: -test.table.mean[*head])
+        first = (head_name(*head) for head in heads[:_NAMED])
+        return '. First by attention: {first}', {'first': ', '.join(first)}
     if CLASSES in test.nulls and not test.nulls[CLASSES].links:
         return ', which decide where these links stand', {}
     detectable = float(np.median(test.detectable))

@@ -265,7 +265,6 @@ class SyntaxHeads(Result):
         offset = {'offset': int(self.offsets[place]), 'baseline': float(dev.baseline[place])}
         words = 'All relations' if name == ALL else f'Relation "{plain_relation(name)}" ({name})'
         p_value, gain = float(self.corrected[place]), f'{name}: gain over the offset'
-        of_gain = {'tests': 1 if name == ALL else len(self.relations) - 1}
         said = 'finds {estimate:.0%} of the links'
         if not self.finds[place, *self.best[place]]:
             doubt = 'which {beyond} may explain' if p_value <= LEVEL else 'not clearly more'
@@ -280,7 +279,15 @@ class SyntaxHeads(Result):
                 numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
                 **fields,
             ),
-            extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields | of_gain),
+            extreme(
+                gain,
+                head,
+                self._gain(place),
+                null=0.0,
+                p=p_value,
+                tests=1 if name == ALL else len(self.relations) - 1,
+                **fields,
+            ),
         ]
         if not np.isnan(self.random[place, 0]):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))

@@ -102,9 +102,9 @@ class Finding:
     @property
     def sentence(self) -> str:
         """The sentence, with its numbers filled in."""
-        if not self.template:
-            return self.record
-        return filled(self.template, {'record': self.record, **vars(self), **self.numbers})
+        return filled(
+            self.template or '{record}', {'record': self.record, **vars(self), **self.numbers}
+        )
 
     @property
     def headline(self) -> str:
