@@ -167,9 +167,8 @@ class Contributions(Result):
                     for group, where in self.inactive.items()
                 ],
                 'Heads that may do nothing: at least half of the attention or output is for one '
-                'kind of token, or the output is short.'
-                + ' Shown not to matter: a change below half a point, significant or not. No head '
-                'is in both columns.' * bool(lost),
+                'kind of token, or the output is short. A change below half a point does not '
+                'matter, significant or not.',
             ),
             'mixing_layers': grids_frame(
                 {'percent': percent, 'low': low, 'high': high},

@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
 from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
 
@@ -211,7 +211,7 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
         estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
         sure = 'significant' if effects.corrected[index] <= LEVEL else 'not significant'
         # The interval is that of this head alone.
-        sure += f' after correction for {len(effects.names)} heads' * (len(effects.names) > 1)
+        sure += f' after correction for {counted(len(effects.names), "head")}'
         texts.append(f'{estimate} {_short(effects)} ({low} to {high}), {sure}')
         if effects.seeds is not None:
             count = len(effects.seeds.intact)
@@ -328,7 +328,7 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
 
     Of many masks, one that is not significant says which change of it may stay hidden.
     """
-    known: dict[str, Any] = {
+    known = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
         'tests': len(effects.names),
@@ -343,13 +343,14 @@ def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Find
         bounds is not None
         and len(bounds) > 1
         and bounds[index] < np.inf
-        and known['p'] > LEVEL
+        and effects.corrected[index] > LEVEL
         and 'where' not in fields
     ):
-        known['numbers'] = {'visible': effects.outcome.scale * bounds[index]}
-        known['template'] = (
-            '{record} For {where}, changes below about {visible:.2g} {unit} may stay hidden.'
-        )
+        fields = {
+            'template': '{record} For {where}, changes below about {visible:.2g} {unit} may stay '
+            'hidden.',
+            'numbers': {'visible': effects.outcome.scale * bounds[index]},
+        } | fields
     return measured(name, interval, **known | fields)
 
 
@@ -473,7 +474,8 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
-        unnamed = ', though not all can be named.' if found else ', but the test cannot say which.'
+        unnamed = ', though not all can be named' if found else ', but the test cannot say which'
+        count, unit = len(each.names), f'of {len(each.names)} {_in_words(disabled)}'
         counted = 'Blanchard, Neuvial and Roquain 2020'
         if not found:
             yield from _enough(each, label, source)
@@ -481,8 +483,10 @@ def findings_of_outcomes(
             yield Finding(
                 name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
-                unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='At least {estimate} {unit} {estimate:|has|have} some effect' + unnamed,
+                unit=unit,
+                template='At least {estimate} {unit} {estimate:|has|have} some effect'
+                + unnamed * (each.shrunken.at_least < count)
+                + '.',
                 **sample_of(each, counted),
             )
         if each.fewest is not None and sum(each.fewest) > found:
@@ -496,8 +500,8 @@ def findings_of_outcomes(
             yield Finding(
                 name=HELPING.format(label),
                 estimate=helping,
-                unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='Lost alone, at least ' + said + unnamed,
+                unit=unit,
+                template=f'Lost alone, at least {said}{unnamed * (max(each.fewest) < count)}.',
                 numbers={'outcome': title_of(each), 'harming': harming},
                 **sample_of(each, counted),
             )

@@ -146,15 +146,14 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     for title, test in tests.items():
         head = test.top
         fields = {'sample': int(test.table.count), 'source': source}
-        numbers: dict[str, Any] = {'title': title, 'others': int(test.real.sum())}
-        template = '{where} looks from {title} ({estimate:.2f})'
+        numbers, template = {}, '{where} looks from {title} ({estimate:.2f})'
         kind = _closest(test, head)
         if kind is not None:
             null = test.nulls[kind]
             template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
             more = 'more' if null.above[head] else 'not clearly more'
-            numbers |= {'more': more, 'mean': float(null.mean[head])}
-        if numbers['others'] and not test.real[head]:
+            numbers = {'more': more, 'mean': float(null.mean[head])}
+        if test.real.any() and not test.real[head]:
             template += ', unlike {others:head|heads} with less attention'
         top = extreme(
             f'{title}: top head',
@@ -164,7 +163,7 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             p=float(test.familywise[head]),
             tests=test.real.size,
             template=f'{template}.',
-            numbers=numbers,
+            numbers=numbers | {'title': title, 'others': int(test.real.sum())},
             **fields,
         )
         compared = beyond(kinds_of(test))

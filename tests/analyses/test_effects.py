@@ -196,19 +196,27 @@ def test_the_heads_of_a_count_are_not_known():
     """Where none is shown to matter, the test cannot say which of them do."""
     shrunken = Shrunken(*np.zeros((4, 6)), share=0.5, at_least=5)
     for changes, which in (
-        ([0] * 6, 'but the test cannot say which.'),
-        ([0.1] + [0] * 5, 'though not all can be named.'),
+        ([0] * 6, ', but the test cannot say which.'),
+        ([0.1] + [0] * 5, ', though not all can be named.'),
     ):
         lead = told_apart(changes, shrunken=shrunken, fewest=(1, 4), detectable=np.ones(6))
         said = [
             each.sentence
             for each in findings_of_outcomes({'discrimination': lead}, 'heads', source='')
         ]
-        assert f'At least 5 of 6 heads have some effect, {which}' in said
+        assert f'At least 5 of 6 heads have some effect{which}' in said
         assert (
             'Lost alone, at least 1 of 6 heads improves telling texts apart and at least 4 worsen '
-            f'it, {which}' in said
+            f'it{which}' in said
         )
+    # All six are known, whatever is significant.
+    lead = dataclasses.replace(
+        lead, shrunken=dataclasses.replace(shrunken, at_least=6), fewest=(0, 6)
+    )
+    told = findings_of_outcomes({'discrimination': lead}, 'heads', source='')
+    said = [each.sentence for each in told]
+    assert 'At least 6 of 6 heads have some effect.' in said
+    assert 'Lost alone, at least 6 of 6 heads worsen telling texts apart.' in said
 
 
 @pytest.mark.parametrize(
