@@ -154,7 +154,7 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             more = 'more' if null.above[head] else 'not clearly more'
             numbers = {'more': more, 'mean': float(null.mean[head])}
         if test.real.any() and not test.real[head]:
-            template += ', unlike {others:head|heads} with less attention'
+            template += '; {others:head|heads} with less attention {others:|does|do}'
         top = extreme(
             f'{title}: top head',
             head,
