@@ -111,6 +111,9 @@ def test_what_losing_them_does(found, results):
     said = {each.name.removeprefix(name): each for each in mine.findings()}
     outcomes = (' changes F1 by less than 0.5 points', ' changes it significantly, perhaps by more')
     assert [said[each].estimate for each in (*outcomes, ' cannot be told')] == [1, 1, 1]
+    # A head is in one of them, and the table says in which.
+    caption = mine.frames()['inactive'].attrs['caption']
+    assert 'A change below half a point does not matter, significant or not.' in caption
     means = [said[f': mean change, {which}'].estimate for which in (BY_WEIGHTS, 'other heads')]
     assert means == pytest.approx([2, 1])
     without = dataclasses.replace(mine, lost=None)
