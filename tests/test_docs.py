@@ -9,6 +9,7 @@ import shlex
 
 import jax
 import numpy as np
+import pandas
 import pytest
 import yaml
 from flax.traverse_util import flatten_dict
@@ -217,6 +218,24 @@ def test_the_notebook_is_short_and_shows_pictures():
             # In Base64, 60 kB.
             assert len(''.join(data.get('image/png', ''))) <= 80_000
             assert '<script' not in ''.join(data.get('text/html', ''))
+
+
+def test_shuffled_labels_and_who_agrees():
+    names = runpy.run_path(str(DOCS / 'shuffled_labels.py'))
+    examples = [bs.Example(f'text {index}', label=index % 2) for index in range(40)]
+    found = [names['shuffled'](examples, seed) for seed in (3, 4)]
+    own, *others = ([each.label for each in some] for some in (examples, *found))
+    assert others[0] != others[1] and all(each != own and sum(each) == 20 for each in others)
+    assert [each.text_a for each in found[0]] == [each.text_a for each in examples]
+    rows = [
+        (outcome, f'L1-H{head}', seed, change * (head + 1) ** 2)
+        for outcome in ('answers', 'f1')
+        for seed, change in enumerate((1, 2, -1 if outcome == 'answers' else 1))
+        for head in range(4)
+    ]
+    by_seed = pandas.DataFrame(rows, columns=['outcome', 'disabled', 'seed', 'change'])
+    correlations = names['correlations'](by_seed, 'answers').to_numpy()
+    np.testing.assert_allclose(correlations, [[1, 1, -1], [1, 1, -1], [-1, -1, 1]])
 
 
 @pytest.mark.slow

@@ -173,7 +173,8 @@ class Contributions(Result):
                     for group, where in self.inactive.items()
                 ],
                 'Heads that may do nothing: at least half of the attention or output is for one '
-                'kind of token, or the output is short.',
+                'kind of token, or the output is short. A change below half a point does not '
+                'matter, significant or not.',
             ),
             'mixing_layers': grids_frame(
                 {'percent': percent, 'low': low, 'high': high},
@@ -307,9 +308,10 @@ class Contributions(Result):
                 continue
             fields = {'sample': lost.examples, 'source': 'two one-sided tests, Schuirmann 1987'}
             equal, changes = lost.equal[where], lost.changes[where]
+            # Each head is in one of them: a small change counts as such, however sure it is.
             for which, those in {
-                f'does not matter by {100 * MARGIN:g} points of {TITLES[lost.metric]}': equal,
-                'changes the score significantly': changes,
+                f'changes {TITLES[lost.metric]} by less than {100 * MARGIN:g} points': equal,
+                'changes it significantly, perhaps by more': changes,
                 'cannot be told': ~equal & ~changes,
             }.items():
                 yield how_many(f'losing {group} {which}', those, **fields)

@@ -22,7 +22,7 @@ from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
 from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.names import head_name
+from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
 
@@ -82,7 +82,7 @@ WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
 NEEDED = '{}: significantly needed'
 AT_LEAST = '{}: with any effect, at least'
-IDLE = '{}: shown not to matter'
+IDLE = '{}: shown to matter little'
 HELPING = '{}: better lost, at least'
 # An effect that takes a hundred times the examples is no advice.
 _FAR = 10
@@ -216,6 +216,8 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     for index in range(len(effects.difference)):
         estimate, low, high = (f'{scale * each:{form}}' for each in _ends(effects, index))
         sure = 'significant' if effects.corrected[index] <= LEVEL else 'not significant'
+        # The interval is that of this head alone.
+        sure += f' after correction for {counted(len(effects.names), "head")}'
         texts.append(f'{estimate} {_short(effects)} ({low} to {high}), {sure}')
         if effects.seeds is not None:
             count = len(effects.seeds.intact)
@@ -328,15 +330,33 @@ def intact_of(effects: Effects, *, name: str, source: str) -> Finding:
 
 
 def effect_of(effects: Effects, index: int, *, name: str, **fields: Any) -> Finding:
-    """Return the finding of one mask's effect with its interval and its corrected p-value."""
+    """Return the finding of one mask's effect with its interval and its corrected p-value.
+
+    Of many masks, one that is not significant says which change of it may stay hidden.
+    """
     known = {
         'where': effects.names[index],
         'p': float(effects.corrected[index]),
+        'tests': len(effects.names),
         'unit': unit_of(effects),
         'sample': effects.sample,
         'sample_of': effects.sample_of,
     }
     interval = [effects.outcome.scale * each for each in _ends(effects, index)]
+    bounds = effects.detectable
+    # Where a bound is NaN, no change of any size would be found.
+    if (
+        bounds is not None
+        and len(bounds) > 1
+        and bounds[index] < np.inf
+        and effects.corrected[index] > LEVEL
+        and 'where' not in fields
+    ):
+        fields = {
+            'template': '{record} For {where}, changes below about {visible:.2g} {unit} may stay '
+            'hidden.',
+            'numbers': {'visible': effects.outcome.scale * bounds[index]},
+        } | fields
     return measured(name, interval, **known | fields)
 
 
@@ -358,24 +378,34 @@ def findings_of(
     if several:
         yield from _detectable(effects, name, fields)
     if several and effects.equivalent is not None:
-        equal = effects.equivalent <= LEVEL
+        equal, real = effects.equivalent <= LEVEL, effects.corrected <= LEVEL
+        both = int((equal & real).sum())
         of_score = effects.outcome.unit == 'points'
-        yield how_many(
-            IDLE.format(name),
-            equal,
-            what,
-            template='{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
+        template = (
+            '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
             '{margin:g} points; for {open}, these examples cannot tell.'
             if of_score
             else '{estimate} {unit} {estimate:|is|are} shown to move {outcome} by less than '
             '{share:.0%} of their spread; {open} {open:|is|are} open.'
             if effects.outcome.counts_from
             else '{estimate} {unit} {estimate:|is|are} shown to change {outcome} by less than '
-            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.',
+            '{margin:.2g} {size}, {share:.0%} of what the model knows; {open} {open:|is|are} open.'
+        )
+        # A small change may be sure, too: such a mask is also counted as needed, or better lost.
+        if both:
+            template = template.replace(
+                '; ', '. {both} of these {both:|is|are} significant nonetheless; '
+            )
+        yield how_many(
+            IDLE.format(name),
+            equal,
+            what,
+            template=template,
             numbers={
                 'outcome': title_of(effects),
                 'margin': effects.outcome.scale * effects.margin,
-                'open': int((~equal & ~(effects.corrected <= LEVEL)).sum()),
+                'open': int((~equal & ~real).sum()),
+                'both': both,
                 **({} if of_score else {'size': unit_of(effects), 'share': COUNTS_FROM}),
             },
             **fields | {'source': 'two one-sided tests, Schuirmann 1987'},
@@ -398,19 +428,21 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     worsens, mends = ('lowers', 'raises')[:: 1 if effects.outcome.more_is_better else -1]
     if title_of(effects) in _OUTCOMES.values() and not effects.outcome.more_is_better:
         worsens, mends = 'worsens', 'improves'
-    said = f'Losing {{estimate}} {{unit}}{{which}} {worsens} {{outcome}} significantly'
-    said += f', losing {{better}} {mends} it.' if better else '.'
+    # "Losing 5 of 6 layers" would be read as all five at once.
+    alone = '{estimate:||Each of }{estimate} {unit}{which}, lost alone, '
+    said = alone + '{worsens} {outcome} significantly'
+    said += '; {better:||each of }{better} {mends} it.' if better else '.'
     if better and not worse:
-        said = 'Losing {better} of {count} {what} '
-        said += f'{mends} {{outcome}}, losing none {worsens} it.'
+        said = (
+            '{better:||Each of }{better} of {count} {what}, lost alone, {mends} {outcome} '
+            'significantly; none {worsens} it.'
+        )
+    if least:
+        said = alone + 'moves {outcome} by over {least:.0%} of their spread.'
     if not real.any():
         said = 'None of the {count} {what} is shown to matter to {outcome}.'
         if np.isfinite(visible):
-            said += ' Changes below about {visible:.2g} {size} may stay hidden.'
-    if least:
-        said = (
-            'Losing {estimate} {unit}{which} moves {outcome} by over {least:.0%} of their spread.'
-        )
+            said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
     return how_many(
         NEEDED.format(name or disabled),
         real & (effects.gain < 0),
@@ -424,6 +456,8 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
             'better': better,
             'which': which,
+            'worsens': worsens,
+            'mends': mends,
             'least': least,
         },
         **sample_of(effects, source),
@@ -446,6 +480,8 @@ def findings_of_outcomes(
             continue
         yield from findings_of(each, disabled, source=source, name=label)
         found = int((each.corrected <= LEVEL).sum())
+        unnamed = ', though not all can be named' if found else ', but the test cannot say which'
+        count, unit = len(each.names), f'of {len(each.names)} {_in_words(disabled)}'
         counted = 'Blanchard, Neuvial and Roquain 2020'
         if not found:
             yield from _enough(each, label, source)
@@ -453,27 +489,25 @@ def findings_of_outcomes(
             yield Finding(
                 name=AT_LEAST.format(label),
                 estimate=each.shrunken.at_least,
-                unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template='At least {estimate} {unit} {estimate:|has|have} some effect, though not '
-                'all can be named.',
+                unit=unit,
+                template='At least {estimate} {unit} {estimate:|has|have} some effect'
+                + unnamed * (each.shrunken.at_least < count)
+                + '.',
                 **sample_of(each, counted),
             )
         if each.fewest is not None and sum(each.fewest) > found:
             lower, higher = each.fewest
             helping, harming = (higher, lower) if each.outcome.more_is_better else (lower, higher)
-            parts = [
-                f'losing at least {{{number}}} {{unit}} {verb} {{outcome}}'
-                for number, verb, some in (
-                    ('estimate', 'improves', helping),
-                    ('harming', 'worsens', harming),
-                )
-                if some
-            ]
+            said = '{estimate} {unit} {estimate:|improves|improve} {outcome}'
+            if not helping:
+                said = '{harming} {unit} {harming:|worsens|worsen} {outcome}'
+            elif harming:
+                said += ' and at least {harming} {harming:|worsens|worsen} it'
             yield Finding(
                 name=HELPING.format(label),
                 estimate=helping,
-                unit=f'of {len(each.names)} {_in_words(disabled)}',
-                template=' and '.join(parts).capitalize() + '.',
+                unit=unit,
+                template=f'Lost alone, at least {said}{unnamed * (max(each.fewest) < count)}.',
                 numbers={'outcome': title_of(each), 'harming': harming},
                 **sample_of(each, counted),
             )
@@ -521,8 +555,8 @@ def _detectable(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator
         yield Finding(
             name=f'{name}: smallest effect that can be found',
             estimate=visible if known else np.nan,
-            template='A change of {estimate:.2g} {unit} is noticed with a probability of '
-            '{power:.0f} %.'
+            template='Typically, a change of {estimate:.2g} {unit} is noticed with a probability '
+            'of {power:.0f} %.'
             if known
             else 'No size of a change is noticed reliably.',
             numbers={'power': 100 * POWER},

@@ -136,8 +136,8 @@ class Importance(Result):
 
     def notes(self):
         notes = [
-            'A head that is taken away puts out nothing. Heads that stand in for each other matter '
-            'little one by one.'
+            'A head that is taken away puts out nothing. Losing one of two heads that stand in for '
+            'each other may change nothing.'
         ]
         if GRADIENT in self.scores.parts:
             notes.append('Gradients have no sign: they rank harmful heads high, too.')
@@ -256,10 +256,10 @@ def _draw_ranks(result: Importance):
     measured = {'measured': result.effects.increase.mean(axis=0)}
     return plots.head_grids(
         {title: _ranks(each) for title, each in (grids | measured).items()},
-        label='rank, from 0 to 1 (needed most)',
+        label='rank, from 0 to 1 (matters most)',
         limits=(0.0, 1.0),
     ).captioned(
-        f'Rank of each head (1: needed most) by {counted(len(grids), "score")}, '
+        f'Rank of each head (1: matters most) by {counted(len(grids), "score")}, '
         f'{result._measured_on}. "Measured": by the increase of the loss without it.'
     )
 

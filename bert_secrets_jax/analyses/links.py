@@ -1,6 +1,7 @@
 """The shared parts of results about links: their tables, sentences, texts and figures."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from bert_secrets_jax.measure.links import (
     LinkTest,
     offset_histogram,
 )
+from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import extreme, how_many
 from bert_secrets_jax.runs.result import Finding, framed
 
@@ -36,6 +38,8 @@ PLACES = {
 # The reasons why a head may do no better than at such places.
 _REASONS = {ELSEWHERE: 'chance', MOVED: 'distance', POSITIONS: 'position', CLASSES: 'word class'}
 CIRCLES = 'Circles: more than between unlinked words of like distance, position and class.'
+# So many are named in a sentence.
+_NAMED = 3
 # The attribute of a test in each column.
 _COLUMNS = {
     **{name: name for name in ('score', 'mean', 'percentile_99', 't', 'p')},
@@ -156,24 +160,27 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
             template += f', {{more}} than {_REASONS[kind]} explains ({{mean:.2f}})'
             more = 'more' if null.above[head] else 'not clearly more'
             numbers = {'more': more, 'mean': float(null.mean[head])}
+        if test.real.any() and not test.real[head]:
+            template += '; {others:head|heads} with less attention {others:|does|do}'
         top = extreme(
             f'{title}: top head',
             head,
             interval_of(test.table, head, OF_SHARES),
             unit=UNIT,
             p=float(test.familywise[head]),
+            tests=test.real.size,
             template=f'{template}.',
-            numbers=numbers | {'title': title},
+            numbers=numbers | {'title': title, 'others': int(test.real.sum())},
             **fields,
         )
         compared = beyond(kinds_of(test))
-        could, found_at = _could_be_found(test)
+        ending, about = _named(test)
         follow = how_many(
             f'{title}: heads beyond {compared}',
             test.real,
             template='{estimate:head|heads} {estimate:|links|link} {title} more than {compared} '
-            f'{{explain}}{could}.',
-            numbers=found_at
+            f'{{explain}}{ending}.',
+            numbers=about
             | {
                 'title': title,
                 'compared': compared,
@@ -186,10 +193,12 @@ def findings_of(tests: Tests, source: str) -> list[Finding]:
     return found
 
 
-def _could_be_found(test: LinkTest) -> tuple[str, dict[str, float]]:
-    """Return what would have been found where no head is, as the end of a sentence, and numbers."""
+def _named(test: LinkTest) -> tuple[str, dict[str, Any]]:
+    """Return which heads were found, or what would have been, as a sentence's end, and numbers."""
     if test.real.any():
-        return '', {}
+        heads = sorted(np.argwhere(test.real).tolist(), key=lambda head: -test.table.mean[*head])
+        first = (head_name(*head) for head in heads[:_NAMED])
+        return '. First by attention: {first}', {'first': ', '.join(first)}
     if CLASSES in test.nulls and not test.nulls[CLASSES].links:
         return ', which decide where these links stand', {}
     detectable = float(np.median(test.detectable))

@@ -279,7 +279,15 @@ class SyntaxHeads(Result):
                 numbers={'Relation': words, 'beyond': beyond(self.kinds), **offset},
                 **fields,
             ),
-            extreme(gain, head, self._gain(place), null=0.0, p=p_value, **fields),
+            extreme(
+                gain,
+                head,
+                self._gain(place),
+                null=0.0,
+                p=p_value,
+                tests=1 if name == ALL else len(self.relations) - 1,
+                **fields,
+            ),
         ]
         if not np.isnan(self.random[place, 0]):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))

@@ -77,9 +77,10 @@ class Finding:
         is not whether there is something.
       p: The p-value of that hypothesis, corrected for all among which the finding was chosen; NaN
         where it was not tested.
+      tests: The number of tests that this p-value is corrected for.
       template: The sentence, of at most 25 words, with names of fields and of `numbers` in braces
         (`names.filled`). It has no digits of its own, so that every number in the sentence is one
-        of them. Without one, the label and the number are the sentence.
+        of them. Without one, the label and the number (`record`) are the sentence.
       numbers: Further numbers and names for the sentence, by their names in the template.
       warning: Whether the sentence must be read before everything else, such as that nothing was
         learnt.
@@ -96,6 +97,7 @@ class Finding:
     sample_of: str = 'examples'
     null: float = math.nan
     p: float = math.nan
+    tests: int = 1
     template: str = ''
     numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warning: bool = False
@@ -103,9 +105,9 @@ class Finding:
     @property
     def sentence(self) -> str:
         """The sentence, with its numbers filled in."""
-        if not self.template:
-            return self.record
-        return filled(self.template, {**vars(self), **self.numbers})
+        return filled(
+            self.template or '{record}', {'record': self.record, **vars(self), **self.numbers}
+        )
 
     @property
     def headline(self) -> str:
@@ -131,7 +133,8 @@ class Finding:
     def certainty(self) -> str:
         """How sure the number is: its interval, p-value and sample; then its source."""
         parts = [f'95 % interval: {two_digits(self.low)} to {two_digits(self.high)}']
-        parts = parts * (not math.isnan(self.low)) + [f'p = {self.p:.1g}'] * bool(self.p >= 0)
+        parts = parts * (not math.isnan(self.low))
+        parts += [f'p = {self.p:.1g}{self._corrected}'] * bool(self.p >= 0)
         parts += [f'{self.sample:,} {self.sample_of}'] * (self.sample > 0)
         return '. '.join([*parts, self.source])
 
@@ -143,10 +146,15 @@ class Finding:
         if not math.isnan(self.low):
             parts.append(f'{readable(self.low)} to {readable(self.high)}')
         if not math.isnan(self.p):
-            parts.append(f'p = {self.p:.2g}')
+            parts.append(f'p = {self.p:.2g}{self._corrected}')
         certain = f' ({", ".join(parts)})' if parts else ''
         label = f'{self.name[:1].upper()}{self.name[1:]}'
         return f'{label}{where}: {readable(self.estimate)} {self.unit}{certain}.'
+
+    @property
+    def _corrected(self) -> str:
+        # The interval beside it is that of this one alone.
+        return f' after correction for {self.tests:,} tests' * (self.tests > 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

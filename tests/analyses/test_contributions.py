@@ -109,8 +109,11 @@ def test_what_losing_them_does(found, results):
     mine = made(dataclasses.replace(found, lost=lost), weights={'all [SEP]': table(weights)})
     name = f'losing {BY_WEIGHTS}'
     said = {each.name.removeprefix(name): each for each in mine.findings()}
-    outcomes = (' does not matter by 0.5 points of F1', ' changes the score significantly')
+    outcomes = (' changes F1 by less than 0.5 points', ' changes it significantly, perhaps by more')
     assert [said[each].estimate for each in (*outcomes, ' cannot be told')] == [1, 1, 1]
+    # A head is in one of them, and the table says in which.
+    caption = mine.frames()['inactive'].attrs['caption']
+    assert 'A change below half a point does not matter, significant or not.' in caption
     means = [said[f': mean change, {which}'].estimate for which in (BY_WEIGHTS, 'other heads')]
     assert means == pytest.approx([2, 1])
     without = dataclasses.replace(mine, lost=None)

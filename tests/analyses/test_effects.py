@@ -8,9 +8,10 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import LEVEL, loss_in
+from bert_secrets_jax.ablation.effects import LEVEL, Outcome, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.effects import (
     draw_outcome,
@@ -53,6 +54,17 @@ def analyse(masked_lm, tuned, texts):
         return getattr(bs.analyses, name)(model, texts, **how | options)
 
     return run
+
+
+def told_apart(changes, **fields):
+    """Return effects on telling texts apart: all that are not 0 are significant."""
+    changes = np.array(changes, float)
+    found = effects_of(
+        changes, changes - 0.001, changes + 0.001, np.where(changes, 0.01, 1.0), heads=6
+    )
+    lead = Outcome('discrimination', 'nats', 1.0, 4, more_is_better=False)
+    fields = {key: np.array(each) if key == 'detectable' else each for key, each in fields.items()}
+    return dataclasses.replace(found, outcome=lead, **fields)
 
 
 KEPT = ['ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements', 'pruning']
@@ -115,9 +127,123 @@ def test_a_loss_is_raised_by_what_a_score_is_lowered_by():
     loss = dataclasses.replace(score, outcome=loss_in('nats'))
     told = [next(findings_of(each, 'heads', source='')).sentence for each in (score, loss)]
     assert told == [
-        'Losing 1 of 3 heads (L1-H1) lowers score significantly, losing 1 raises it.',
-        'Losing 1 of 3 heads (L1-H2) raises the loss significantly, losing 1 lowers it.',
+        '1 of 3 heads (L1-H1), lost alone, lowers score significantly; 1 raises it.',
+        '1 of 3 heads (L1-H2), lost alone, raises the loss significantly; 1 lowers it.',
     ]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        (
+            [0.1] * 5 + [0],
+            'Each of 5 of 6 layers, lost alone, worsens telling texts apart significantly.',
+        ),
+        (
+            [0.1, 0.1, -0.1, -0.1, 0, 0],
+            'Each of 2 of 6 layers (L1-H1, L1-H2), lost alone, worsens telling texts apart '
+            'significantly; each of 2 improves it.',
+        ),
+        (
+            [-0.1, -0.1, 0, 0, 0, 0],
+            'Each of 2 of 6 layers, lost alone, improves telling texts apart significantly; none '
+            'worsens it.',
+        ),
+        (
+            [0] * 6,
+            'None of the 6 layers is shown to matter to telling texts apart. For a typical one, '
+            'changes below about 0.012 nats may stay hidden.',
+        ),
+    ],
+)
+def test_what_is_lost_one_at_a_time_is_not_told_as_lost_at_once(changes, said):
+    """And what stays hidden is that of a typical one."""
+    lead = told_apart(changes, detectable=[0.01, 0.011, 0.012, 0.012, 0.02, 0.03])
+    assert next(findings_of(lead, 'layers', source='')).sentence == said
+    found = {each.name: each.sentence for each in findings_of(lead, 'layers', source='')}
+    power = found['layers: smallest effect that can be found']
+    assert power.startswith('Typically, a change of 0.012 nats is noticed')
+
+
+def test_each_effect_has_its_own_bound_and_its_correction():
+    """An interval that leaves out 0 stands next to a p-value of 1: that is of all six heads."""
+    lead = told_apart([0.1, 0.0256, 0.01, 0, 0, 0], detectable=[0.01, 0.04] + [0.012] * 4)
+    real = dataclasses.replace(lead, difference=-lead.difference, low=-lead.high, high=-lead.low)
+    said = {each.name: each for each in findings_of(real, 'heads', source='')}
+    best, worst = (said[f'heads: {which} to lose'] for which in ('best', 'worst'))
+    assert best.sentence == (
+        'Heads: best to lose (L1-H1): -0.1 nats (-0.101 to -0.099, p = 0.01 after correction for '
+        '6 tests).'
+    )
+    lead = dataclasses.replace(lead, corrected=np.ones(6))
+    said = {each.name: each for each in findings_of(lead, 'heads', source='')}
+    worst = said['heads: worst to lose']
+    assert worst.sentence == (
+        'Heads: worst to lose (L1-H1): 0.1 nats (0.099 to 0.101, p = 1 after correction for 6 '
+        'tests). For L1-H1, changes below about 0.01 nats may stay hidden.'
+    )
+    assert 'p = 1 after correction for 6 tests' in worst.certainty
+    hidden = dataclasses.replace(lead, detectable=np.full(6, np.nan))
+    said = {each.name: each.sentence for each in findings_of(hidden, 'heads', source='')}
+    assert said['heads: worst to lose'] == worst.record
+    # Of one test alone, there is nothing to correct for.
+    alone = effects_of([-0.1], [-0.2], [0.0], [0.04], [0.04], heads=1)
+    (told,) = findings_of(alone, 'mine', source='')
+    assert told.record.endswith('p = 0.04).')
+
+
+def test_the_heads_of_a_count_are_not_known():
+    """Where none is shown to matter, the test cannot say which of them do."""
+    shrunken = Shrunken(*np.zeros((4, 6)), share=0.5, at_least=5)
+    for changes, which in (
+        ([0] * 6, ', but the test cannot say which.'),
+        ([0.1] + [0] * 5, ', though not all can be named.'),
+    ):
+        lead = told_apart(changes, shrunken=shrunken, fewest=(1, 4), detectable=np.ones(6))
+        said = [
+            each.sentence
+            for each in findings_of_outcomes({'discrimination': lead}, 'heads', source='')
+        ]
+        assert f'At least 5 of 6 heads have some effect{which}' in said
+        assert (
+            'Lost alone, at least 1 of 6 heads improves telling texts apart and at least 4 worsen '
+            f'it{which}' in said
+        )
+    # All six are known, whatever is significant.
+    lead = dataclasses.replace(
+        lead, shrunken=dataclasses.replace(shrunken, at_least=6), fewest=(0, 6)
+    )
+    told = findings_of_outcomes({'discrimination': lead}, 'heads', source='')
+    said = [each.sentence for each in told]
+    assert 'At least 6 of 6 heads have some effect.' in said
+    assert 'Lost alone, at least 6 of 6 heads worsen telling texts apart.' in said
+
+
+@pytest.mark.parametrize(
+    ('unit', 'said'),
+    [
+        (
+            'nats',
+            '4 of 6 heads are shown to change telling texts apart by less than 0.01 nats, 5% of '
+            'what the model knows. 2 of these are significant nonetheless; 1 is open.',
+        ),
+        (
+            'points',
+            '4 of 6 heads are shown to change telling texts apart by less than 1 points. 2 of '
+            'these are significant nonetheless; for 1, these examples cannot tell.',
+        ),
+    ],
+)
+def test_what_matters_little_and_is_needed_is_told(unit, said):
+    lead = told_apart([0.1, 0.005, 0.005, 0, 0, 0], detectable=np.ones(6), margin=0.01)
+    lead = dataclasses.replace(lead, equivalent=np.array([1.0, 0, 0, 0, 0, 1]))
+    if unit == 'points':
+        lead = dataclasses.replace(lead, outcome=Outcome('discrimination'))
+    found = {each.name: each.sentence for each in findings_of(lead, 'heads', source='')}
+    assert found['heads: shown to matter little'] == said
+    none = dataclasses.replace(lead, corrected=np.ones(6))
+    found = {each.name: each.sentence for each in findings_of(none, 'heads', source='')}
+    assert 'nonetheless' not in found['heads: shown to matter little']
 
 
 def test_a_regression_is_told_in_words_of_its_error():
@@ -127,7 +253,7 @@ def test_a_regression_is_told_in_words_of_its_error():
     logits[1] += rng.normal(size=(300, 1))
     found = assess_outcomes([logits], values, names=['L1-H1', 'L1-H2'])
     told = ' '.join(each.sentence for each in findings_of_outcomes(found, 'heads', source=''))
-    said = 'Losing 1 of 2 heads (L1-H1) raises the error after a fit of scale and offset'
+    said = '1 of 2 heads (L1-H1), lost alone, raises the error after a fit of scale and offset'
     assert said in told and 'told apart' not in told and 'telling' not in told
     lead = found['discrimination']
     assert label_of(lead) == 'change after a fit of scale and offset (squared error)'

@@ -11,7 +11,7 @@ from bert_secrets_jax.analyses import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
 from tests.analyses.conftest import flat_table as table
-from tests.analyses.worlds import effects_of
+from tests.analyses.worlds import effects_of, link_test, null
 
 
 def test_half_of_the_attention_makes_a_mark():
@@ -31,7 +31,9 @@ def test_only_significant_effects_are_ringed_and_in_their_direction():
     )
     (found,) = marks.mark_effects(effects, (2, 2), rank=marks.ONE_MODEL)
     assert found.marks.tolist() == [[marks.NEEDED, marks.BETTER_WITHOUT], ['', '']]
-    assert '-30.00 points (-50.00 to +50.00), not significant' in found.sentences[1, 0]
+    # The interval is that of one head, the verdict that of all.
+    said = '-30.00 points (-50.00 to +50.00), not significant after correction for 4 heads.'
+    assert said in found.sentences[1, 0]
     # Of a loss, a higher one is worse.
     loss = dataclasses.replace(effects, outcome=loss_in('nats per hidden wordpiece'))
     (found,) = marks.mark_effects(loss, (2, 2), rank=0, what='the loss')
@@ -70,6 +72,31 @@ def test_links_mark_heads_above_places_of_all_kinds(untyped):
     assert small.marks.tolist() == [['', '']] and small.sentences[0, 0]
     assert (links.notes_of_tests(tests)['attention from verb to subject'] != '').tolist() == real
     assert marks.mark_links({}) == [] and '0.05 more of its attention' in small.bound
+
+
+def test_heads_that_follow_a_link_are_named():
+    """Also where the one that attends most along the link is none of them."""
+    score = table([[0.65, 0.5, 0.6], [0.4, 0.3, 0.55]])
+    means = np.array([[0.65, 0.1, 0.1], [0.1, 0.3, 0.1]])
+    for few, names, others in (
+        (False, 'L1-H3, L2-H3, L1-H2', '4 heads with less attention do'),
+        (True, 'L1-H3', '1 head with less attention does'),
+    ):
+        p = np.where(means > 0.2, 0.9, 0.01)
+        if few:
+            p[0, 1] = p[1] = 0.9
+        tests = {'verb to subject': link_test(score, moved=null(score, means, p))}
+        told = [each.sentence for each in links.findings_of(tests, 'Kovaleva')]
+        assert told[0].endswith(f' more than position explains. First by attention: {names}.')
+        assert told[1] == (
+            'L1-H1 looks from verb to subject (0.65), not clearly more than distance explains '
+            f'(0.65); {others}.'
+        )
+    p = np.where(means > 0.2, 0.01, 0.9)
+    tests = {'verb to subject': link_test(score, moved=null(score, means, p))}
+    follow, top = links.findings_of(tests, 'Kovaleva')
+    assert follow.sentence.endswith(' First by attention: L1-H1, L2-H2.')
+    assert 'less attention' not in top.sentence and 'after correction for 6 tests' in top.certainty
 
 
 def test_marks_of_all_analyses_make_one_atlas(results):

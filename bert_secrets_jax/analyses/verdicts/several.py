@@ -126,9 +126,9 @@ def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
     lead, helps = ablated.lead, ablated.lead.gain > 0
     # How many lower it, and how many raise it; that is told for one model alone.
     helping = lead.fewest[lead.outcome.more_is_better] if lead.fewest else 0
-    said = ' Losing {told_apart} of them improves {outcome} significantly'
+    said = ' For {told_apart} of them, losing it improves {outcome} significantly'
     return _with(
-        f'{said}, and losing at least {{helping}} improves it at all.' if helping else f'{said}.',
+        f'{said}, and for at least {{helping}} at all.' if helping else f'{said}.',
         verdict,
         told_apart=int((helps & (lead.corrected <= verdicts.LEVEL)).sum()),
         outcome=title_of(lead),
