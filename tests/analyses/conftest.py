@@ -116,7 +116,7 @@ def _first_state(output):
 @pytest.fixture(scope='package')
 def results(model, masked_lm, tuned, texts, settings):
     """Name of an analysis to its result."""
-    of, compute, few = bs.analyses, bs.Compute(max_length=32), texts[:12]
+    of, compute, few = bs.analyses, bs.Compute(), texts[:12]
     subject = {'subject': of.Subject('tiny', 'own texts', 'mrpc')}
     common, swept = subject | {'settings': settings}, subject | {'compute': compute}
     annotated, masks = (texts, settings.annotations), ('heads', 'layers', 'one_head_left')
