@@ -49,7 +49,7 @@ _BEYOND = {
 # The column of the exact effect beside the methods' scores of a token.
 EFFECT = 'effect of deleting it'
 # To be raised whenever a method gives other scores: kept ones are then computed again.
-_SCORED = 1
+_SCORED = 2
 # Probabilities that differ by less are the same.
 _FLAT = 1e-6
 # In shorter texts (by their median), shares of tokens are one or two tokens.
@@ -90,7 +90,7 @@ class Attribution(Result):
     """
 
     title: ClassVar[str] = 'Which tokens a prediction comes from'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     test: Faithfulness

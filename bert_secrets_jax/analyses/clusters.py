@@ -72,12 +72,13 @@ class Clusters(Result):
       tables: The tables of the statistics, by their names.
       positions: The place of each head on a plane [H, 2], where distances are about the divergences
         (metric multidimensional scaling).
-      stress: How much of the divergences the plane misses, from 0 to 1 (Kruskal's stress-1).
+      stress: How far distances on the plane are from the divergences, 0 if they are equal: the root
+        of the sum of squared differences over that of squared distances (Kruskal's stress-1).
       layers: The comparison of heads of one layer with others.
     """
 
     title: ClassVar[str] = 'Which heads behave alike'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     subject: Subject
     tables: Tables
@@ -129,8 +130,8 @@ class Clusters(Result):
         return {
             'heads': grids_frame(
                 {name: np.reshape(each, self._shape) for name, each in heads.items()},
-                f'The place of each head in the figure (stress {self.stress:.2f}: the share of '
-                'distances that it misses).',
+                f'The place of each head in the figure (stress {self.stress:.2f}; 0 if distances '
+                'are the divergences).',
                 shown=('divergence_from_it', 'mostly'),
             ),
             'nearest': framed(
@@ -240,7 +241,7 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
     )
     positions = np.asarray(scaling.fit_transform(divergences))
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
-    stress = np.sqrt(((apart - divergences) ** 2).sum() / (divergences**2).sum())
+    stress = np.sqrt(((apart - divergences) ** 2).sum() / (apart**2).sum())
     return Clusters(
         subject=subject,
         tables=tables,

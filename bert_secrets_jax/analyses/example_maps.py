@@ -35,7 +35,7 @@ class ExampleMaps(Result):
     """
 
     title: ClassVar[str] = 'Maps of example sentences'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     subject: Subject
     maps: Mapping[str, tuple[TokenMaps, ...]]

@@ -76,8 +76,10 @@ def decompose(
 
     Source: Modarressi et al. 2023, "DecompX". Their default distributes every bias over the tokens
     at each step, in proportion to the magnitudes of their dot products with it, which is not
-    linear. Here biases are a part of their own. In gated feed-forward layers, which they do not
-    treat, the activated factor is a constant.
+    linear. Here biases are a part of their own. Their code, told to leave biases out, still
+    gives tokens that of the values of layer 1 (.02 where scores reach .48: medians of 40 texts,
+    MiniLM on SST-2); here it counts as the others do. In gated feed-forward layers, which they do
+    not treat, the activated factor is a constant.
 
     A text takes a forward pass and about twice as long for each class. What they compute takes as
     long as a forward pass for each token.

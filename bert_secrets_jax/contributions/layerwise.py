@@ -1,7 +1,8 @@
 """How much of each token comes from each token in one layer: value zeroing, ALTI and GlobEnc.
 
 Each gives a matrix [B, L, T, S] of every layer whose rows sum to 1 and in which what stays on the
-residual stream is part of the diagonal, ready for `rollout`. Where LayerNorm stands before
+residual stream is part of the diagonal. Value zeroing and ALTI multiply these (`rollout`); GlobEnc
+multiplies norms as they are (`globenc` with `shares=False`). Where LayerNorm stands before
 attention (ESM, ModernBERT), value zeroing compares the stream after the layer, and ALTI and GlobEnc
 that after attention; the LayerNorm is part of what tokens give.
 """
@@ -14,9 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from bert_secrets_jax.contributions.decomposition import Linearised
 from bert_secrets_jax.contributions.layers import Attended, each_layer
 from bert_secrets_jax.contributions.norms import norm_map, pair_norms
-from bert_secrets_jax.measure.relevance import product
+from bert_secrets_jax.measure.relevance import fed_forward, product
 from bert_secrets_jax.model.bert import Bert, BertOutput
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.encoder import RestOfLayer
@@ -26,15 +28,22 @@ from bert_secrets_jax.model.parts import applied, layer_norm, unchanged
 def _in_each_layer(
     of_layer: Callable[[BertConfig, Mapping[str, Any], Attended], Float[Array, 'B T S']],
 ) -> Callable[..., Float[Array, 'B L T S']]:
-    """Apply a method to all layers, with rows that sum to 1 and nothing from padding."""
+    """Apply a method to all layers, with rows that sum to 1 and nothing from padding.
 
-    def in_model(bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T']):
+    Without `shares`, rows sum to 1 only on average over a layer: one factor for all of its rows
+    keeps products over layers finite.
+    """
+
+    def in_model(
+        bert: Bert, params, output: BertOutput, attention_mask: Shaped[Array, 'B T'], *, shares=True
+    ):
         def rows(of_params, attended):
             mixed = of_layer(bert.config, of_params, attended) * attention_mask[:, None]
             total = mixed.sum(axis=-1, keepdims=True)
+            scale = total if shares else total.mean(axis=-2, keepdims=True)
             # A token whose output hangs on no value keeps what it is.
             kept = jnp.eye(mixed.shape[-1])[None]
-            return jnp.where(total > 0, mixed / jnp.where(total > 0, total, 1), kept)
+            return jnp.where(total > 0, mixed / jnp.where(total > 0, scale, 1), kept)
 
         return each_layer(rows, bert, params, output)
 
@@ -76,8 +85,9 @@ def alti(config: BertConfig, params, attended: Attended):
     contribution of j is max(0, ||y_i|| - ||y_i - T_i(x_j)||) in the norm L1, as a share of the row
     (Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the Transformer"). As
     in the published code, the bias of values is part of T, and y has the biases of the output
-    projection and of LayerNorm, which no T has. Differs from it in dividing by the standard
-    deviation that the model divides by; the code takes that of a sample.
+    projection and of LayerNorm, which no T has. Both divide by the standard deviation of the model;
+    before 4 March 2023, the code took that of a sample. The code measures distances with PyTorch's
+    `pairwise_distance`, which adds 1e-6 to each difference.
     """
     residual = attended.residual
     linear, whole, deviation = unchanged, residual, jnp.ones_like(residual[..., :1])
@@ -85,7 +95,7 @@ def alti(config: BertConfig, params, attended: Attended):
         norm = params['attention_norm']
         linear = norm_map(norm)
         whole = applied(layer_norm(config, 'attention_norm'), norm, residual)
-        deviation = jnp.sqrt(residual.var(axis=-1, keepdims=True) + config.layer_norm_eps)
+        deviation = _deviation(config, residual)
 
     def contribution(token):
         parts = product('BNS,BSND->BSD', attended.maps[:, :, token], attended.moved)
@@ -97,14 +107,23 @@ def alti(config: BertConfig, params, attended: Attended):
     return jnp.moveaxis(jax.lax.map(contribution, jnp.arange(residual.shape[1])), 0, 1)
 
 
+def _deviation(config: BertConfig, x: Float[Array, 'B T D']) -> Float[Array, 'B T 1']:
+    """Return the number that LayerNorm divides by."""
+    return jnp.sqrt(x.var(axis=-1, keepdims=True) + config.layer_norm_eps)
+
+
 @_in_each_layer
 def globenc(config: BertConfig, params, attended: Attended):
     """Return the norms of what each token has of each token after both LayerNorms of a layer.
 
     Both residuals are there, and of the feed-forward layer what it does to the standard deviation
-    (Modarressi et al. 2022, "GlobEnc"). LayerNorm's divisor cancels in the share of the row.
+    (Modarressi et al. 2022, "GlobEnc"). Over layers, the paper multiplies norms and not shares.
     """
     if config.family.norm_first:
         return pair_norms(attended, residual=True)
     first, second = norm_map(params['attention_norm']), norm_map(params['output_norm'])
-    return pair_norms(attended, lambda x: second(first(x)), residual=True)
+    norms = pair_norms(attended, lambda x: second(first(x)), residual=True)
+    residual = attended.residual
+    normed = applied(layer_norm(config, 'attention_norm'), params['attention_norm'], residual)
+    fed = normed + fed_forward(config, Linearised(), params, normed)
+    return norms / (_deviation(config, residual) * _deviation(config, fed))

@@ -39,7 +39,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.progress import progress
 
 RANDOM, TIMES_INPUT, FLOW = 'random', 'gradient x input', 'flow'
-INTEGRATED = 'integrated gradients'
+INTEGRATED, GLOBENC = 'integrated gradients', 'GlobEnc'
 SOURCES: Mapping[str, str] = {
     RANDOM: 'a random order',
     'attention': 'the maps of the last layer, mean over heads',
@@ -47,7 +47,7 @@ SOURCES: Mapping[str, str] = {
     FLOW: 'Abnar and Zuidema 2020',
     'value zeroing': 'Mohebbi et al. 2023',
     'ALTI': 'Ferrando et al. 2022',
-    'GlobEnc': 'Modarressi et al. 2022',
+    GLOBENC: 'Modarressi et al. 2022',
     'DecompX': 'Modarressi et al. 2023',
     TIMES_INPUT: 'Denil et al. 2014',
     'gradient norm': 'Simonyan et al. 2014',
@@ -56,7 +56,11 @@ SOURCES: Mapping[str, str] = {
 METHODS = tuple(SOURCES)
 # Those whose scores say whether a token speaks for the prediction or against it.
 SIGNED = ('DecompX', TIMES_INPUT, INTEGRATED)
-_LAYERWISE = {'value zeroing': value_zeroing, 'ALTI': alti, 'GlobEnc': globenc}
+_LAYERWISE = {
+    'value zeroing': value_zeroing,
+    'ALTI': alti,
+    GLOBENC: functools.partial(globenc, shares=False),
+}
 
 
 # The share of a change of logits that integrated gradients may miss.
@@ -207,6 +211,9 @@ def _score(
         if method in _LAYERWISE:
             matrices = _LAYERWISE[method](bert, params, output, mask)
             scores[method] = read_rows(rollout(matrices)[:, -1])
+            if method == GLOBENC:
+                total = scores[method].sum(axis=-1, keepdims=True)
+                scores[method] /= jnp.where(total > 0, total, 1)
         elif method == 'attention':
             scores[method] = read_rows(output.attentions[:, -1].mean(axis=1))
         elif method == 'rollout':

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.spatial.distance
+from sklearn.manifold import MDS
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.clusters import (
@@ -88,6 +89,22 @@ def test_a_plane_gives_back_distances_that_lie_in_one():
     np.testing.assert_allclose(again, apart, atol=0.01)
     assert found.stress < 0.02
     np.testing.assert_array_equal(found.positions, clusters_of(apart, layers=3).positions)
+
+
+def test_stress_is_kruskals():
+    """It is that of scikit-learn, whose best of five placements is the same."""
+    rng = np.random.default_rng(4)
+    apart = np.linalg.norm(rng.random((15, 1, 4)) - rng.random((15, 4)), axis=-1)
+    apart = (apart + apart.T) * (1 - np.eye(15))
+    how = {'n_init': 5, 'max_iter': 1000, 'init': 'random', 'random_state': 0}
+    scaling = MDS(metric='precomputed', normalized_stress=True, **how).fit(apart)
+    found = clusters_of(apart, layers=3)
+    np.testing.assert_allclose(found.stress, scaling.stress_, rtol=1e-6)
+    on_plane = np.linalg.norm(found.positions[:, None] - found.positions[None], axis=-1)
+    np.testing.assert_allclose(
+        found.stress**2, np.sum((on_plane - apart) ** 2) / np.sum(on_plane**2), rtol=1e-6
+    )
+    assert found.stress > 0.2
 
 
 def test_what_heads_mostly_do():

@@ -198,8 +198,10 @@ class Reference:
         centre = lambda x: x - x.mean(axis=-1, keepdims=True)
         vectors = centre(vectors) / deviation[:, None] * norm['scale']
         whole = centre(whole) / deviation * norm['scale'] + norm.get('bias', 0)
-        # Any standard deviation: those of rows cancel.
-        return vectors, whole, centre(vectors) * second['scale'] / 7
+        state = Summands(whole[None])
+        fed = (state + self.fed(weights, state)).whole
+        deviation = np.sqrt(fed.var(axis=1) + self.config.layer_norm_eps)[:, None, None]
+        return vectors, whole, centre(vectors) / deviation * second['scale']
 
     def alti(self, number):
         vectors, whole, _ = self.of_attention(number)

@@ -10,8 +10,9 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.decomposition import token_contributions
 from bert_secrets_jax.contributions.layerwise import alti, globenc, value_zeroing
-from bert_secrets_jax.contributions.scores import prediction_weights
-from tests.conftest import RELATIVES, real_checkpoint, relative
+from bert_secrets_jax.contributions.rollout import rollout
+from bert_secrets_jax.contributions.scores import prediction_weights, token_scores
+from tests.conftest import RELATIVES, forward, real_checkpoint, relative
 from tests.contributions.reference import Reference, batch_of, random_model
 
 # Rows of a matrix that are shares, and what they are shares of.
@@ -27,6 +28,8 @@ def everything(bert, params, batch):
     output = bert.apply({'params': params}, **batch.inputs)
     given = bert, params, output, batch.attention_mask
     found = {name: method(*given) for name, method in METHODS.items()}
+    # Over layers, GlobEnc multiplies norms.
+    found['product'] = rollout(globenc(*given, shares=False))
     return output, found, token_contributions(*given, prediction_weights)
 
 
@@ -52,6 +55,34 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
     compare_with_reference(random_model(mine, tokenizer, scale))
 
 
+def test_scores_of_globenc_multiply_norms(config, tokenizer):
+    check_globenc(random_model(config, tokenizer))
+
+
+@pytest.mark.parametrize('name', ['all-MiniLM-L6-v2'])
+def test_scores_of_globenc_multiply_norms_of_real_weights(name):
+    model = bs.from_pretrained(real_checkpoint(name))
+    check_globenc(bs.with_classifier(model, ('no', 'yes'), seed=0))
+
+
+def check_globenc(model):
+    """Compare scores with the published ones: norms as they are, multiplied, and the row read.
+
+    Products of norms whose rows are made to sum to 1, which is not published, are far from them.
+    """
+    text, (name,) = 'the cat saw a dog ran .', ['GlobEnc']
+    (scores,) = token_scores(model, [text], methods=[name]).scores[name]
+    inputs = dict(model.tokenizer(text, return_tensors='np'))
+    reference = Reference(model, forward(model.bert, model.params, inputs), 0, len(scores))
+    published = other = np.eye(len(scores))
+    for layer in range(model.config.num_hidden_layers):
+        norms = reference.globenc(layer)
+        published, other = norms @ published, shares(norms) @ other
+    published = published[0] / published[0].sum()
+    np.testing.assert_allclose(scores, published, atol=2e-6)
+    assert np.abs(published - other[0]).max() > 1e-3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['all-MiniLM-L6-v2', 'gte-small'])
 def test_real_weights(name):
@@ -75,6 +106,13 @@ def compare_with_reference(model, texts=None):
                     mine_of[:length, :length], shares(matrix), atol=5e-4, err_msg=name
                 )
                 assert not mine_of[:length, length:].any() and shares(matrix).std() > 1e-3
+        product = np.eye(length)
+        for layer, mine_of in enumerate(found['product'][row, :, :length, :length]):
+            product = reference.globenc(layer) @ product
+            scale = product.sum() / mine_of.sum()
+            np.testing.assert_allclose(
+                mine_of * scale, product, atol=5e-4 * product.max(), err_msg='GlobEnc over layers'
+            )
         parts, logits = reference.logits(), np.asarray(output.logits[row], np.float64)
         # A check of the reference itself: what all bring is what the model says.
         np.testing.assert_allclose(parts.sum(axis=0), logits, atol=2e-4 * np.abs(parts).max())
