@@ -9,8 +9,9 @@ from typing import Any
 
 from bert_secrets_jax.cache import enable_cache
 from bert_secrets_jax.configs import base
-from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.files import write_atomically
+from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.model.weights import Pretrained, save_pretrained
 from bert_secrets_jax.programs.conversation import open_studies
 from bert_secrets_jax.programs.report import write_report
@@ -90,6 +91,7 @@ def report(
         else:
             files[name], of_list = _table(table, out / f'{name}.jsonl')
             of_lists.append(of_list)
+            config.data.metrics = _metrics_of(as_examples(table))
     if of_lists and of_lists != len(given) * of_lists[:1]:
         raise ValueError(
             'texts and train must be of one kind: two tables, or two lists that both have second '
@@ -109,6 +111,13 @@ def _with_plain_tokenizer(pretrained: Pretrained) -> Pretrained:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return dataclasses.replace(pretrained, tokenizer=tokenizer)
+
+
+def _metrics_of(examples: Sequence[Example]) -> str:
+    """Return the setting of the metrics of the task that examples are of, which no table has."""
+    # Those of STS-B are the default of all regressions.
+    tasks = {each.metrics for each in examples} - {metrics_for(1)}
+    return ','.join(tasks.pop()) if len(tasks) == 1 else ''
 
 
 def _table(texts: Sequence[Text], path: pathlib.Path) -> tuple[str, dict[str, Any]]:

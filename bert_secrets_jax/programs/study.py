@@ -529,7 +529,8 @@ class Study:
         for name in self.config.statistics:
             module, colon, _ = name.partition(':')
             if colon and name not in CATALOGUE:
-                digests[named(name).name] = sha256(sys.modules[module].__file__)
+                own = named(name).name
+                digests[own] = sha256(sys.modules[module].__file__)
         return digests
 
     @property

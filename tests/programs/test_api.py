@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
+from bert_secrets_jax.programs import api
 
 TEXTS = ['the cat saw a dog .', 'she ran and he ran .', 'a big red house']
 OWN = 'tests.programs.test_api:first_half'
@@ -73,6 +74,22 @@ def test_labelled_pairs_are_written_as_they_are(model, tmp_path):
             {'text_a': 'the cat', 'text_b': 'a dog ran', 'label': 1},
             {'text_a': 'she ran', 'text_b': None, 'label': 0},
         ]
+
+
+def test_the_task_of_examples_says_their_metrics(model, tmp_path, monkeypatch):
+    """As where the same texts are named in the settings: CoLA has Matthews' r, and no F1."""
+    found = []
+
+    def opened(config, out):
+        found.append(config.data.metrics)
+        raise ValueError('It is known.')
+
+    monkeypatch.setattr(api, 'open_studies', opened)
+    for metrics in (('matthews',), ('f1', 'accuracy'), ('pearson', 'spearman'), ()):
+        texts = [bs.Example('the cat', None, label, metrics=metrics) for label in (0, 1)]
+        with pytest.raises(ValueError, match='It is known'):
+            bs.report(model, texts, train=texts, out=tmp_path / 'out')
+    assert found == ['matthews', 'f1,accuracy', '', '']
 
 
 def test_what_does_not_fit_is_refused(model, tmp_path):
