@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed
@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses.ablation import (
     instead,
     named_masks,
 )
+from bert_secrets_jax.analyses.learnt import unless_noise
 from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
@@ -90,6 +91,12 @@ class AblationOverSeeds(Result):
             frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
+        learnt = dict(zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True))
+        for frame in frames.values():
+            frame['learnt'] = all(learnt.values())
+        by_seed = {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
+        for frame in by_seed.values():
+            frame['learnt'] = frame['seed'].map(learnt)
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
                 ('masks', 'outcome', *(field.name for field in dataclasses.fields(Agreement))),
@@ -102,7 +109,7 @@ class AblationOverSeeds(Result):
                 'How far two fine-tunings agree: rank correlation, two intraclass correlations '
                 '(ICC), and the rank correlation without the noise of examples.',
             )
-        return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
+        return frames | by_seed
 
     def figures(self):
         drawings = {'told_apart': _draw_lead}
@@ -122,7 +129,8 @@ class AblationOverSeeds(Result):
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
         name = f'{effects.title_of(first.found)} with all heads, mean {self._over}'
-        return [*found, effects.intact_of(first.found, name=name, source=SOURCE)]
+        found.append(effects.intact_of(first.found, name=name, source=SOURCE))
+        return unless_noise(found)
 
     def notes(self):
         notes = [f'{instead(self.baseline)} Intervals are for {self.population}.']
@@ -142,14 +150,7 @@ class AblationOverSeeds(Result):
         heads = self.sets.get('heads')
         if heads is None:
             return []
-        about = {'shape': heads.shape, 'rank': marks.OVER_SEEDS}
-        return [
-            mark
-            for each in (heads.lead, heads.found)
-            for mark in marks.mark_effects(
-                each, what=f'{effects.title_of(each)} {self._over}', **about
-            )
-        ]
+        return heads.marks(marks.OVER_SEEDS, f' {self._over}')
 
     def _by_seed(self, ablated: Ablated):
         rows = [
@@ -164,7 +165,7 @@ class AblationOverSeeds(Result):
             ('outcome', 'disabled', 'seed', 'intact', 'change'),
             rows,
             'The change in every fine-tuning: scores in points, others in their units.',
-            colours=effects.colours_of(ablated.found, coloured, by=('outcome', 'seed')),
+            colours=effects.colours_of(ablated.every, coloured, by=('outcome', 'seed')),
         )
 
 

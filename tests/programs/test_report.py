@@ -331,7 +331,7 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
 
     def result(texts, rank, marks):
         marks, about = np.array([marks]), {'title': 'does', 'drawn': 'colour', 'rank': rank}
-        marks = HeadMarks(marks=marks, sentences=marks, strength=np.ones(marks.shape), **about)
+        marks = HeadMarks(marks=marks, sentences=marks, **about)
         return Marked('x', Subject('m', texts), marks)
 
     own = result('mine', 1, ['self', 'self', ''])

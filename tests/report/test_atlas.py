@@ -19,18 +19,15 @@ SHAPE = (2, 3)
 
 
 def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **about):
-    """Marks of some heads of two layers of three, each stronger than the one before."""
+    """Marks of some heads of two layers of three."""
     marks, sentences = np.full((2, *SHAPE), '', object)
-    strength = np.zeros(SHAPE)
     for number, place in enumerate(at, 1):
         marks[place], sentences[place] = mark, f'Says {number} of <it>.'
-        strength[place] = number
     return HeadMarks(
         title=title,
         drawn=drawn,
         marks=marks.astype(str),
         sentences=sentences.astype(str),
-        strength=strength,
         rank=rank,
         **about,
     )
@@ -183,14 +180,13 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
 def test_what_does_not_fit_is_refused(results):
     other = HeadMarks(
         title='x', drawn='colour', marks=np.full((4, 4), 'a'), sentences=np.full((4, 4), 'b'),
-        strength=np.ones((4, 4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
         atlas([*results, Shown(marks=(other,))])
     with pytest.raises(ValueError, match="must be 'colour', 'ring' or 'corner'"):
         marked('star')
     with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
-        dataclasses.replace(marked(), strength=np.zeros(6))
+        dataclasses.replace(marked(), sentences=np.full(6, ''))
     assert atlas([Shown()]) == ''
 
 
@@ -234,7 +230,7 @@ def test_a_click_opens_the_maps_of_a_head(page):
 @pytest.mark.parametrize(('shape', 'words'), [((24, 16), False), ((12, 12), True), ((2, 2), True)])
 def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_path, shape, words):
     marks = np.resize(list(TABLE['kinds'])[:22], shape)
-    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(shape)}
+    about = {'marks': marks, 'sentences': marks}
     part = Part('x', Shown(marks=(HeadMarks(title='does', drawn='colour', **about),)))
     said = {'': ['A sentence of some twenty words, which takes two lines. ' * 3] * 4}
     page = written(tmp_path, [part], told=said, lead='In short. ' * 20)

@@ -108,7 +108,7 @@ def parts():
 
 def coloured_by(marks):
     """A part whose result colours the heads of the atlas by these marks."""
-    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(marks.shape)}
+    about = {'marks': marks, 'sentences': marks}
     return Part('atlas', Shown(marks=(HeadMarks(title='does', drawn='colour', rank=0, **about),)))
 
 
