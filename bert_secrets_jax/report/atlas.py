@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
-from bert_secrets_jax.plots.kinds import Look, looks
+from bert_secrets_jax.plots.kinds import TABLE, Look, looks
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
@@ -51,7 +51,9 @@ def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
         drawn: [mark for each in marks if each.drawn == drawn for mark in kinds(each)]
         for drawn in ('colour', 'ring')
     }
-    return Drawn(looks(names['colour']), tuple(sorted(set(names['ring']), reverse=True)))
+    # The first ring is red: known ones have their places, whichever there are.
+    rings = dict.fromkeys([*TABLE['rings'], *names['ring']])
+    return Drawn(looks(names['colour']), tuple(rings))
 
 
 def atlas(
@@ -123,7 +125,7 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
     grey, counted = every.count(''), sum(count for _, count in named)
     rest = ('others', len(every) - grey - counted), ('without a name', grey)
     told = ', '.join(f'{count} {mark}' for mark, count in [*named, *rest] if count)
-    return f'The {len(every)} heads, each once, by the most specific thing that it does: {told}.'
+    return f'Each of the {len(every)} heads counts once, by the most specific thing that it does: {told}.'
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
@@ -221,7 +223,7 @@ def _grid(
         mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
         fill, pattern, letter, *_ = drawn.looks[mark] if mark else ('',) * 3
-        which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
+        which = f'ring{drawn.rings.index(ringed) % 2}' if ringed else ''
         return {
             'name': name,
             'kinds': ' '.join(filter(None, ['head', which, 'corner' * bool(cornered), pattern])),
