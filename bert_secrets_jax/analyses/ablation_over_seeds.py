@@ -91,12 +91,6 @@ class AblationOverSeeds(Result):
             frames[f'{name}_outcomes'] = effects.frame_of_outcomes(each.outcomes, name)
         if 'heads' in self.sets:
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _COLUMNS)
-        learnt = dict(zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True))
-        for frame in frames.values():
-            frame['learnt'] = all(learnt.values())
-        by_seed = {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
-        for frame in by_seed.values():
-            frame['learnt'] = frame['seed'].map(learnt)
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
                 ('masks', 'outcome', *(field.name for field in dataclasses.fields(Agreement))),
@@ -109,7 +103,14 @@ class AblationOverSeeds(Result):
                 'How far two fine-tunings agree: rank correlation, two intraclass correlations '
                 '(ICC), and the rank correlation without the noise of examples.',
             )
-        return frames | by_seed
+        frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
+        learnt = dict(
+            zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True)
+        )
+        for frame in frames.values():
+            in_all = all(learnt.values())
+            frame['learnt'] = frame['seed'].map(learnt) if 'seed' in frame else in_all
+        return frames
 
     def figures(self):
         drawings = {'told_apart': _draw_lead}

@@ -21,7 +21,13 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
-from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test, learnt_nothing, unless_noise
+from bert_secrets_jax.analyses.learnt import (
+    Learnt,
+    if_not_learnt,
+    learning_test,
+    learnt_nothing,
+    unless_noise,
+)
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute

@@ -139,7 +139,12 @@ class MaskedLMAblation(Result):
                     p=p_value,
                     template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
                     'frequency ({guess:.3g}); what follows is noise.',
-                    numbers={'when': when, 'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
+                    numbers={
+                        'when': when,
+                        'which': _WHEN[when],
+                        'loss': each.value[0],
+                        'guess': each.intact,
+                    },
                 )
 
     def _loss_findings(self) -> Iterator[Finding]:

@@ -53,7 +53,7 @@ def head_grids(
     figure, axes = figure_of(width, rows * (0.24 * layers + 0.9), **shape, grid=None)
     for axis, (title, grid) in zip(axes, grids.items(), strict=False):
         if differences:
-            image = _effects(axis, grid, lowest)
+            image, _ = _effects(axis, grid, lowest)
         else:
             image = axis.imshow(grid, cmap=MAPS, vmin=lowest, vmax=highest)
         if title in marked:
@@ -100,8 +100,7 @@ def effect_grid(
         size = width + 3.3, max(height, 0.2 * len(extremes)) + 0.9
         figure, axes = figure_of(*size, columns=2, grid=None, width_ratios=(width, 3.3))
     axis = axes[0]
-    red = red or _lowest(effects)
-    image = _effects(axis, effects, red)
+    image, red = _effects(axis, effects, red)
     layers_down_heads_across(axis, layers, heads)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
@@ -148,7 +147,7 @@ def interaction_matrix(
     size = len(matrices) * (side + 0.7) + 1, side + 0.6
     figure, axes = figure_of(*size, columns=len(matrices), grid=None)
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-        image = _effects(axis, matrix, red.get(title) or _lowest(matrix))
+        image, _ = _effects(axis, matrix, red.get(title))
         axis.set_title(title)
         axis.set_xticks(*_ticks(names if columns is None else columns), rotation=90, fontsize=5)
         axis.set_yticks(*_ticks(names), fontsize=5)
@@ -199,15 +198,11 @@ def _ticks(names: Sequence[str]) -> tuple[range, list[str]]:
     return ticks, [names[tick] for tick in ticks]
 
 
-def _lowest(values: np.ndarray) -> float:
-    """Return the end of a scale centred on 0; a grid without any effect is white."""
-    return -float(np.nanmax(np.abs(values))) or -1.0
-
-
-def _effects(axis: Axes, values: np.ndarray, red: float) -> AxesImage:
+def _effects(axis: Axes, values: np.ndarray, red: float | None) -> tuple[AxesImage, float]:
     """Draw a heat map that is red where a model is worse, blue where it is better, white at 0."""
+    red = red or -float(np.nanmax(np.abs(values))) or -1.0
     # There is less of a score where it is worse, and more of a loss.
     colours = 'RdBu_r' if red > 0 else 'RdBu'
     image = axis.imshow(values, cmap=colours, vmin=-abs(red), vmax=abs(red))
     without_lines(axis)
-    return image
+    return image, red

@@ -175,7 +175,9 @@ def layer_effects(
     if published is not None:
         theirs = _draw_published(axis, published, len(effects))
         # In the plot, its dot would be read as the effect of a layer.
-        figure.named({'this model': ours, published_name or 'published': theirs}, 'upper center', ncols=2)
+        figure.named(
+            {'this model': ours, published_name or 'published': theirs}, 'upper center', ncols=2
+        )
     title = label[:1].upper() + label[1:]
     scale = {'ends': 'interval', 'published': published_name}
     beside = {'ends': [low, high], 'published': [] if published is None else published}

@@ -125,7 +125,8 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
     grey, counted = every.count(''), sum(count for _, count in named)
     rest = ('others', len(every) - grey - counted), ('without a name', grey)
     told = ', '.join(f'{count} {mark}' for mark, count in [*named, *rest] if count)
-    return f'Each of the {len(every)} heads counts once, by the most specific thing that it does: {told}.'
+    size = len(every)
+    return f'Each of {size} heads counts once, by the most specific thing that it does: {told}.'
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:

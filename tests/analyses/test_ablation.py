@@ -21,7 +21,9 @@ def learnt(result, p_value):
     """The same of models that have learnt their task with this p-value."""
     models = len(next(iter(result.sets.values())).p_learnt)
     p_values = np.full(models, p_value)
-    sets = {name: dataclasses.replace(each, p_learnt=p_values) for name, each in result.sets.items()}
+    sets = {
+        name: dataclasses.replace(each, p_learnt=p_values) for name, each in result.sets.items()
+    }
     return dataclasses.replace(result, sets=sets)
 
 
@@ -127,6 +129,5 @@ def test_of_a_model_that_learnt_nothing_no_head_is_best(tuned, texts):
             said = ' '.join([str(found), *(each.attrs['caption'] for each in frames.values())])
             assert any(word in said for word in (' best ', ' worst ')) == taught
             assert ('Not learnt' in said) == (not taught)
-            frames.pop('agreement', None)
             assert {each['learnt'].all() for each in frames.values()} == {taught}
             assert {each['learnt'].any() for each in frames.values()} == {taught}

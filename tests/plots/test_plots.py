@@ -81,11 +81,9 @@ def test_effects_stand_on_a_scale_around_zero():
     assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
     nothing = plots.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]
     assert nothing.get_clim() == (-1, 1)
-    # Of a score, there is less where it is worse, and of a loss more. Full red is what is asked for.
+    # Where a model is worse, there is less of a score and more of a loss.
     for red, colours in ((-8.0, 'RdBu'), (8.0, 'RdBu_r')):
-        grids = plots.head_grids(
-            {'a': effects}, label='x', limits=(red, -red), differences=True
-        )
+        grids = plots.head_grids({'a': effects}, label='x', limits=(red, -red), differences=True)
         for drawn in (plots.effect_grid(effects, label='x', red=red), grids):
             image = drawn.axes[0].images[0]
             assert image.get_clim() == (-8, 8) and image.get_cmap().name == colours

@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.plots.kinds import TABLE, look, looks
-from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, what_heads_do
 from bert_secrets_jax.report.page import Part
 from bert_secrets_jax.runs.result import Badge, HeadMarks
@@ -76,7 +76,7 @@ def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     marks += [marked('ring', mark='needed', title='F1 without it')]
     told = what_heads_do(marks, marks)
     assert told == (
-        'Each of the 6 heads counts once, by the most specific thing that it does: 2 next token, '
+        'Each of 6 heads counts once, by the most specific thing that it does: 2 next token, '
         '1 obj, 3 without a name.'
     )
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
@@ -105,11 +105,16 @@ def test_no_code_of_a_kind_is_the_name_of_a_score():
 def test_what_other_texts_say_of_a_head_is_marked(tmp_path, visit):
     mine = Shown(marks=(marked(at=[(0, 0)], title='attends mostly to', rank=1),))
     frames = Shown(marks=(marked(at=[(0, 1)], mark='target', title='follows a link'),))
-    parts = [Part('mine', mine, about='mine', main=True), Part('frames', frames, about='our frames')]
+    parts = [
+        Part('mine', mine, about='mine', main=True),
+        Part('frames', frames, about='our frames'),
+    ]
     page = written(tmp_path, parts)
     assert '<span>target*</span>' in page and '<span>next token</span>' in page
     tab = visit(page)
-    words = tab.locator('.bs-atlas .whole span').evaluate_all('all => all.map(each => each.textContent)')
+    words = tab.locator('.bs-atlas .whole span').evaluate_all(
+        'all => all.map(each => each.textContent)'
+    )
     assert words == ['next token', 'target*', '', '', '', '']
     assert 'target*: 1' in tab.inner_text('.bs-atlas .legend')
     told = '* Not from the texts of this page: target (from our frames).'
@@ -178,7 +183,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
 
 
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
-    """Alone, each would begin with the first colour. The first ring, which is red, is for the worse."""
+    """Alone, each would begin with the first colour. The red ring is for the worse."""
     one = [
         Shown(
             marks=(
@@ -188,7 +193,12 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
         )
     ]
     other = [
-        Shown(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better without')))
+        Shown(
+            marks=(
+                marked(at=[(1, 0)], mark='next'),
+                marked('ring', at=[(1, 0)], mark='better without'),
+            )
+        )
     ]
     drawn = drawn_alike([one, other])
     assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better without')

@@ -625,10 +625,11 @@ def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, me
     inks = 'cells => cells.map(each => getComputedStyle(each).color)'
     for table, dots in ((frame, ['#L2-H2']), (small, [])):
         grid = np.reshape(100 * table['difference'].to_numpy(), (2, 3))
-        figure = plots.effect_grid(grid, label='points', red=worse * 30)
-        figure.source = plots.Source('heads', 'difference', times=100)
+        figure = plots.effect_grid(grid, label='points', red=worse * 30.0)
         part = Part('ablation', Shown({'heads': table}))
-        tab = open_page([MARKS, part.with_pictures([drawing('ablation_heads', figure, 'ablation')])])
+        tab = open_page(
+            [MARKS, part.with_pictures([picture('ablation_heads', figure, CHANGE, 'ablation')])]
+        )
         cells = tab.locator('.whole a.head')
         before = cells.evaluate_all(inks)
         tab.select_option('.bs-atlas select', 'effect of losing it (points)')
@@ -644,7 +645,9 @@ def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, me
             assert meaning in said and 'Full colour: a change that these texts would show' in said
         marked = tab.locator('.whole a.significant')
         assert marked.evaluate_all('all => all.map(each => each.hash)') == dots
-        assert ('1 of 6 heads; p corrected (Holm)' in tab.inner_text('.bs-atlas .legend')) == bool(dots)
+        assert ('1 of 6 heads; p corrected (Holm)' in tab.inner_text('.bs-atlas .legend')) == bool(
+            dots
+        )
         # The white words of dark cells do not stay when cells are light again.
         tab.select_option('.bs-atlas select', 'does')
         assert cells.evaluate_all(inks) == before
