@@ -126,7 +126,7 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
     rest = ('others', len(every) - grey - counted), ('without a name', grey)
     told = ', '.join(f'{count} {mark}' for mark, count in [*named, *rest] if count)
     size = len(every)
-    return f'Each of {size} heads counts once, by the most specific thing that it does: {told}.'
+    return f'Each of the {size} heads counts once, by the most specific thing that it does: {told}.'
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:

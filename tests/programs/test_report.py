@@ -337,7 +337,8 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
     own = result('mine', 1, ['self', 'self', ''])
     other = result('the example frames', 0, ['', 'target', 'target'])
     assert report.headlines({'own': own, 'other': other}, 'mine') == [
-        'Each of 3 heads counts once, by the most specific thing that it does: 1 self, 2 others.'
+        'Each of the 3 heads counts once, by the most specific thing that it does: '
+        '1 self, 2 others.'
     ]
     said = [report._texts(each, own.subject, own=True) for each in (own, other)]
     assert said == [('your texts: mine', True), ('example frames', False)]

@@ -76,7 +76,7 @@ def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     marks += [marked('ring', mark='needed', title='F1 without it')]
     told = what_heads_do(marks, marks)
     assert told == (
-        'Each of 6 heads counts once, by the most specific thing that it does: 2 next token, '
+        'Each of the 6 heads counts once, by the most specific thing that it does: 2 next token, '
         '1 obj, 3 without a name.'
     )
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''

@@ -17,7 +17,7 @@ from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
 from tests.report.conftest import wait_until
-from tests.report.test_atlas import marked
+from tests.report.test_atlas import ALL, marked
 from tests.report.test_page import Shown, finding, written
 
 HEADS = ('', 2, 3)
@@ -649,7 +649,7 @@ def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, me
             dots
         )
         # The white words of dark cells do not stay when cells are light again.
-        tab.select_option('.bs-atlas select', 'does')
+        tab.select_option('.bs-atlas select', ALL)
         assert cells.evaluate_all(inks) == before
 
 
