@@ -13,6 +13,7 @@ import pandas
 import pytest
 import yaml
 from flax.traverse_util import flatten_dict
+from PIL import Image
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
@@ -110,6 +111,13 @@ def test_every_page_and_picture_is_used():
     shown = ''.join(path.read_text('utf-8') for path in DOCUMENTS)
     for picture in DOCS.rglob('*.png'):
         assert picture.name in shown, picture
+
+
+def test_the_picture_of_the_first_screen_has_todays_look():
+    """What it says is compared with a quickstart in `tests/experiments/test_commands.py`."""
+    made = runpy.run_path(str(DOCS / 'pictures.py'))
+    with Image.open(made['PICTURE']) as picture:
+        assert picture.text['look'] == made['look'](), made['__doc__']
 
 
 @pytest.mark.parametrize('path', DOCUMENTS, ids=name_of)

@@ -214,6 +214,18 @@ class Effects:
         """The index of the mask that leaves the worst model, where undefined effects come last."""
         return int(np.argmin(np.where(np.isnan(self.gain), np.inf, self.gain)))
 
+    @property
+    def red(self) -> float:
+        """The change for the worse that is drawn in full red: one that is found of any mask.
+
+        That is the greatest `detectable` or, without it, the widest interval, which is about as
+        much. A greater change that is significant takes its place; noise never does.
+        """
+        found = self.high - self.low if self.detectable is None else self.detectable
+        sizes = np.concatenate([found, np.abs(self.difference[self.corrected <= LEVEL])])
+        size = float(np.max(sizes[np.isfinite(sizes)], initial=0.0)) or 1.0
+        return -size if self.outcome.more_is_better else size
+
     def extremes(self, count: int) -> list[int]:
         """Return the masks with the `count` lowest and highest differences, ascending."""
         order = np.argsort(self.difference)[: np.isfinite(self.difference).sum()].tolist()

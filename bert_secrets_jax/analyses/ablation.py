@@ -25,7 +25,7 @@ from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import effects, marks
-from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt, unless_noise
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
@@ -40,7 +40,7 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, Subject, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.
@@ -159,6 +159,16 @@ class Ablated:
             for each in (self.lead, self.found)
         }
 
+    def marks(self, rank: int, over: str = '') -> list[HeadMarks]:
+        """Return the marks of heads that the model needs, or is better without."""
+        return [
+            mark
+            for each in (self.lead, self.found)
+            for mark in marks.mark_effects(
+                each, self.shape, rank=rank, what=effects.title_of(each) + over
+            )
+        ]
+
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
         fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
@@ -195,6 +205,8 @@ class Ablation(Result):
             frames['heads_extremes'] = effects.extremes_of(self.sets['heads'].found, _SHOWN)
         if 'one_head_left' in self.sets:
             frames['one_head_left_best'] = _best_alone(self.sets['one_head_left'])
+        for frame in frames.values():
+            frame['learnt'] = self.learnt
         return frames
 
     def figures(self):
@@ -208,11 +220,9 @@ class Ablation(Result):
     def findings(self):
         first = next(iter(self.sets.values()))
         name = f'{effects.title_of(first.found)} with all heads'
-        return [
-            *first.warnings('the intact model'),
-            *(each for name in self.sets for each in self._set_findings(name, self.sets[name])),
-            effects.intact_of(first.found, name=name, source=SOURCE),
-        ]
+        found = (each for name in self.sets for each in self._set_findings(name, self.sets[name]))
+        intact = effects.intact_of(first.found, name=name, source=SOURCE)
+        return unless_noise([*first.warnings('the intact model'), *found, intact])
 
     @property
     def meaning(self) -> str:
@@ -230,11 +240,7 @@ class Ablation(Result):
         heads = self.sets.get('heads')
         if heads is None:
             return []
-        return [
-            mark
-            for each in (heads.lead, heads.found)
-            for mark in marks.mark_effects(each, heads.shape, rank=marks.ONE_MODEL)
-        ]
+        return heads.marks(marks.ONE_MODEL)
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
@@ -444,8 +450,8 @@ def _best_alone(ablated: Ablated):
             (head_name(*head), *rows[int(np.ravel_multi_index(head, shape))][1:])
             for head in enumerate(best)
         ],
-        f'{effects.title_of(ablated.found)} with the best head of each layer alone. It was chosen '
-        'on these examples, so the score is too good.',
+        f'{effects.title_of(ablated.found)} with the head of each layer that scores highest alone. '
+        'It was chosen on these examples, so the score is too good.',
     )
 
 

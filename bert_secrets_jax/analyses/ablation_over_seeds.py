@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed
@@ -27,6 +27,7 @@ from bert_secrets_jax.analyses.ablation import (
     instead,
     named_masks,
 )
+from bert_secrets_jax.analyses.learnt import unless_noise
 from bert_secrets_jax.analyses.models import (
     Models,
     all_models,
@@ -109,7 +110,14 @@ class AblationOverSeeds(Result):
                 'How far two fine-tunings agree: rank correlation, two intraclass correlations '
                 '(ICC), and the rank correlation without the noise of examples.',
             )
-        return frames | {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
+        frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
+        learnt = dict(
+            zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True)
+        )
+        for frame in frames.values():
+            in_all = all(learnt.values())
+            frame['learnt'] = frame['seed'].map(learnt) if 'seed' in frame else in_all
+        return frames
 
     def figures(self):
         drawings = {'told_apart': _draw_lead}
@@ -129,7 +137,8 @@ class AblationOverSeeds(Result):
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
         name = f'{effects.title_of(first.found)} with all heads, mean {self._over}'
-        return [*found, effects.intact_of(first.found, name=name, source=SOURCE)]
+        found.append(effects.intact_of(first.found, name=name, source=SOURCE))
+        return unless_noise(found)
 
     def notes(self):
         notes = [f'{instead(self.baseline)} Intervals are for {self.population}.']
@@ -149,14 +158,7 @@ class AblationOverSeeds(Result):
         heads = self.sets.get('heads')
         if heads is None:
             return []
-        about = {'shape': heads.shape, 'rank': marks.OVER_SEEDS}
-        return [
-            mark
-            for each in (heads.lead, heads.found)
-            for mark in marks.mark_effects(
-                each, what=f'{effects.title_of(each)} {self._over}', **about
-            )
-        ]
+        return heads.marks(marks.OVER_SEEDS, f' {self._over}')
 
     def _by_seed(self, ablated: Ablated):
         rows = [
@@ -171,7 +173,7 @@ class AblationOverSeeds(Result):
             ('outcome', 'disabled', 'seed', 'intact', 'change'),
             rows,
             'The change in every fine-tuning: scores in points, others in their units.',
-            colours=effects.colours_of(ablated.found, coloured, by=('outcome', 'seed')),
+            colours=effects.colours_of(ablated.every, coloured, by=('outcome', 'seed')),
         )
 
 

@@ -469,7 +469,8 @@ def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
     # Runs may be named after their models, too.
     task = tuned.subject.task if tuned is not None and tuned.subject.task else name
     published = paper.finetuning(task)
-    sets = {} if ablation is None else ablation.sets
+    # Extremes of a model that has learnt nothing are noise.
+    sets = ablation.sets if ablation is not None and ablation.learnt else {}
     heads = sets.get('heads')
     found = {
         'metric': metric,

@@ -77,6 +77,8 @@ NEEDED_IN = {
     'needed_share_high': 'seeds.needed_high',
 }
 _ONE_MODEL = {'p_benjamini_hochberg': 'benjamini_hochberg', 'p_tost_corrected': 'equivalent'}
+# Columns that end so are multiplied by the scale of their outcome.
+_IN_POINTS = '_points', 'change'
 # Words for the masks of a set, by its name, as captions have them.
 WITHOUT = {'heads': 'each head', 'layers': 'all heads of a layer'}
 # The name of the finding that counts them, such as 'heads'.
@@ -152,7 +154,7 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
     """
     values = [
         operator.attrgetter(attribute)(effects)
-        * (effects.outcome.scale if column.endswith('_points') else 1)
+        * (effects.outcome.scale if column.endswith(_IN_POINTS) else 1)
         for column, attribute in columns.items()
     ]
     return list(zip(effects.names, *values, strict=True))
@@ -174,21 +176,23 @@ def frame_of(
         for key, each in effects.items()
         for row in rows_of(each, columns)
     ]
-    colours = colours_of(next(iter(effects.values())), columns, by=keys[:by])
+    colours = colours_of(effects, columns, by=keys[:by])
     return framed((*keys, 'disabled', *columns), rows, caption, colours=colours)
 
 
 def colours_of(
-    effects: Effects, columns: Mapping[str, str], *, by: Sequence[str]
+    effects: Mapping[Any, Effects], columns: Mapping[str, str], *, by: Sequence[str]
 ) -> Colours | None:
     """Return what a page may colour by in a frame with a row for each mask (see `Colours`).
 
-    It is None unless there is one mask of each head, or of each layer.
+    Effects come by their keys as in `frame_of`. It is None unless there is one mask of each head,
+    or of each layer.
     """
-    last = re.fullmatch(r'L(\d+)(?:-H(\d+))?', effects.names[-1])
+    listed = [*next(iter(effects.values())).names]
+    last = re.fullmatch(r'L(\d+)(?:-H(\d+))?', listed[-1])
     layers, heads = (int(each or 0) for each in last.groups()) if last else (0, 0)
     names = [head_name(*each) for each in np.ndindex(layers, heads)]
-    if list(effects.names) != (names or [f'L{layer + 1}' for layer in range(layers)]):
+    if listed != (names or [f'L{layer + 1}' for layer in range(layers)]):
         return None
     sure = [name for name in columns if name.startswith(('low', 'high', 'p_'))]
     coloured = {'value': (), 'difference': sure}
@@ -196,6 +200,13 @@ def colours_of(
         'heads' if heads else 'layers',
         {name: coloured[each] for name, each in columns.items() if each in coloured},
         by,
+        {
+            (name, key if isinstance(key, str) else ', '.join(key[: len(by)])): each.red
+            * (each.outcome.scale if name.endswith(_IN_POINTS) else 1)
+            for name, attribute in columns.items()
+            if attribute == 'difference'
+            for key, each in effects.items()
+        },
     )
 
 
@@ -268,9 +279,8 @@ def draw_effects(
         figure = plots.layer_effects(*ends, label=label, **published)
         return figure.captioned(f'{caption} Lines: 95 % intervals.', source)
     grid = np.reshape(scale * effects.difference, shape)
-    visible = _visible(effects)
     circles = {'label': label, 'real': np.reshape(effects.corrected <= LEVEL, shape)}
-    circles['reach'] = visible if np.isfinite(visible) else 0.0
+    circles['red'] = scale * effects.red
     if seeds is None:
         assert effects.benjamini_hochberg is not None
         circles['likely'] = np.reshape(effects.benjamini_hochberg <= LEVEL, shape)

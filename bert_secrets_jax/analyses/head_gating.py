@@ -27,7 +27,7 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import effects
-from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
+from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test, learnt_nothing
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
@@ -106,6 +106,7 @@ class HeadGating(Result):
         for name, each in grids.items():
             heads[name] = each.mean(axis=0).ravel()
         heads['gate'], heads['role'] = self.gate.ravel(), self.roles.ravel()
+        heads['learnt'] = not learnt_nothing(self.learnt[-1])
         colours = heads.attrs['colours']
         columns = {**dict.fromkeys((*grids, 'gate'), ()), **colours.columns}
         heads.attrs['colours'] = dataclasses.replace(colours, columns=columns)

@@ -21,7 +21,13 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
-from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
+from bert_secrets_jax.analyses.learnt import (
+    Learnt,
+    if_not_learnt,
+    learning_test,
+    learnt_nothing,
+    unless_noise,
+)
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
@@ -95,6 +101,7 @@ class Importance(Result):
         for column, attribute in _COLUMNS.items():
             grids[column] = np.reshape(getattr(loss, attribute), difference.shape)
         grids['score_difference_points'] = 100 * difference
+        grids['learnt'] = np.full(difference.shape, not learnt_nothing(self.effects.learnt[-1]))
         effect, *sure = _COLUMNS
         return {
             'heads': grids_frame(
@@ -102,6 +109,9 @@ class Importance(Result):
                 f'Scores of each head by {len(self.scores.of)} methods, {self._measured_on}, and '
                 f'the change of the loss ({loss.outcome.unit}) without it.',
                 sure={effect: sure},
+                # What no test is of, the change of the score, colours no head.
+                shown=[*self.scores.of, effect],
+                red={(effect, ''): loss.red},
             ),
             'agreement': framed(
                 ('score', 'rank_correlation', 'low', 'high', 'source'),
@@ -126,13 +136,13 @@ class Importance(Result):
             sample=loss.sample,
             source=SOURCE,
         )
-        return [
+        found = [
             *if_not_learnt('the model', self.effects.learnt, loss.sample),
             *findings_of(loss, 'heads', source=SOURCE),
             score,
             intact_of(loss, name='loss with all heads', source=SOURCE),
-            *self._method_findings(),
         ]
+        return [*unless_noise(found), *self._method_findings()]
 
     def notes(self):
         notes = [

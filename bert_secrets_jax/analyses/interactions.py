@@ -183,4 +183,6 @@ def _draw(result: Interactions):
         {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
+        # As in `Effects.red`; scores have no interval.
+        red={f'loss ({result.unit})': float(np.max(result.high - result.low))},
     ).captioned('The effect of disabling two heads, less the sum of their effects.')

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -75,6 +76,13 @@ def not_learnt(
             'bar': _BARS.get(metric, 'zero').format(100 * larger_class),
         },
     )
+
+
+def unless_noise(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings; after a warning, none that calls a head or a layer best or worst."""
+    if not any(each.warning for each in findings):
+        return list(findings)
+    return [each for each in findings if not re.search(r'\b(best|worst)\b', each.sentence)]
 
 
 def if_not_learnt(which: str, test: Learnt, examples: int) -> list[Finding]:

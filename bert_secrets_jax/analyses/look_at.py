@@ -145,8 +145,7 @@ class LookAt(Result):
             'The entropy of its attention is %.0f%% of even attention.', percent
         )
         broad = np.where(share >= BROADLY, 'broad', '')
-        found = broad, sentences, share
-        return [marks.made('attention is broad', 'colour', *found, rank=marks.SHARE)]
+        return [marks.made('attention is broad', 'colour', broad, sentences, rank=marks.SHARE)]
 
     def _mean(self, statistic: str, give: str, published: str) -> list[Finding]:
         """Return the mean over the heads of layers 6 to 10 of 12, and the layer with the most."""

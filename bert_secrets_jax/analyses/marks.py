@@ -32,7 +32,7 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
     """
     if not tests:
         return []
-    marks, sentences, strength = empty(next(iter(tests.values())).table.mean.shape)
+    marks, sentences, best = empty(next(iter(tests.values())).table.mean.shape)
     for title, test in tests.items():
         for head in map(tuple, np.argwhere(test.real)):
             score = float(test.table.mean[head])
@@ -41,11 +41,11 @@ def mark_links(tests: Tests) -> list[HeadMarks]:
                 f'(corrected p = {test.familywise[head]:.2g}). '
             )
             excess = min(float(null.excess.mean[head]) for null in test.nulls.values())
-            if excess >= PRACTICAL_SHARE and score > strength[head]:
-                marks[head], strength[head] = title, score
+            if excess >= PRACTICAL_SHARE and score > best[head]:
+                marks[head], best[head] = title, score
     bound = f'at least {PRACTICAL_SHARE:.2f} more of its attention to a link than elsewhere'
     about = {'rank': LINK, 'bound': bound}
-    return [made('follows a link', 'colour', marks, sentences, strength, **about)]
+    return [made('follows a link', 'colour', marks, sentences, **about)]
 
 
 def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[HeadMarks]:
@@ -58,9 +58,9 @@ def mark_shares(tables: Mapping[str, HeadTable], names: Sequence[str]) -> list[H
     most, share = np.array(names)[index], np.take_along_axis(grids, index[None], axis=0)[0]
     said = np.char.add(np.char.mod('Gives %.2f of its attention to ', share), most)
     sentences = np.char.add(said, '.')
-    marks, strength = np.where(share >= MOSTLY, most, ''), np.where(share >= MOSTLY, share, 0)
+    marks = np.where(share >= MOSTLY, most, '')
     about = {'rank': SHARE, 'bound': f'{MOSTLY:.0%} of attention to one token'}
-    return [made('attends mostly to', 'colour', marks, sentences, strength, **about)]
+    return [made('attends mostly to', 'colour', marks, sentences, **about)]
 
 
 def mark_effects(
@@ -72,9 +72,7 @@ def mark_effects(
     marks = np.where(real, np.where(gain < 0, NEEDED, BETTER_WITHOUT), '')
     texts = notes_of(effects, shape).astype(str)
     sentences = np.char.add(np.char.add(f'Without it, {what}: ', texts), '.')
-    none = f'By {what}, no head is significantly needed, and none is better lost.'
-    found = marks, sentences, np.abs(gain)
-    return [made(f'{what} without it', 'ring', *found, rank=rank, none=none)]
+    return [made(f'{what} without it', 'ring', marks, sentences, rank=rank)]
 
 
 def mark_classes(
@@ -86,32 +84,29 @@ def mark_classes(
         names, most = np.array(titles)[grid.argmax(axis=-1)], grid.max(axis=-1)
         sentences = np.char.add('Its maps are most often ', names)
         sentences = np.char.add(sentences, np.char.mod(' (%.0f %%).', 100 * most))
-        patterns.append((names, sentences, most))
+        patterns.append((names, sentences))
     found = [made('pattern', 'colour', *patterns[0], rank=PATTERN)]
     if len(patterns) > 1:
-        (names, _, _), (after, sentences, _) = patterns
-        (_, model), (before, grid) = shares, shares.values()
+        (names, _), (after, sentences) = patterns
+        _, model = shares
         said = np.char.replace(sentences, 'Its maps are', 'After fine-tuning they are')
         mark, said = (np.where(names != after, text, '') for text in ('pattern changed', said))
-        none = 'Fine-tuning changes the most frequent pattern of no head.'
-        found_moved = mark, said, np.abs(grid - before).sum(axis=-1) / 2
-        corner = made('pattern changed by fine-tuning', 'corner', *found_moved, none=none)
+        corner = made('pattern changed by fine-tuning', 'corner', mark, said)
         found += [corner, made('pattern', 'colour', *patterns[1], rank=PATTERN, model=model)]
     return found
 
 
 def empty(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return marks and sentences [L, N] without anything, and a strength of 0."""
+    """Return marks and sentences [L, N] without anything, and zeros."""
     return np.full(shape, '', object), np.full(shape, '', object), np.zeros(shape)
 
 
-def made(title: str, drawn: str, marks, sentences, strength, **about: Any) -> HeadMarks:
+def made(title: str, drawn: str, marks, sentences, **about: Any) -> HeadMarks:
     """Return marks from arrays of any kind of texts; the arguments are those of `HeadMarks`."""
     return HeadMarks(
         title=title,
         drawn=drawn,
         marks=np.char.strip(marks.astype(str)),
         sentences=np.char.strip(sentences.astype(str)),
-        strength=np.asarray(strength, float),
         **about,
     )

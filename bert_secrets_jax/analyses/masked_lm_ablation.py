@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
-from bert_secrets_jax.analyses.learnt import learnt_nothing
+from bert_secrets_jax.analyses.learnt import learnt_nothing, unless_noise
 from bert_secrets_jax.analyses.models import check_several, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
@@ -66,11 +66,12 @@ class MaskedLMAblation(Result):
     FORMAT: ClassVar[int] = 7
 
     def frames(self):
-        frames = {}
+        frames, unlearnt = {}, [each.numbers['when'] for each in self._not_learnt()]
         for name in self.before:
             without = effects.WITHOUT.get(name, 'each set')
             caption = f'Loss in nats per hidden wordpiece without {without}, and its change.'
             frames[name] = effects.frame_of(self._models(name), _COLUMNS, caption, 'model')
+            frames[name]['learnt'] = ~frames[name]['model'].isin(unlearnt)
         return frames
 
     def figures(self):
@@ -93,7 +94,8 @@ class MaskedLMAblation(Result):
                 each, name, name=f'{name} {_WHEN[when]}', source=SOURCE
             )
         ]
-        return [*self._not_learnt(), *found, *self._loss_findings(), *self._tuning_findings()]
+        found += [*self._loss_findings(), *self._tuning_findings()]
+        return unless_noise([*self._not_learnt(), *found])
 
     def notes(self):
         said = [f'{self._hidden} {instead(self.baseline)} Other texts may need other heads.']
@@ -137,7 +139,12 @@ class MaskedLMAblation(Result):
                     p=p_value,
                     template='Not learnt {which}: loss {loss:.3g}, not clearly below guessing by '
                     'frequency ({guess:.3g}); what follows is noise.',
-                    numbers={'which': _WHEN[when], 'loss': each.value[0], 'guess': each.intact},
+                    numbers={
+                        'when': when,
+                        'which': _WHEN[when],
+                        'loss': each.value[0],
+                        'guess': each.intact,
+                    },
                 )
 
     def _loss_findings(self) -> Iterator[Finding]:

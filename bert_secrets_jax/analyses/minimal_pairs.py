@@ -176,7 +176,9 @@ class MinimalPairs(Result):
         return [
             *if_not_learnt('the model', test, whole.pairs),
             *self._told_findings(),
-            *effects.findings_of(self.effects[ALL], 'heads', source=SOURCE),
+            *effects.findings_of(
+                self.effects[ALL], 'heads', source=SOURCE, extremes=whole.p_chance <= LEVEL
+            ),
             *(self._phenomena_findings() if several else ()),
         ]
 

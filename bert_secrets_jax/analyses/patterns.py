@@ -202,7 +202,9 @@ class Patterns(Result):
         if not vertical.any() or ALL_SPECIAL not in self.before:
             return []
         special = self.before[ALL_SPECIAL].mean
-        found = [how_many('heads with mostly vertical maps, pre-trained', vertical, **self._of)]
+        said = 'In {estimate} {unit}, most maps are vertical, whatever else a head does.'
+        name = 'heads with mostly vertical maps, pre-trained'
+        found = [how_many(name, vertical, template=said, **self._of)]
         of_heads = self._of | {'unit': 'share of attention'}
         for which, heads in {'vertical': vertical, 'other': ~vertical}.items():
             if heads.any():

@@ -111,6 +111,7 @@ class Replacements(Result):
                 | {'slope_left': self.slope_left},
                 f'Change of the loss ({self._unit}) without each head, by what replaces it. '
                 'A slope_left near zero means that no better constant is near.',
+                red={(f'loss_{name}', ''): each.red for name, each in self.effects.items()},
             ),
             'replacements': framed(
                 ('replacement', 'mean_effect', 'low', 'high', 'significantly_needed',
@@ -335,9 +336,11 @@ def harm_explained(
 
 
 def _draw(result: Replacements):
+    red = max(each.red for each in result.effects.values())
     return plots.head_grids(
         {REPLACEMENTS[name]: each for name, each in result._grids.items()},
         label=f'change of the loss ({result._unit})',
+        limits=(red, -red),
         differences=True,
     ).captioned(
         'Change of the loss without each head, by what replaces its output.',

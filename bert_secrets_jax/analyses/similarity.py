@@ -220,9 +220,11 @@ def _draw_leading(result: EmbeddingEffects, name: str):
 
 def _draw_kinds(result: EmbeddingEffects, kinds: Sequence[str]):
     each = {name.removeprefix(_KIND): result.outcomes['heads'][name] for name in kinds}
+    red = min(one.red for one in each.values())
     return plots.head_grids(
         {kind: np.reshape(one.difference, result.shape) for kind, one in each.items()},
         label='change of the mean cosine',
+        limits=(red, -red),
         differences=True,
         marked={
             kind: np.reshape(one.corrected <= LEVEL, result.shape) for kind, one in each.items()

@@ -241,17 +241,16 @@ class SyntaxHeads(Result):
         """Mark heads that find a relation."""
         dev, names = self.dev, self.relations[:-1]
         plain = list(map(plain_relation, names))
-        shown, sentences, strength = marks.empty(dev.right.shape[1:3])
+        shown, sentences, best = marks.empty(dev.right.shape[1:3])
         for place, *head, way in np.argwhere(self.finds[:-1]).tolist():
             sentences[*head] += (
                 f'Finds {dev.right[place, *head, way]:.0%} of the links "{plain[place]}" '
                 f'({names[place]}, {WAYS[way]}; the best offset {dev.baseline[place]:.0%}). '
             )
             gain = float(dev.gain[place, *head, way])
-            if gain > strength[*head]:
-                shown[*head], strength[*head] = plain[place], gain
-        found = shown, sentences, strength
-        return [marks.made('finds a relation', 'colour', *found, rank=marks.LINK)]
+            if gain > best[*head]:
+                shown[*head], best[*head] = plain[place], gain
+        return [marks.made('finds a relation', 'colour', shown, sentences, rank=marks.LINK)]
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""

@@ -235,6 +235,7 @@ def grids_frame(
     by: Mapping[str, Sequence | np.ndarray] = MappingProxyType({}),
     sure: Mapping[str, Sequence[str]] = MappingProxyType({}),
     shown: Sequence[str] = (),
+    red: Mapping[tuple[str, str], float] = MappingProxyType({}),
 ) -> 'pandas.DataFrame':
     """Return a frame with a row for each head, or layer. Layers and heads count from 1.
 
@@ -244,6 +245,7 @@ def grids_frame(
       by: The columns that tell the sets apart, with a value for each set. They stand first.
       sure: For some columns, those that tell how sure they are, such as their interval.
       shown: The columns by which a page may colour; none means all that are not in `sure`.
+      red: As in `Colours`.
     """
     sets = list(zip(*by.values(), strict=True)) if by else [()]
     stacked = [np.asarray(grid) if by else np.asarray(grid)[None] for grid in grids.values()]
@@ -257,7 +259,8 @@ def grids_frame(
     axis = 'layers' if len(shape) == 1 else 'heads'
     beside = {name for names in sure.values() for name in names}
     coloured = shown or [name for name in grids if name not in beside]
-    colours = Colours(axis, {name: sure.get(name, ()) for name in coloured}, by=tuple(by))
+    columns = {name: sure.get(name, ()) for name in coloured}
+    colours = Colours(axis, columns, tuple(by), dict(red))
     return framed((*by, *('layer', 'head')[: len(shape)], *grids), rows, caption, colours=colours)
 
 

@@ -24,6 +24,9 @@ class Colours:
     # Those that divide the rows into sets, each with every head, such as 'statistic'. Sets that
     # differ in their 'seed' alone are fine-tunings of one recipe.
     by: Sequence[str] = ()
+    # The change that is drawn in full red, which is for the worse, by a column of changes without
+    # a head and the name of a set without its seed.
+    red: Mapping[tuple[str, str], float] = dataclasses.field(default_factory=dict)
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Heat maps over layers, heads, pairs of heads and features."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,10 +19,6 @@ from bert_secrets_jax.plots.figure import (
 )
 from bert_secrets_jax.plots.numbers import Numbers, Panel
 
-# Without the head, the score falls where the colour is red, rises where it is blue, and stays
-# where it is white.
-_EFFECTS = 'RdBu'
-
 
 @styled
 def head_grids(
@@ -38,13 +35,14 @@ def head_grids(
       grids: The values [L, N] of each heat map, by title.
       label: The label of the colour bar, with the unit.
       limits: The ends of the colour scale; None makes it reach from 0 to the greatest value.
-      differences: Whether the colour scale is centred on 0, with red below and blue above.
+      differences: Whether the colour scale is centred on 0 and begins with red: at the lowest
+        value, or at the first of the limits.
       marked: Booleans [L, N] that mark heads by a circle, by title; None marks none.
     """
     marked, values = marked or {}, list(grids.values())
     layers, heads = values[0].shape
     lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
-    if differences:
+    if differences and limits is None:
         highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
         lowest = -highest
     columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
@@ -54,8 +52,10 @@ def head_grids(
     shape = {'rows': rows, 'columns': columns, 'used': len(grids)}
     figure, axes = figure_of(width, rows * (0.24 * layers + 0.9), **shape, grid=None)
     for axis, (title, grid) in zip(axes, grids.items(), strict=False):
-        colours = _EFFECTS if differences else MAPS
-        image = axis.imshow(grid, cmap=colours, vmin=lowest, vmax=highest)
+        if differences:
+            image, _ = _effects(axis, grid, lowest)
+        else:
+            image = axis.imshow(grid, cmap=MAPS, vmin=lowest, vmax=highest)
         if title in marked:
             down, across = np.nonzero(marked[title])
             axis.scatter(across, down, s=16, facecolor='none', edgecolor='#0072ff', linewidth=0.8)
@@ -66,7 +66,7 @@ def head_grids(
         Panel(title, {'': grid}, {'circles': np.asarray(marked.get(title, ()), int)})
         for title, grid in grids.items()
     ]
-    scale = {'low': float(lowest), 'high': float(highest), 'centred': differences}
+    scale = {'low': float(lowest), 'high': float(highest)}
     figure.numbers = Numbers('heads', label, panels, scale)
     return figure
 
@@ -78,7 +78,7 @@ def effect_grid(
     label: str,
     real: np.ndarray | None = None,
     likely: np.ndarray | None = None,
-    reach: float = 0.0,
+    red: float | None = None,
     extremes: Mapping[str, tuple[np.ndarray, float, float]] | None = None,
 ) -> Figure:
     """Draw the effect of disabling each head, on a colour scale centred on 0 (Figure 8).
@@ -87,7 +87,8 @@ def effect_grid(
       effects: The score without each head minus the score with all heads [L, N].
       label: The label of the colour bar, with the unit.
       real, likely: Booleans [L, N] that mark heads by a filled and an open circle, if any.
-      reach: The least end of the colours, such as the smallest effect that can be found.
+      red: The effect that is fully red, for the worse, such as the loss of score that would be
+        found, which is below 0. None takes the greatest effect, below 0.
       extremes: The effects in each seed [S] and the ends of the interval of their mean, by the name
         of the head: drawn beside the grid, from top to bottom. None draws the grid alone.
     """
@@ -99,7 +100,7 @@ def effect_grid(
         size = width + 3.3, max(height, 0.2 * len(extremes)) + 0.9
         figure, axes = figure_of(*size, columns=2, grid=None, width_ratios=(width, 3.3))
     axis = axes[0]
-    image, highest = _effects(axis, effects, reach)
+    image, red = _effects(axis, effects, red)
     layers_down_heads_across(axis, layers, heads)
     circles = np.zeros(effects.shape, int)
     for chosen, face, kind in ((likely, 'none', 1), (real, INK, 2)):
@@ -109,8 +110,7 @@ def effect_grid(
             circles[rows, columns] = kind
     figure.colorbar(image, ax=axis, label=label, pad=0.01)
     panel = Panel(label[:1].upper() + label[1:], {'': effects}, {'circles': circles})
-    scale = {'low': -highest, 'high': highest, 'centred': True}
-    figure.numbers = Numbers('heads', label, [panel], scale)
+    figure.numbers = Numbers('heads', label, [panel], {'low': red, 'high': -red})
     if extremes is not None:
         beside = axes[1]
         beside.axvline(0, color='0.5', linewidth=0.8)
@@ -132,6 +132,7 @@ def interaction_matrix(
     *,
     columns: Sequence[str] | None = None,
     label: str,
+    red: Mapping[str, float] = MappingProxyType({}),
 ) -> Figure:
     """Draw matrices [heads, heads] of interactions, each on its own scale centred on 0.
 
@@ -140,12 +141,13 @@ def interaction_matrix(
       names: The names of the heads, in order. If there are many, only some are shown.
       columns: The names of what stands across, such as tokens of another text; None if the same.
       label: The label of the colour bars.
+      red: What is fully red, as in `effect_grid`, by title.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
     size = len(matrices) * (side + 0.7) + 1, side + 0.6
     figure, axes = figure_of(*size, columns=len(matrices), grid=None)
     for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-        image, _ = _effects(axis, matrix)
+        image, _ = _effects(axis, matrix, red.get(title))
         axis.set_title(title)
         axis.set_xticks(*_ticks(names if columns is None else columns), rotation=90, fontsize=5)
         axis.set_yticks(*_ticks(names), fontsize=5)
@@ -186,7 +188,7 @@ def feature_matrices(
         Panel(title, dict(zip(columns, matrix.T, strict=True)))
         for title, matrix in matrices.items()
     ]
-    scale = {'low': 0.0, 'high': highest, 'centred': False, 'layer': layer}
+    scale = {'low': 0.0, 'high': highest, 'layer': layer}
     figure.numbers = Numbers('features', label, panels, scale)
     return figure
 
@@ -196,9 +198,11 @@ def _ticks(names: Sequence[str]) -> tuple[range, list[str]]:
     return ticks, [names[tick] for tick in ticks]
 
 
-def _effects(axis: Axes, values: np.ndarray, reach: float = 0.0) -> tuple[AxesImage, float]:
-    """Draw a heat map on a scale centred on 0; a grid without any effect is white."""
-    highest = float(np.nanmax(np.abs(values), initial=reach)) or 1.0
-    image = axis.imshow(values, cmap=_EFFECTS, vmin=-highest, vmax=highest)
+def _effects(axis: Axes, values: np.ndarray, red: float | None) -> tuple[AxesImage, float]:
+    """Draw a heat map that is red where a model is worse, blue where it is better, white at 0."""
+    red = red or -float(np.nanmax(np.abs(values))) or -1.0
+    # There is less of a score where it is worse, and more of a loss.
+    colours = 'RdBu_r' if red > 0 else 'RdBu'
+    image = axis.imshow(values, cmap=colours, vmin=-abs(red), vmax=abs(red))
     without_lines(axis)
-    return image, highest
+    return image, red

@@ -54,9 +54,10 @@ class Numbers:
         ('classes'), several numbers of the heads of one layer ('features'), a number of each layer
         ('layers'), or heads as points on planes ('points').
       label: The name of the numbers, with the unit; empty where only distances mean something.
-      scale: Values for all panels. For heads and features: `low`, `high` and `centred`; for
-        features also `layer`, from 0. For layers: `ends` and `published`, the names of these. For
-        points: `across` and `published`, such names, and `levels`, names and heights of lines.
+      scale: Values for all panels. For heads and features: `low` and `high`; of changes, `low` is
+        the red end, as far from 0 as the other. For features also `layer`, from 0. For layers:
+        `ends` and `published`, the names of these. For points: `across` and `published`, such
+        names, and `levels`, names and heights of lines.
     """
 
     kind: Literal['heads', 'classes', 'features', 'layers', 'points']

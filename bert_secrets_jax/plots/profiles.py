@@ -171,12 +171,13 @@ def layer_effects(
     axis.axhline(0, color='0.5', linewidth=0.8)
     axis.vlines(layers, low, high, color=COLOURS[0], linewidth=1.2)
     (ours,) = axis.plot(layers, effects, 'o', color=COLOURS[0], markersize=4)
-    entries = {'this model': ours}
+    axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
     if published is not None:
         theirs = _draw_published(axis, published, len(effects))
-        entries |= {published_name: theirs} if published_name else {}
-    axis.set(xlabel='disabled layer', ylabel=label, xticks=layers)
-    axis.legend(list(entries.values()), list(entries), frameon=False, fontsize=7)
+        # In the plot, its dot would be read as the effect of a layer.
+        figure.named(
+            {'this model': ours, published_name or 'published': theirs}, 'upper center', ncols=2
+        )
     title = label[:1].upper() + label[1:]
     scale = {'ends': 'interval', 'published': published_name}
     beside = {'ends': [low, high], 'published': [] if published is None else published}

@@ -3,15 +3,17 @@
 It is made from what all results have (`runs.result.HeadMarks`), and knows no analysis.
 """
 
+import collections
 import dataclasses
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from bert_secrets_jax.names import head_name, visible
-from bert_secrets_jax.plots.kinds import Look, looks
+from bert_secrets_jax.plots.kinds import TABLE, Look, looks
 from bert_secrets_jax.report.templates import render
 from bert_secrets_jax.runs.result import HeadMarks, Result
 
@@ -46,13 +48,21 @@ def drawn_alike(models: Iterable[Sequence[Result]]) -> Drawn:
     """Return how to draw the marks of several models, so that a mark is the same on all of them."""
     marks = [each for results in models for result in results for each in result.head_marks()]
     names = {
-        drawn: [mark for each in marks if each.drawn == drawn for mark in _kinds(each)]
+        drawn: [mark for each in marks if each.drawn == drawn for mark in kinds(each)]
         for drawn in ('colour', 'ring')
     }
-    return Drawn(looks(names['colour']), tuple(sorted(set(names['ring']), reverse=True)))
+    # The first ring is red: known ones have their places, whichever there are.
+    rings = dict.fromkeys([*TABLE['rings'], *names['ring']])
+    return Drawn(looks(names['colour']), tuple(rings))
 
 
-def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = None) -> str:
+def atlas(
+    results: Sequence[Result],
+    *,
+    prefix: str = '',
+    drawn: Drawn | None = None,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Return the fragment of a page with all heads of a model; empty if no result marks any.
 
     Args:
@@ -61,6 +71,8 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
       prefix: The text before the name of a head in its address, such as 'mrpc-', on a page with
         several models.
       drawn: How to draw the marks, from `drawn_alike`; None draws this model alone.
+      elsewhere: The texts of marks that are not from the texts of the page, such as
+        'example frames'.
 
     Raises:
       ValueError: The results are of models with different layers or heads.
@@ -95,7 +107,8 @@ def atlas(results: Sequence[Result], *, prefix: str = '', drawn: Drawn | None = 
         corner=corner,
         grey=shown[0]['grey'],
         glosses={mark: each.gloss for mark, each in drawn.looks.items() if each.gloss},
-        data={'views': shown},
+        elsewhere=elsewhere,
+        data={'views': shown, 'elsewhere': [*elsewhere]},
     )
 
 
@@ -104,12 +117,16 @@ def what_heads_do(marks: Sequence[HeadMarks], own: Sequence[HeadMarks]) -> str:
 
     Only kinds of `own` are named, such as those of the user's texts; empty if there are none.
     """
-    kinds = dict.fromkeys(mark for each in _colours(own) for mark in _kinds(each))
-    colour = _together(_colours(marks)) if kinds else np.empty(0)
-    counts = {mark: int((colour == mark).sum()) for mark in kinds}
-    most = sorted(filter(counts.get, counts), key=lambda mark: -counts[mark])[:_NAMED]
-    told = ', '.join(f'{counts[mark]} {mark}' for mark in most)
-    return f'Each of the {colour.size} heads has one name: {told}.' if most else ''
+    mine = {mark for each in _colours(own) for mark in kinds(each)}
+    every = [*_together(_colours(marks)).flat] if mine else []
+    named = collections.Counter(mark for mark in every if mark in mine).most_common(_NAMED)
+    if not named:
+        return ''
+    grey, counted = every.count(''), sum(count for _, count in named)
+    rest = ('others', len(every) - grey - counted), ('without a name', grey)
+    told = ', '.join(f'{count} {mark}' for mark, count in [*named, *rest] if count)
+    size = len(every)
+    return f'Each of the {size} heads counts once, by the most specific thing that it does: {told}.'
 
 
 def _first(marks: Sequence[HeadMarks], drawn: str) -> HeadMarks | None:
@@ -207,7 +224,7 @@ def _grid(
         mark = view.marks[place]
         ringed, cornered = ('' if each is None else each.marks[place] for each in (ring, corner))
         fill, pattern, letter, *_ = drawn.looks[mark] if mark else ('',) * 3
-        which = f'ring{drawn.rings.index(ringed)}' if ringed else ''
+        which = f'ring{drawn.rings.index(ringed) % 2}' if ringed else ''
         return {
             'name': name,
             'kinds': ' '.join(filter(None, ['head', which, 'corner' * bool(cornered), pattern])),
@@ -222,6 +239,6 @@ def _grid(
     return [[cell(layer, head) for head in range(heads)] for layer in range(layers)]
 
 
-def _kinds(marks: HeadMarks) -> list[str]:
+def kinds(marks: HeadMarks) -> list[str]:
     """Return the marks that there are, so that the same one is drawn alike."""
     return sorted({mark for mark in marks.marks.ravel().tolist() if mark}, reverse=True)

@@ -9,6 +9,12 @@ const COLOURS = {
            '#2870b1', '#053061'],
 };
 const stops = kind => COLOURS[kind];
+// A scale of changes is as far on both sides of 0. It begins with its red end, where less is, or where more
+// is worse.
+const isChange = ({low, high}) => low === -high && low !== 0;
+const gradient = scale => stops(isChange(scale) ? 'change' : 'weight');
+const FULL = 'Full colour: a change that these texts would show for any head, or a greater one that is significant.';
+const meaning = scale => !isChange(scale) ? 'dark: more' : scale.low > 0 ? 'red: more, blue: less' : 'red: less, blue: more';
 const range = count => [...Array(count).keys()];
 const most = values => values.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
 
@@ -67,21 +73,22 @@ const shown = value => value === null ? '–'
 const brief = value => value === null ? '' : value === 0 ? '0' : Math.abs(value) >= 100
   ? String(Math.round(value)) : Math.abs(value) >= 0.001 ? value.toPrecision(2) : value.toExponential(0);
 
-// The ends of the colours for some numbers. Those of a change, which may be below 0, are as far on
-// both sides of it, and reach at least to the change that a test detects.
-function spanOf(values, reach = 0) {
+// The ends of the colours for some numbers. The change that is fully red is what texts can show
+// (`Effects.red`); of others, which may be below 0, it is the greatest.
+function spanOf(values, red = 0) {
   const known = values.filter(value => value !== null);
-  const least = Math.min(...known), most = Math.max(...known), signed = least < 0 || reach > 0;
-  const high = signed ? Math.max(-least, most, reach) : most;
-  return {low: signed ? -high : least, high, signed};
+  const least = Math.min(...known), most = Math.max(...known);
+  if (red === 0 && least >= 0) return {low: least, high: most};
+  const low = red || -Math.max(-least, most);
+  return {low, high: -low};
 }
 
-// The colours of numbers from low to high, or of changes up to high either way.
-function painter({low, high, signed}) {
-  const palette = shades(signed ? 'change' : 'weight');
+// The colours of numbers from low to high.
+function painter(scale) {
+  const {low, high} = scale, palette = shades(isChange(scale) ? 'change' : 'weight');
   return value => {
     if (value === null) return null;
-    const share = signed ? (value / (high || 1) + 1) / 2 : (value - low) / (high - low || 1);
+    const share = (value - low) / (high - low || 1);
     return palette[Math.round(255 * Math.min(Math.max(share, 0), 1))];
   };
 }

@@ -33,8 +33,9 @@ def grids(
       For each such frame its name and caption, `axis` ('heads' or 'layers'), the names of its
       columns of numbers, and `sets`: the name of each, such as '[SEP]', the numbers
       [column][head] or [column][layer], with None for NaN, and `alike`, the set of its source
-      without the seed. `about` has the places of the columns about heads; `beside` those of the
-      columns that tell how sure each is. `classes` has for each set its columns of words.
+      without the seed. `red` has `Colours.red` of each column, or 0. `about` has the places of the
+      columns about heads; `beside` those of the columns that tell how sure each is. `classes` has
+      for each set its columns of words.
     """
     if heads is None:
         return []
@@ -74,6 +75,7 @@ def _drawn(
                 'of': in_words(_relation_in_words(title) if 'relation' in colours.by else title),
                 'alike': alike,
                 'values': [_listed(rows[each].to_numpy()) for each in numbers],
+                'red': [colours.red.get((each, alike), 0) for each in numbers],
                 'classes': [
                     (in_words(each), list(map(str, rows[each])))
                     for each in colours.columns

@@ -96,10 +96,10 @@ function told(frame, set, column, at, times, start = 0) {
     .map(place => `${columns[place]} ${scaled(place)}`)];
 }
 
-function key({low, high, signed, label}) {
-  return make('p', {className: 'key'}, brief(low),
-    make('i', {style: `background: linear-gradient(90deg, ${stops(signed ? 'change' : 'weight')})`}),
-    brief(high), ` ${label}${signed ? ' (red: less, blue: more)' : ' (dark: more)'}`);
+function key(scale) {
+  return make('p', {className: 'key'}, brief(scale.low),
+    make('i', {style: `background: linear-gradient(90deg, ${gradient(scale)})`}),
+    brief(scale.high), ` ${scale.label} (${meaning(scale)})${scale.full ? `. ${FULL}` : ''}`);
 }
 
 // Kinds of heads look as in the atlas; an unknown one gets its look from its name (`plots/kinds.py`).
@@ -327,7 +327,7 @@ function build(grid) {
         sizes: sorted ? words.map(word => -kinds.indexOf(word)) : undefined,
       }), legend(kinds)];
     }
-    const scale = {...spanOf(values, reachOf(frame, set, mine)), label: title}, paint = painter(scale);
+    const red = redOf(frame, set, mine), scale = {...spanOf(values, red), label: title, full: red !== 0}, paint = painter(scale);
     return [heat(headsOf(grid), {
       title, saidOf: at => plain(values[at]), textOf: at => brief(values[at]), colourOf: at => paint(values[at]),
       tell, sizes: sorted ? values : undefined,
@@ -365,9 +365,9 @@ const filled = ({panels, ...drawn}) => ({
 // What a figure shows, in place of its image, which stays one click away. Each kind says how a panel
 // is drawn, what is told where one points, and what the list has.
 const DRAWINGS = {
-  heads({label, low, high: drawn, centred, panels}, {grid, beside, reach}) {
-    const high = centred ? Math.max(drawn, ...panels.map(({sets: [one]}) => reach(one))) : drawn;
-    const scale = {low: centred ? -high : low, high, signed: centred, label}, circled = ({circles}, at) =>
+  heads({label, low, high, panels}, {grid, beside}) {
+    const full = panels.some(({sets: [{rows: [from]}]}) => from && grid.frames[from[0]].sets[from[1]].red[from[2]]);
+    const scale = {low, high, label, full}, circled = ({circles}, at) =>
       [[], ['open circle'], ['filled circle']][circles[at] ?? 0];
     return {
       rows: everyHead(grid), key: key(scale),
@@ -407,8 +407,8 @@ const DRAWINGS = {
         [one.of, shown(one.values[at]), beside(one, at).join(', ')])),
     };
   },
-  features({label, low, high, centred, panels, layer}, {grid, beside}) {
-    const scale = {low, high, signed: centred, label}, names = panels[0].sets.map(({of}) => of);
+  features({label, low, high, panels, layer}, {grid, beside}) {
+    const scale = {low, high, label}, names = panels[0].sets.map(({of}) => of);
     const count = panels[0].shape[0], nameOf = head => `L${layer + 1}-H${head + 1}`;
     const heads = at => Math.floor(at / names.length), one = ({sets}, at) => sets[at % names.length];
     const link = head => `#${grid.address}${nameOf(head)}`;
@@ -456,7 +456,7 @@ const DRAWINGS = {
     const kinds = [...new Set(panels[0].kinds)], several = names.length > 1;
     // Names have no letters, so that nobody takes their colours for classes of the atlas.
     const tint = of => channels(fills[names.indexOf(of) % fills.length]);
-    const byLayer = {low: 1, high: layers, signed: false, label: 'layer'}, paint = painter(byLayer);
+    const byLayer = {low: 1, high: layers, label: 'layer'}, paint = painter(byLayer);
     const colourOf = (of, head, kind) => kind !== undefined ? markOf(kind).fill : several ? tint(of) : paint(layerOf(head));
     const all = panels.map(({sets}) => sets.map(({values}) => values));
     const up = around(label ? [...all, levels.map(([, level]) => level), panels.map(each => Object.values(each.published)), 0] : all);
@@ -525,20 +525,13 @@ function redraw(figure) {
     return each.length ? [`mean of ${rows.length} fine-tunings, ${ends.map(shown).join(' to ')}`] : [];
   }
 
-  // From which size on a change is called large, in the unit of the figure.
-  function reach({rows: [from], times}) {
-    if (!from) return 0;
-    const [place, first, column] = from, frame = grid.frames[place];
-    return Math.abs(times) * reachOf(frame, frame.sets[first], column);
-  }
-
   const readout = make('output', {'aria-live': 'polite'}), place = make('div', {className: `panels of-${kind}`});
   const way = make('select', {'aria-label': 'Shown'}), scale = make('div', {});
   offer(way, WAYS[kind]);
 
   function draw() {
     const {rows, linkOf = headsOf(grid).linkOf, word = 'head', panel, said, columns, numbers, key} =
-      DRAWINGS[kind](drawn, {grid, beside, reach});
+      DRAWINGS[kind](drawn, {grid, beside});
     const tell = each => at => {
       const [name, title, parts] = said(each, at);
       readout.textContent = `${name}, ${title}: ${parts.join(', ')}.`;
@@ -617,10 +610,10 @@ const ASKED_FOR = [
 
 // All numbers of heads, with a group and a title each.
 function numbersOf(frames, setsOf) {
-  return frames.filter(ofHeads).flatMap(frame => setsOf(frame).flatMap(({of, values}) => frame.about.map(column => ({
-    frame: frame.name, group: frame.title, caption: frame.caption, of, column: frame.columns[column], values: values[column],
-    reach: reachOf(frame, {values}, column), ...sureOf(frame, {values}, column),
-    title: [of, frame.columns[column] === 'mean' && of ? '' : frame.columns[column]].filter(Boolean).join(', '),
+  return frames.filter(ofHeads).flatMap(frame => setsOf(frame).flatMap(set => frame.about.map(column => ({
+    frame: frame.name, group: frame.title, caption: frame.caption, of: set.of, column: frame.columns[column], values: set.values[column],
+    red: redOf(frame, set, column), ...sureOf(frame, set, column),
+    title: [set.of, frame.columns[column] === 'mean' && set.of ? '' : frame.columns[column]].filter(Boolean).join(', '),
   }))));
 }
 
@@ -631,7 +624,7 @@ function askedFor(numbers) {
     // A caption of the number that it is made of would say the opposite.
     return !one ? [] : [{...one, group: 'most asked for', key: title, caption: start ? '' : one.caption,
       title: `${title} (${[one.of, unit || one.column].filter(Boolean).join(', ')})`,
-      reach: Math.abs(times) * one.reach, values: one.values.map(value => value === null ? null : start + times * value)}];
+      red: times * one.red, values: one.values.map(value => value === null ? null : start + times * value)}];
   });
   return [...new Map(found.reverse().map(each => [each.key, each])).values()].reverse();
 }
@@ -639,15 +632,17 @@ function askedFor(numbers) {
 // Several fine-tunings of one recipe as their mean, and without p-values, which are of one each.
 function overSeeds({sets, columns}) {
   const together = of => of.replace(/(?:^|, )seed [^,]+/, '').replace(/^, /, '');
-  return [...Map.groupBy(sets, ({alike}) => alike).values()].map(alike => ({of: together(alike[0].of), values: alike.length === 1 ? alike[0].values
+  return [...Map.groupBy(sets, ({alike}) => alike).values()].map(alike => ({of: together(alike[0].of), alike: together(alike[0].of), red: alike[0].red, values: alike.length === 1 ? alike[0].values
     : columns.map((name, column) => alike[0].values[column].map((_, head) => {
       const known = alike.map(({values}) => values[column][head]).filter(value => value !== null);
       return known.length && !/\bp\b/.test(name) ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
     }))}));
 }
 
-// The head with the most of each, which search finds.
+// The head with the most of each, which search finds; of effects not where the model has learnt nothing.
 const greatest = [];
+const isNoise = title => title !== 'change by fine-tuning'
+  && [...document.querySelectorAll('.warning')].some(({textContent}) => textContent.includes('Not learnt'));
 
 // All of them can colour and sort the heads of the explorer, and colour those of the atlas.
 for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
@@ -655,7 +650,7 @@ for (const place of document.querySelectorAll('.bs-explorer, .bs-atlas')) {
   let numbers = numbersOf(frames, place.matches('.bs-atlas') ? overSeeds : ({sets}) => sets);
   if (place.matches('.bs-atlas')) {
     const first = askedFor(numbers);
-    for (const {title, values, sure} of first) {
+    for (const {title, values, sure} of first.filter(({key}) => !isNoise(key))) {
       const at = values.reduce((most, value, each) => Math.abs(value) > Math.abs(values[most]) ? each : most, 0);
       const {layers, heads, address} = everyGrid.find(grid => grid.address === place.dataset.address);
       const name = nameAt({layers, heads}, at);
@@ -684,20 +679,10 @@ function sureOf(frame, {values}, column) {
     : `No effect shown: ${tests.length > 1 ? 'one of ' : ''}${names} is above 0.05 for every head.`};
 }
 
-// The size from which a tested change is called large: what its test detects, or half its interval.
-function reachOf({columns, beside}, {values}, column) {
-  if (!testsOf({columns, beside}, column).length) return 0;
-  const median = numbers => {
-    const known = numbers.filter(value => value !== null).sort((a, b) => a - b);
-    return known[Math.floor(known.length / 2)] ?? 0;
-  };
-  const unit = /\bpoints\b/.test(columns[column]);
-  const detected = ['detectable', 'least significant'].map(word => columns.findIndex(name =>
-    name.startsWith(word) && /\bpoints\b/.test(name) === unit)).find(at => at >= 0);
-  if (detected !== undefined) return median(values[detected]);
-  const [low, high] = ['low', 'high'].map(end => beside[column].find(at => RegExp(`\\b${end}\\b`).test(columns[at])));
-  return low === undefined || high === undefined ? 0
-    : median(values[low].map((value, head) => value === null ? null : (values[high][head] - value) / 2));
+// The change that is fully red. One of several fine-tunings varies more than their mean, as the root of their number.
+function redOf({sets}, {of, alike, red}, column) {
+  const seeds = of === alike ? 1 : sets.filter(set => set.alike === alike).length;
+  return red[column] * Math.sqrt(seeds);
 }
 
 // What the address of the page names; a broken one names nothing.

@@ -167,8 +167,6 @@ class HeadMarks:
         losing it does) or in a 'corner' (what changed it).
       marks: [L, N] The mark of each head, such as 'previous token'; empty where there is none.
       sentences: [L, N] The sentence that says it with its numbers; empty where nothing is known.
-      strength: [L, N] Puts heads with the same mark in order; the greatest is named.
-      none: The sentence if no head has a mark; empty for none.
       bound: The least that a head with a mark has, such as '50% of attention'; empty for none.
       rank: The place of a colour among those of other results. A head has that of the lowest rank.
       model: The name of the model that a colour is of, if that is not the model as it is, such as
@@ -179,18 +177,16 @@ class HeadMarks:
     drawn: str
     marks: np.ndarray
     sentences: np.ndarray
-    strength: np.ndarray
-    none: str = ''
     bound: str = ''
     rank: int = 0
     model: str = ''
 
     def __post_init__(self):
         check_name('drawn', self.drawn, DRAWN)
-        shapes = {np.shape(each) for each in (self.marks, self.sentences, self.strength)}
+        shapes = {np.shape(each) for each in (self.marks, self.sentences)}
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
             raise ValueError(
-                f'Marks, sentences and strength of {self.title!r} must all be [layers, heads], got '
+                f'Marks and sentences of {self.title!r} must all be [layers, heads], got '
                 f'{", ".join(str(list(shape)) for shape in sorted(shapes))}.'
             )
 

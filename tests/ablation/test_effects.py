@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_secrets_jax.ablation import masked_lm, scores, seeds, significance
-from bert_secrets_jax.ablation.effects import Outcome
+from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
 
@@ -205,3 +205,24 @@ def test_what_does_not_fit_is_named(kind, change, message, untyped):
             )  # fmt: skip
             seeds.assess_seeds([alone] * 4, *given.values())
         assessed(kind, **given)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'red'),
+    [
+        # The head that varies most is no sign of what is worst, even if it changes most.
+        ({'detectable': np.array([0.012, 0.057])}, 0.057),
+        ({'detectable': np.array([0.012, np.inf]), 'corrected': np.array([0.04, 1.0])}, 0.012),
+        ({'detectable': np.array([0.001, 0.002]), 'corrected': np.array([1.0, 0.01])}, 0.026),
+        # Half a width is what one test detects, a whole one what one of many does.
+        ({}, 0.08),
+        ({'low': np.full(2, np.nan)}, 1.0),
+    ],
+)
+def test_full_red_is_what_texts_can_show_and_never_noise(changes, red):
+    known = {'low': np.array([-0.001, -0.014]), 'high': np.array([0.002, 0.066])}
+    known |= {'corrected': np.array([1.0, 0.94]), 'p_value': np.array([0.5, 0.2])}
+    about = {'names': ['L1-H1', 'L1-H2'], 'difference': np.array([0.001, 0.026]), 'sample': 160}
+    for more_is_better, sign in ((False, 1), (True, -1)):
+        outcome = Outcome('it', more_is_better=more_is_better)
+        assert Effects(**about, **known | changes, outcome=outcome).red == pytest.approx(sign * red)

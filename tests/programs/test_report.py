@@ -331,13 +331,14 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
 
     def result(texts, rank, marks):
         marks, about = np.array([marks]), {'title': 'does', 'drawn': 'colour', 'rank': rank}
-        marks = HeadMarks(marks=marks, sentences=marks, strength=np.ones(marks.shape), **about)
+        marks = HeadMarks(marks=marks, sentences=marks, **about)
         return Marked('x', Subject('m', texts), marks)
 
     own = result('mine', 1, ['self', 'self', ''])
     other = result('the example frames', 0, ['', 'target', 'target'])
     assert report.headlines({'own': own, 'other': other}, 'mine') == [
-        'Each of the 3 heads has one name: 1 self.'
+        'Each of the 3 heads counts once, by the most specific thing that it does: '
+        '1 self, 2 others.'
     ]
     said = [report._texts(each, own.subject, own=True) for each in (own, other)]
     assert said == [('your texts: mine', True), ('example frames', False)]

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.plots.kinds import TABLE, look, looks
 from bert_secrets_jax.report.atlas import ALL, atlas, drawn_alike, what_heads_do
@@ -19,18 +20,15 @@ SHAPE = (2, 3)
 
 
 def marked(drawn='colour', *, at=(), title='does', mark='next token', rank=0, **about):
-    """Marks of some heads of two layers of three, each stronger than the one before."""
+    """Marks of some heads of two layers of three."""
     marks, sentences = np.full((2, *SHAPE), '', object)
-    strength = np.zeros(SHAPE)
     for number, place in enumerate(at, 1):
         marks[place], sentences[place] = mark, f'Says {number} of <it>.'
-        strength[place] = number
     return HeadMarks(
         title=title,
         drawn=drawn,
         marks=marks.astype(str),
         sentences=sentences.astype(str),
-        strength=strength,
         rank=rank,
         **about,
     )
@@ -77,11 +75,15 @@ def test_what_heads_do_is_counted_as_the_atlas_colours_them():
     marks = [own, marked(at=[(0, 1)], mark='obj')]
     marks += [marked('ring', mark='needed', title='F1 without it')]
     told = what_heads_do(marks, marks)
-    assert told == 'Each of the 6 heads has one name: 2 next token, 1 obj.'
+    assert told == (
+        'Each of the 6 heads counts once, by the most specific thing that it does: 2 next token, '
+        '1 obj, 3 without a name.'
+    )
     assert what_heads_do([], []) == what_heads_do(marks[2:], marks[2:]) == ''
     # No head is grey where each has a colour.
     broad = marked(at=list(np.ndindex(*SHAPE)), mark='broad', title='pattern', rank=2)
     assert '<p class="grey"></p>' in atlas([Shown(marks=(*marks, broad))])
+    assert what_heads_do([*marks, broad], [broad]).endswith(': 3 broad, 3 others.')
 
 
 def test_letters_can_be_read_on_every_colour_and_none_is_grey():
@@ -94,6 +96,31 @@ def test_letters_can_be_read_on_every_colour_and_none_is_grey():
     for fill in {each.fill for each in map(look, TABLE['kinds'])} | set(TABLE['fills']):
         assert (luminance(fill) + 0.05) / (luminance('#222222') + 0.05) >= 4.5
         assert np.ptp(np.frombuffer(bytes.fromhex(fill[1:]), np.uint8).astype(int)) > 50
+
+
+def test_no_code_of_a_kind_is_the_name_of_a_score():
+    assert {each.letter for each in map(look, TABLE['kinds'])}.isdisjoint(TITLES.values())
+
+
+def test_what_other_texts_say_of_a_head_is_marked(tmp_path, visit):
+    mine = Shown(marks=(marked(at=[(0, 0)], title='attends mostly to', rank=1),))
+    frames = Shown(marks=(marked(at=[(0, 1)], mark='target', title='follows a link'),))
+    parts = [
+        Part('mine', mine, about='mine', main=True),
+        Part('frames', frames, about='our frames'),
+    ]
+    page = written(tmp_path, parts)
+    assert '<span>target*</span>' in page and '<span>next token</span>' in page
+    tab = visit(page)
+    words = tab.locator('.bs-atlas .whole span').evaluate_all(
+        'all => all.map(each => each.textContent)'
+    )
+    assert words == ['next token', 'target*', '', '', '', '']
+    assert 'target*: 1' in tab.inner_text('.bs-atlas .legend')
+    told = '* Not from the texts of this page: target (from our frames).'
+    assert tab.inner_text('.elsewhere') == told
+    tab.select_option('.bs-atlas select', 'attends mostly to')
+    assert not tab.is_visible('.elsewhere')
 
 
 def test_own_marks_have_patterns_and_letters_that_tell_them_apart():
@@ -133,7 +160,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
     other = marked(at=[(1, 0)], mark='self', title='attends mostly to', rank=1)
     fragment = atlas([Shown(marks=(before, after, other))])
     every = [before, after, other]
-    assert what_heads_do(every, every) == 'Each of the 6 heads has one name: 2 vertical, 1 self.'
+    assert what_heads_do(every, every).endswith(': 2 vertical, 1 self, 3 without a name.')
     page = visit(f'<!doctype html><body>{fragment}')
     assert (
         page.inner_text('.pairs:has(.pair) > summary')
@@ -156,7 +183,7 @@ def test_a_fine_tuned_model_stands_beside_the_model_as_it_is(visit):
 
 
 def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
-    """Alone, each would begin with the first colour and the first kind of ring."""
+    """Alone, each would begin with the first colour. The red ring is for the worse."""
     one = [
         Shown(
             marks=(
@@ -166,16 +193,21 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
         )
     ]
     other = [
-        Shown(marks=(marked(at=[(1, 0)], mark='next'), marked('ring', at=[(1, 0)], mark='better')))
+        Shown(
+            marks=(
+                marked(at=[(1, 0)], mark='next'),
+                marked('ring', at=[(1, 0)], mark='better without'),
+            )
+        )
     ]
     drawn = drawn_alike([one, other])
-    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better')
+    assert set(drawn.looks) == {'self', 'next'} and drawn.rings == ('needed', 'better without')
     fragments = [atlas(each, drawn=drawn) for each in (one, other)]
     assert [set(re.findall(r'--fill:(#[0-9a-f]{6})', each)) for each in fragments] == [
         {look('self').fill}, {look('next').fill},
     ]  # fmt: skip
     assert cells(fragments[1])['L2-H1'][0] == ['head', 'ring1', look('next').pattern]
-    assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring0', look('next').pattern]
+    assert cells(atlas(other))['L2-H1'][0] == ['head', 'ring1', look('next').pattern]
     # The legend of one has nothing of the other.
     assert '"next"' not in fragments[0] and 'better' not in fragments[0]
 
@@ -183,14 +215,13 @@ def test_the_same_mark_is_drawn_alike_on_models_beside_each_other():
 def test_what_does_not_fit_is_refused(results):
     other = HeadMarks(
         title='x', drawn='colour', marks=np.full((4, 4), 'a'), sentences=np.full((4, 4), 'b'),
-        strength=np.ones((4, 4)),
     )  # fmt: skip
     with pytest.raises(ValueError, match='give results of one model'):
         atlas([*results, Shown(marks=(other,))])
     with pytest.raises(ValueError, match="must be 'colour', 'ring' or 'corner'"):
         marked('star')
     with pytest.raises(ValueError, match=r'must all be \[layers, heads\], got \[2, 3\], \[6\]'):
-        dataclasses.replace(marked(), strength=np.zeros(6))
+        dataclasses.replace(marked(), sentences=np.full(6, ''))
     assert atlas([Shown()]) == ''
 
 
@@ -234,7 +265,7 @@ def test_a_click_opens_the_maps_of_a_head(page):
 @pytest.mark.parametrize(('shape', 'words'), [((24, 16), False), ((12, 12), True), ((2, 2), True)])
 def test_the_whole_atlas_is_in_the_first_screen_and_no_word_is_cut(visit, tmp_path, shape, words):
     marks = np.resize(list(TABLE['kinds'])[:22], shape)
-    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(shape)}
+    about = {'marks': marks, 'sentences': marks}
     part = Part('x', Shown(marks=(HeadMarks(title='does', drawn='colour', **about),)))
     said = {'': ['A sentence of some twenty words, which takes two lines. ' * 3] * 4}
     page = written(tmp_path, [part], told=said, lead='In short. ' * 20)

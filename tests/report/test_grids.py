@@ -17,7 +17,7 @@ from bert_secrets_jax.report.page import Part, Picture
 from bert_secrets_jax.runs.result import HeadMarks
 from tests.conftest import rarely
 from tests.report.conftest import wait_until
-from tests.report.test_atlas import marked
+from tests.report.test_atlas import ALL, marked
 from tests.report.test_page import Shown, finding, written
 
 HEADS = ('', 2, 3)
@@ -108,7 +108,7 @@ def parts():
 
 def coloured_by(marks):
     """A part whose result colours the heads of the atlas by these marks."""
-    about = {'marks': marks, 'sentences': marks, 'strength': np.ones(marks.shape)}
+    about = {'marks': marks, 'sentences': marks}
     return Part('atlas', Shown(marks=(HeadMarks(title='does', drawn='colour', rank=0, **about),)))
 
 
@@ -611,23 +611,46 @@ def test_search_says_which_head_matters_most_and_whether_that_is_shown(open_page
     assert 'No effect shown' in tab.inner_text('.bs-atlas .legend')
 
 
-def test_effects_are_as_dark_as_they_are_large_for_the_test(open_page):
-    """Small ones are pale whatever their signs, and what is significant has a dot."""
+@pytest.mark.parametrize(('worse', 'meaning'), [(-1, 'red: less'), (1, 'red: more')])
+def test_effects_are_as_red_as_they_are_large_for_the_texts(open_page, worse, meaning):
+    """Small ones are pale, what is worse is red, and what is significant has a dot, everywhere."""
     effects = np.array([-0.02, 0.01, -0.01, 0, -0.3, -0.02])
-    frame = named().assign(difference=effects, detectable=0.2, p_holm=1 - (effects == -0.3))
-    frame = coloured(frame, 'heads', {'difference': ('p_holm',)})
-    small = frame[:].assign(difference=-abs(effects) / 15, p_holm=1.0)
-    colour = 'each => getComputedStyle(each).backgroundColor.match(/\\d+/g).map(Number)'
+    frame = named().assign(difference=-worse * effects, p_holm=1 - (effects == -0.3))
+    frame.attrs['colours'] = Colours(
+        'heads', {'difference': ('p_holm',)}, red={('difference', ''): worse * 0.3}
+    )
+    small = frame[:].assign(difference=worse * abs(effects) / 15, p_holm=1.0)
+    colours = """cells => cells.map(each =>
+        getComputedStyle(each).backgroundColor.match(/\\d+/g).map(Number))"""
+    inks = 'cells => cells.map(each => getComputedStyle(each).color)'
     for table, dots in ((frame, ['#L2-H2']), (small, [])):
-        tab = open_page([MARKS, Part('ablation', Shown({'heads': table}))])
+        grid = np.reshape(100 * table['difference'].to_numpy(), (2, 3))
+        figure = plots.effect_grid(grid, label='points', red=worse * 30.0)
+        part = Part('ablation', Shown({'heads': table}))
+        tab = open_page(
+            [MARKS, part.with_pictures([picture('ablation_heads', figure, CHANGE, 'ablation')])]
+        )
+        cells = tab.locator('.whole a.head')
+        before = cells.evaluate_all(inks)
         tab.select_option('.bs-atlas select', 'effect of losing it (points)')
-        lightness = [sum(cell.evaluate(colour)) for cell in tab.locator('.whole a.head').all()]
-        assert min(lightness[:4] + lightness[5:]) > 650
-        assert (lightness[4] < 250) == bool(dots)
+        unfold(tab)
+        tab.click('.bs-grids > summary')
+        for place in ('.whole a.head', '.bs-figure .heads a', '.bs-grids .heads a'):
+            found = tab.locator(place).evaluate_all(colours)
+            assert min(sum(each) for at, each in enumerate(found) if at != 4) > 650
+            red, _, blue = found[4]
+            assert red > blue and (red + blue < 200) == bool(dots)
+        for place in ('.bs-atlas .legend', '.bs-figure .key', '.bs-grids .key'):
+            said = tab.inner_text(place)
+            assert meaning in said and 'Full colour: a change that these texts would show' in said
         marked = tab.locator('.whole a.significant')
         assert marked.evaluate_all('all => all.map(each => each.hash)') == dots
-        said = tab.inner_text('.bs-atlas .legend')
-        assert ('1 of 6 heads; p corrected (Holm)' if dots else 'Full colour: 20,') in said
+        assert ('1 of 6 heads; p corrected (Holm)' in tab.inner_text('.bs-atlas .legend')) == bool(
+            dots
+        )
+        # The white words of dark cells do not stay when cells are light again.
+        tab.select_option('.bs-atlas select', ALL)
+        assert cells.evaluate_all(inks) == before
 
 
 def test_search_finds_heads_and_sentences(open_page, parts):

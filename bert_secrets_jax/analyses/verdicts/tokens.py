@@ -111,8 +111,8 @@ def vertical_patterns_are_special(
         VERTICAL,
         found,
         f'attention of {head} to [CLS] and all [SEP]',
-        '{above} of {vertical_heads} mostly vertical heads give [CLS] and [SEP] more than half; '
-        'the claim needs {needed}. By that count {head} decides, and gives '
+        '{above} of {vertical_heads} heads with mostly vertical maps give [CLS] and [SEP] more '
+        'than half; the claim needs {needed}. By that count {head} decides, and gives '
         f'{verdict.with_interval(VERTICAL, interval)}.',
         p_values=p_values,
         interval=interval,
