@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.ablation.patched_metrics import Metric
     from bert_secrets_jax.ablation.patching import Patched, patch
     from bert_secrets_jax.ablation.path_patching import PatchedPaths, patch_paths
-    from bert_secrets_jax.ablation.precisions import TwicePrecise, sweep_in_two_precisions
     from bert_secrets_jax.ablation.resumable import sweep_examples
     from bert_secrets_jax.ablation.score_parts import (
         ScoreParts,
