@@ -462,6 +462,22 @@ def knows_words(tokenizer: Any, texts: Sequence[str]) -> bool:
     return bool(tokenizer.init_kwargs.get('allow_unknown')) or unknown < _MOST_UNKNOWN * len(ids)
 
 
+def bytes_of_pieces(encoded: Encoded, examples: Sequence[Example]) -> float:
+    """Return how many bytes of the examples a wordpiece spells on average, in UTF-8.
+
+    [UNK] spells none, and what several wordpieces share counts once. Bytes, as a character of
+    Chinese says more than a letter.
+    """
+    real = encoded.text >= 0
+    known = np.nonzero(real & (encoded.input_ids != encoded.tokenizer.unk_token_id))
+    spans = np.column_stack([known[0], encoded.text[known], encoded.offsets[known]])
+    spelt = (
+        len((examples[row].texts[text] or '')[start:end].encode(errors='replace'))
+        for row, text, start, end in np.unique(spans, axis=0).tolist()
+    )
+    return sum(spelt) / max(int(real.sum()), 1)
+
+
 def _words(of_text: np.ndarray, word: np.ndarray) -> np.ndarray:
     """Return the number [E, T] of the word of each token, from its text and its word there."""
     new = np.ones(word.shape, bool)

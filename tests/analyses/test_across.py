@@ -32,7 +32,7 @@ def chained(order):
 CORPORA = {'after': chained(1), 'before': chained(-1)}
 
 
-def test_several_corpora_are_each_measured_alone(model, settings):
+def test_several_corpora_are_each_measured_alone(model, settings, caplog):
     alone = dataclasses.replace(settings, annotations=None)
     found = bs.analyses.across(model, CORPORA, resamples=9, settings=alone)
     for place, parses in enumerate(CORPORA.values()):
@@ -66,6 +66,12 @@ def test_several_corpora_are_each_measured_alone(model, settings):
     texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
     plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
     assert not plain.relations and list(plain.pieces) == list(CORPORA)
+    # So short are wordpieces in a language that the tokenizer was not made for.
+    assert plain.spelt['few'] == 34 / 13
+    assert plain.spelt['after'] == plain.frames()['pieces']['bytes of a wordpiece'][0] > 3.5
+    said = 'A wordpiece spells 2.6 bytes of "few", fewer than 3.1: the tokenizer is hardly made for '
+    assert [each.sentence[:82] for each in plain.findings() if each.warning] == [said[:82]]
+    assert said in caplog.text and not any(each.warning for each in found.findings())
     with pytest.raises(ValueError, match=r'not of \[3, 48, 48\]'):
         bs.analyses.across(model, texts | {'few': texts['few'][:3]}, settings=alone)
 

@@ -211,6 +211,17 @@ def test_texts_and_offsets_of_roberta_by_hand(bytewise):
     assert (encoded.offsets[0][encoded.text[0] < 0] == 0).all()
 
 
+def test_bytes_that_a_wordpiece_spells(tokenizer, byte_tokenizer):
+    """An unknown one spells none, and the bytes of one character are counted once."""
+    for of, text, expected in (
+        (tokenizer, 'the cat saw', 9 / 3), (tokenizer, 'the cat 猫', 6 / 3),
+        (tokenizer, ('the cat', 'a dog'), 10 / 4), (byte_tokenizer, '猫', 3 / 3),
+    ):  # fmt: skip
+        examples = encoding.as_examples([text])
+        encoded = tokenize(of, examples)
+        assert encoding.bytes_of_pieces(encoded, examples) == expected
+
+
 def test_annotations_of_roberta(bytewise):
     """Words meet their wordpieces, and only them; a word looked up is found wherever it is."""
     text = 'the dog saw née , a dog'
