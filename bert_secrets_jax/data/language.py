@@ -30,7 +30,8 @@ def foreign_language(texts: Sequence[str], language: str = '', *, to: str = 'en'
     It is '' if they may be in that one. The language of the texts can be given, such as 'de'. ''
     finds it from all texts, of which the same one counts once; a warning says if it is not certain.
     """
-    if not language and len(_KANA.findall(''.join(texts))) > _OF_KANA * sum(map(len, texts)):
+    joined = ''.join(texts)
+    if not language and len(_KANA.findall(joined)) > _OF_KANA * len(joined):
         language = 'ja'
     if not language:
         shares = _shares([text[:_LONGEST] for text in dict.fromkeys(texts)][:_TEXTS], to)
