@@ -39,7 +39,7 @@ SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
 _LENGTHS = 'explained_by_lengths'
 _FIRST = 'share_of_best_head_of_first_corpus'
-# In UD PUD, in nine languages, a wordpiece of multilingual-e5 spells 3.4 to 6.7 bytes, and one of an
+# In nine languages of UD PUD, a wordpiece of multilingual-e5 spells 3.4 to 6.7 bytes, and one of an
 # English BERT 4.1 of English and 1.2 to 2.9 of the others. In each 20 sentences in order it is 3.19
 # or more, and 3.03 or less (docs/how_to/another_language.md).
 _ENOUGH_BYTES = 3.1
