@@ -73,22 +73,20 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else f'{text[:80]}...'
 
 
-def without_endless(text: str) -> str:
+def without_endless(value: Any) -> Any:
     """Return a text without the middle of its endless words, such as names of 5,000 letters.
 
     >>> len(without_endless('word' * 1000)), without_endless('a word')
     (103, 'a word')
     """
-    return _ENDLESS.sub(r'\1...\2', text)
+    return _ENDLESS.sub(r'\1...\2', value) if isinstance(value, str) else value
 
 
 def shorten(error: BaseException) -> None:
     """Take endless words out of what an error repeats."""
-    if isinstance(error, OSError) and isinstance(error.filename, str):
+    if isinstance(error, OSError) and error.filename:
         error.filename = without_endless(error.filename)
-    error.args = tuple(
-        without_endless(each) if isinstance(each, str) else each for each in error.args
-    )
+    error.args = tuple(map(without_endless, error.args))
 
 
 def summary(error: BaseException) -> str:

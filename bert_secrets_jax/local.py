@@ -4,6 +4,7 @@ Only this machine can reach it, but all that runs on it can, and so can the page
 browser. So every request is checked before it does anything; see `check_sender`.
 """
 
+import collections
 import contextlib
 import http.server
 import io
@@ -20,8 +21,8 @@ from bert_secrets_jax.files import parse_json
 _MOST_BYTES = 4096
 # Connections at a time; a browser opens up to 6, others wait.
 _MOST_CONNECTIONS = 32
-# Seconds for which a connection may send its request while others wait.
-_HURRY = 0.3
+# Seconds after which the oldest connection makes way for one that waits.
+_HURRY = 0.02
 
 
 class Refused(ValueError):
@@ -62,24 +63,23 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, *args):
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._since: dict[Any, float] = {}
+        self._open = collections.deque()
         super().__init__(*args)
 
     def process_request(self, request, client_address):
-        while not self._free.acquire(timeout=_HURRY / 10):
-            for each, since in list(self._since.items()):
-                if time.monotonic() - since > _HURRY:
-                    # It reads no more, and loses no answer that is on its way.
-                    with contextlib.suppress(OSError):
-                        each.shutdown(socket.SHUT_RD)
-        self._since[request] = time.monotonic()
+        while not self._free.acquire(timeout=_HURRY):
+            # The oldest reads no more, and loses no answer that is on its way.
+            with contextlib.suppress(OSError, IndexError):
+                self._open.popleft().shutdown(socket.SHUT_RD)
+        self._open.append(request)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request, client_address):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            del self._since[request]
+            with contextlib.suppress(ValueError):
+                self._open.remove(request)
             self._free.release()
 
     def shutdown_request(self, request):

@@ -142,12 +142,11 @@ def patch_paths(
 def _heads(config: BertConfig, name: str, given: Heads) -> tuple[tuple[int, int], ...]:
     """Return heads (layer, head), and refuse what is none of the model."""
     shape = config.num_hidden_layers, config.num_attention_heads
-    last = shape[0] - 1, shape[1] - 1
     for each in given:
         if np.shape(each) != (2,) or tuple(each) not in np.ndindex(*shape):
             raise ValueError(
-                f'{name} has {each!r}, which is no head: give a list of (layer, head) from (0, 0), '
-                f'{head_name(0, 0)}, to {last}, {head_name(*last)}.'
+                f'{name} has {each!r}, which is no head: give a list of (layer, head). (0, 0) is '
+                f'L1-H1, and the last one is {head_name(shape[0] - 1, shape[1] - 1)}.'
             )
     if not len(given):
         raise ValueError(f'{name} is empty: give a list of (layer, head).')

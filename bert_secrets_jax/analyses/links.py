@@ -149,6 +149,9 @@ def summary_frame(tests: Tests, tables: Tables):
 
 def findings_of(tests: Tests, source: str) -> list[Finding]:
     """Return the head with the most attention along the links, and how many heads follow them."""
+    if not tests:
+        said = 'No link was found in these texts.'
+        return [Finding(name='links', estimate=0, unit='links', source=source, template=said)]
     found = []
     for title, test in tests.items():
         head = test.top

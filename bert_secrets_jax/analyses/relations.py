@@ -89,8 +89,6 @@ class Relations(Linked):
         return links.findings_of(self.tests, SOURCE)
 
     def notes(self):
-        if not self.tests:
-            return ['No text has such a relation.']
         return [
             'A noun-pronoun link joins a pronoun with every noun before it, for spaCy resolves no '
             'coreference.'

@@ -71,7 +71,7 @@ class Lines:
                         'file of lines?'
                     )
                 left += _UNPACKED_PER_BYTE * (raw.tell() - before)
-                # What came before, however much, allows for little of this.
+                # However much came before, it allows for little of this.
                 before, left = raw.tell(), min(left, LONGEST) - len(line)
                 if left < 0:
                     raise ValueError(

@@ -46,9 +46,11 @@ class Tagged:
             raise ValueError('There are no words, or a word or a tag is empty.')
         for each in self.tags:
             if each != each.strip():
-                raise ValueError(f'the tag {shortened(each)} has a space at its ends: leave it out.')
+                raise ValueError(
+                    f'the tag {shortened(each)} has a space at its ends: leave it out.'
+                )
         # Half of a surrogate pair, which JSON can escape, raises here.
-        ' '.join((*self.words, *self.tags)).encode()
+        ' '.join(self.words + self.tags).encode()
 
     @property
     def text(self) -> str:

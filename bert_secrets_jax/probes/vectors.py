@@ -100,17 +100,16 @@ def read_vectors(
         word = ' '.join(fields[:-width])
         if not word:
             raise ValueError(f'{shortened(fields[0])} has {len(fields) - 1} numbers, not {width}')
-        if ' ' in word and NUMBER.fullmatch(fields[-width - 1]):
+        numbers = ' '.join(fields[-width:])
+        # Python also reads 1_0, and the digits of other scripts.
+        odd = '_' in numbers or not numbers.isascii()
+        if odd or (' ' in word and NUMBER.fullmatch(fields[-width - 1])):
             raise ValueError(
-                f'{shortened(word)} would be a word: has this line more than {width} numbers, or '
-                'the first line fewer'
+                f'{shortened(word)} has something else behind it than {width} numbers, as many as '
+                'the first line has'
             )
         if wanted is not None and word not in wanted:
             return None
-        numbers = ' '.join(fields[-width:])
-        # Python also reads 1_0, and the digits of other scripts.
-        if '_' in numbers or not numbers.isascii():
-            raise ValueError(f'{shortened(word)} has something else than numbers')
         vector = np.array(fields[-width:], np.float32)
         if not np.isfinite(vector).all():
             raise ValueError(f'the vector of {shortened(word)} is not finite')

@@ -120,26 +120,30 @@ def answer(studies: Sequence[Study], chosen: Sequence[str] | None) -> None:
             print(f'Report: {page.resolve()}')
 
 
-def compare(runs: Sequence[str], out: str) -> None:
-    """Compare finished runs, and print the findings and the path of the page."""
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    """End the program with the first line of a mendable error."""
     try:
-        for finding in compare_runs(runs, out=out).findings():
-            print(finding.sentence)
+        yield
     except MENDABLE as error:
         logging.debug('%s', traceback.format_exc())
-        raise SystemExit(f'error: {summary(error)}') from None
+        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
+
+
+def compare(runs: Sequence[str], out: str) -> None:
+    """Compare finished runs, and print the findings and the path of the page."""
+    with _in_one_line():
+        for finding in compare_runs(runs, out=out).findings():
+            print(finding.sentence)
     print(f'Report: {(pathlib.Path(out) / PAGE).resolve()}')
 
 
 def serve(config: ConfigDict, port: int) -> None:
     """Serve the page on which one types: it needs the model alone, and no folder of results."""
     enable_cache()
-    try:
+    with _in_one_line():
         ranges.check(config)
         serving.serve_maps(Study(config, pathlib.Path()), port=port)
-    except MENDABLE as error:
-        logging.debug('%s', traceback.format_exc())
-        raise SystemExit(as_flags(f'error: {summary(error)}')) from None
 
 
 def set_up_logging() -> None:

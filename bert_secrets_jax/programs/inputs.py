@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -65,8 +65,7 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
         own = with_classes(own, folder)
         data, is_alone = own.data, folder == workdir
         try:
-            for setting, file in _files(own):
-                _check_named(setting, file)
+            _check_files(own)
             learns = data.source == 'file' and data.train_file is not None
             if learns and data.label is None:
                 raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
@@ -80,30 +79,21 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
                 raise
 
 
-def _files(config: ConfigDict) -> Iterator[tuple[str, str]]:
-    """Yield each setting that names a file or a folder that will be read, with that name."""
-    unread = ['frames.sample' if config.frames.sample == 'framenet' else 'frames.folder']
-    if config.data.source != 'glue':
-        unread += ['data.glue_dir', 'data.tfds_dir']
-    if config.data.source in ('glue', 'corpus'):
-        unread += ['data.file', 'data.train_file']
-    if not config.model.name.startswith(('/', '.', '~')):
-        # It may be on the hub.
-        unread.append('model.name')
+def _check_files(config: ConfigDict) -> None:
+    """Raise FileNotFoundError for what a setting names and is not there; it names the setting."""
     for setting in _FILES:
-        if setting not in unread and (named := operator.attrgetter(setting)(config)):
-            yield from ((setting, file) for file in ([named] if isinstance(named, str) else named))
-
-
-def _check_named(setting: str, file: str) -> None:
-    """Raise the error of `check_there` for a file that a setting names, and name the setting."""
-    try:
-        if setting != 'model.name':
-            check_there(pathlib.Path(file))
-        elif not pathlib.Path(file).is_dir():
-            raise FileNotFoundError(f'{file!r} is no directory here: give the folder of a model.')
-    except OSError as error:
-        raise type(error)(f'setting {setting}: {summary(error)}') from error
+        named = operator.attrgetter(setting)(config) or ()
+        for file in (named,) if isinstance(named, str) else named:
+            try:
+                if setting != 'model.name':
+                    # FrameNet may be where NLTK has it.
+                    check_there(pathlib.Path('.' if file == 'framenet' else file))
+                elif file.startswith(('/', '.', '~')) and not pathlib.Path(file).is_dir():
+                    raise FileNotFoundError(
+                        f'{file!r} is no directory here: give the folder of a model.'
+                    )
+            except OSError as error:
+                raise type(error)(f'setting {setting}: {summary(error)}') from error
 
 
 def with_classes(config: ConfigDict, folder: pathlib.Path) -> ConfigDict:

@@ -66,6 +66,14 @@ def test_several_corpora_are_each_measured_alone(model, settings):
     texts = {'few': ['the cat ran', 'a dog saw it', 'she liked it .', 'he ran'], **CORPORA}
     plain = bs.analyses.across(model, texts, resamples=3, settings=alone)
     assert not plain.relations and list(plain.pieces) == list(CORPORA)
+    # So short are wordpieces in a language that the tokenizer was not made for.
+    assert plain.spelt['few'] == 34 / 13
+    assert plain.spelt['after'] == plain.frames()['pieces']['bytes of a wordpiece'][0] > 3.5
+    said = (
+        'A wordpiece spells only 2.6 bytes of "few": the tokenizer is hardly made for its language.'
+    )
+    assert [each.sentence for each in plain.findings() if each.warning] == [said]
+    assert not any(each.warning for each in found.findings())
     with pytest.raises(ValueError, match=r'not of \[3, 48, 48\]'):
         bs.analyses.across(model, texts | {'few': texts['few'][:3]}, settings=alone)
 

@@ -72,6 +72,12 @@ def test_a_relation_of_ones_own_needs_no_marks_of_the_notebook(model, texts, set
         settings=dataclasses.replace(settings, annotations=own),
     )  # fmt: skip
     assert set(found.tests) == set(found.tables) == {'verb to subject', 'subject to verb'}
+    none = [dataclasses.replace(each, relations={'verb-subject': ()}) for each in own]
+    found = bs.analyses.relations(
+        model, texts, relations=['verb-subject'], draws=9,
+        settings=dataclasses.replace(settings, annotations=none),
+    )  # fmt: skip
+    assert [each.sentence for each in found.findings()] == ['No link was found in these texts.']
 
 
 def test_a_sample_of_ones_own_is_not_called_the_embedded_one(model, texts, settings):

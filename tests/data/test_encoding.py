@@ -276,6 +276,18 @@ def test_texts_and_offsets_of_roberta_by_hand(bytewise):
     assert (encoded.offsets[0][encoded.text[0] < 0] == 0).all()
 
 
+def test_bytes_that_a_wordpiece_spells(tokenizer, byte_tokenizer):
+    """Of all that is kept, without spaces and the share of [UNK]."""
+    for of, text, expected in (
+        (tokenizer, 'the cat saw', 9 / 3), (tokenizer, 'the cat ' * 9, 18 / 6),
+        (tokenizer, 'the cat 猫', 9 / 3 * 2 / 3), (tokenizer, ('the cat', 'a dog'), 6 / 2),
+        (byte_tokenizer, '猫', 3 / 3),
+    ):  # fmt: skip
+        examples = encoding.as_examples([text])
+        encoded = tokenize(of, examples, max_length=8)
+        assert encoding.bytes_of_pieces(encoded, examples) == expected
+
+
 def test_annotations_of_roberta(bytewise):
     """Words meet their wordpieces, and only them; a word looked up is found wherever it is."""
     text = 'the dog saw née , a dog'

@@ -38,6 +38,9 @@ SHORT = ('gut', 'schlecht', 'nicht gut', 'sehr schön', 'zu lang')
         (['CC(=O)OC1=CC=CC=C1C(=O)O', 'CN1C=NC2=C1C(=O)N(C(=O)N2C)C'] * 9, '', '', False),
         (['MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDG', 'MVLSPADKTNVKAAWGKVG'], '', '', False),
         (['for (int i = 0; i < n; i++) { s += a[i]; }', 'x = f(y)'], '', '', False),
+        # Kana are of Japanese, in texts of any length; a name in them makes no text Japanese.
+        (['犬が走った。', '私は猫を見ました。'], '', 'Japanese (ja)', True),
+        ([*ENGLISH, 'She said ありがとう.'], '', '', True),
         ([], '', '', False),
         (['\ud800', ''], '', '', False),
         # Whoever names it is right.

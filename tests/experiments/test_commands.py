@@ -24,7 +24,7 @@ def test_an_error_is_one_line(checkpoint, glue_dir, tmp_path):
     given = settings(checkpoint, glue_dir, tmp_path)
     result = run('reproduce', *given, '--config.model.name=/nowhere', ok=False)
     line = error_line(result)
-    assert line.startswith("error: '/nowhere' is no directory here")
+    assert line.startswith("error: --config.model.name: '/nowhere' is no directory here")
     # No page about nothing.
     assert result.stdout == '' and not (tmp_path / 'report.html').exists()
 

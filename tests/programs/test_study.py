@@ -472,8 +472,8 @@ def test_a_search_of_ones_own(study, model, tmp_path):
         bs.read_search(*files)
     names = ('_id', 'text', 'query-id', 'corpus-id')
     assert bs.read_search(*files, columns=names)[2] == [('qcat', 'ccat')]
-    for unknown, where in ((('qcat', 'cdgo'), 'corpus'), (('qdgo', 'ccat'), 'queries')):
-        judged.write_text('query-id\tcorpus-id\nqcat\tccat\n%s\t%s\n' % unknown)
+    for unknown, where in (('qcat\tcdgo', 'corpus'), ('qdgo\tccat', 'queries')):
+        judged.write_text(f'query-id\tcorpus-id\nqcat\tccat\n{unknown}\n')
         with pytest.raises(ValueError, match=rf"line 3: '.dgo' is in no row of .*{where}\.jsonl"):
             bs.read_search(*files, columns=names)
     assert bs.read_search(*files, columns=names, bad_rows='skip')[2] == [('qcat', 'ccat')]
