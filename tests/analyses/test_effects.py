@@ -94,7 +94,7 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
         *((name, {'texts': UNLABELLED}, 'has no label') for name in LABELLED),
         *((name, {'of': 'model'}, 'has no classifier') for name in LABELLED),
         *(
-            (name, {'texts': ONE}, 'at least two that losses are measured on')
+            (name, {'texts': ONE}, 'at least 2, and there are 1')
             for name in ('importance', 'replacements')
         ),
         *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),

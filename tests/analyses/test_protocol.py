@@ -167,7 +167,7 @@ def test_sentences_agree_with_their_counts(results, name):
     """Also where one is counted, which is rare here."""
     for finding in results[name].findings():
         own = {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
-        fields = own | dict(finding.numbers)
+        fields = {'record': finding.record} | own | dict(finding.numbers)
         ones = {key: 1 if type(value) is int else value for key, value in fields.items()}
         said = filled(finding.template, ones)
         assert not re.search(rf'{_ALONE} (of \S+ (\w+ )?)?({_PLURAL_VERBS})\b', said), said
