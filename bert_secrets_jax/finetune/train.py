@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, padded_lengths, tokenize
+from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.questions import Question
 from bert_secrets_jax.data.tagged import Tagged
 from bert_secrets_jax.data.tasks import MOST_CLASSES, Example, as_examples, draw
@@ -272,7 +272,6 @@ def encode_data(
     else:
         answers = [answers_of(*each) for each in given]
         labels, evaluate = [each.places for each in answers], answers[1].evaluate
-    _check_lengths(pretrained.config, config, encoded[0], batches)
     data = Data(
         train=encoded[0],
         train_labels=labels[0],
@@ -284,22 +283,6 @@ def encode_data(
         evaluate=evaluate,
     )
     return data, share
-
-
-def _check_lengths(
-    model: BertConfig, config: FinetuneConfig, train: Encoded, dev: Sequence[Batch]
-) -> None:
-    """Refuse examples that the model has no positions for."""
-    edges = padded_lengths(config.buckets, config.max_length, train.lengths)
-    longest = max(
-        int(edges[np.searchsorted(edges, train.lengths.max())]),
-        *(batch.input_ids.shape[1] for batch in dev),
-    )
-    if longest > model.max_length:
-        raise ValueError(
-            f'Examples are padded to {longest} tokens, and the model has {model.max_length} '
-            f'positions: give max_length={model.max_length}, not {config.max_length}.'
-        )
 
 
 def _head_for(train: Sequence[Any], dev: Sequence[Any]) -> str:

@@ -369,7 +369,7 @@ def placed(label):
         ({'metrics': 'f1'}, "metrics='f1' must be a sequence"),
         ({'metrics': ()}, 'must be a sequence of at least one name'),
         ({'metrics': ('f1',), 'label_names': tuple('abc')}, "For 3 classes, metric='f1' must be"),
-        ({'max_length': 64}, 'padded to .* the model has 4 positions: give max_length=4, not 64'),
+        ({'max_length': 64}, 'more than the 4 tokens that the model reads: give max_length=4'),
         ({'train': []}, 'Training examples: there are none'),
         ({'dev': []}, 'Dev examples: there are none'),
         ({'train': relabelled(TRAIN, 0, None)}, 'Training example train/1 has no label'),
@@ -395,8 +395,7 @@ def test_what_does_not_fit_is_named_before_anything_is_trained(
 ):
     monkeypatch.setattr(train, 'train_runs', lambda *_, **__: pytest.fail('It was trained.'))
     if 'max_length' in changes:
-        config = dataclasses.replace(pretrained.config, max_position_embeddings=4)
-        pretrained = dataclasses.replace(pretrained, bert=Bert(config))
+        monkeypatch.setattr(pretrained.tokenizer, 'reads', 4, raising=False)
     arguments = {'train': TRAIN, 'dev': DEV} | SETTINGS | changes
     with pytest.raises(ValueError, match=message):
         finetune(pretrained, arguments.pop('train'), arguments.pop('dev'), **arguments)
