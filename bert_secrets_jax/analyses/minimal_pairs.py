@@ -135,6 +135,7 @@ class MinimalPairs(Result):
         caption = f'Mean preference ({unit}) for the good text without each head; without a name: '
         caption += 'of all pairs. P-values are corrected for all heads, within each phenomenon.'
         heads = effects.frame_of(self.effects, _COLUMNS, caption, 'phenomenon')
+        heads['learnt'] = self.told[ALL].p_chance <= LEVEL
         if self.shapley:
             values = 100 * np.stack([*self.shapley.values()], axis=1).reshape(2, -1)
             heads['shapley_points'], heads['shapley_standard_error'] = values
