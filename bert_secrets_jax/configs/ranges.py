@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -11,12 +11,6 @@ from bert_secrets_jax.brief import either, meant, shortened
 from bert_secrets_jax.configs.schema import SETTINGS, Listed, ListedNumbers, Setting, Words
 from bert_secrets_jax.ranges import Range
 
-NUMBERS: Mapping[str, Range] = {
-    name: each.allowed for name, each in SETTINGS.items() if isinstance(each.allowed, Range)
-}
-WORDS: Mapping[str, tuple[str, ...]] = {
-    name: each.allowed.allowed for name, each in SETTINGS.items() if type(each.allowed) is Words
-}
 _NUMBER = re.compile(r'[0-9]+(\.[0-9]*)?(e-?[0-9]{1,2})?')
 _LONGEST = 10_000  # words of a list, or characters
 _AXIS = re.compile(r'(data|masks|seeds):([1-9][0-9]{0,5})')
@@ -38,9 +32,8 @@ def check(config: ConfigDict) -> None:
         faults.append('statistics=() must have at least one name')
     batch, micro = config.train.batch_size, config.train.micro_batch
     permutations = config.importance.permutations
-    if permutations in NUMBERS['importance.permutations'] and (
-        permutations % 2 or 0 < permutations < 20
-    ):
+    allowed = SETTINGS['importance.permutations'].allowed
+    if permutations in allowed and (permutations % 2 or 0 < permutations < 20):
         faults.append(
             f'importance.permutations={permutations} must be even and at least 20 (each is drawn '
             'with its reverse), or 0 to leave Shapley values out'

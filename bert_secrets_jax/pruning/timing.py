@@ -50,11 +50,6 @@ class RemovalTimes:
 
     __repr__ = brief
 
-    @property
-    def examples_per_second(self) -> Float[np.ndarray, 'W S']:
-        """The examples per second of each way, at its median round."""
-        return np.array(self.batch_sizes) / np.median(self.seconds, axis=-1)
-
     def gains(
         self, way: str = 'cut', *, over: str = 'whole', confidence: float = 0.95
     ) -> Float[np.ndarray, 'S 3']:

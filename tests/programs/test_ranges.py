@@ -7,9 +7,14 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.configs import base, paper, quickstart, ranges
+from bert_secrets_jax.configs.schema import SETTINGS as SCHEMA
+from bert_secrets_jax.configs.schema import Words
 from bert_secrets_jax.programs.settings import assign
+from bert_secrets_jax.ranges import Range
 
 SETTINGS = flatten_dict(base.get_config().to_dict(), sep='.')
+NUMBERS = {n: each.allowed for n, each in SCHEMA.items() if isinstance(each.allowed, Range)}
+WORDS = [name for name, each in SCHEMA.items() if type(each.allowed) is Words]
 
 
 def test_every_number_has_a_range():
@@ -18,8 +23,8 @@ def test_every_number_has_a_range():
         for name, value in SETTINGS.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    assert numbers == set(ranges.NUMBERS)
-    assert set(ranges.WORDS) <= set(SETTINGS)
+    assert numbers == set(NUMBERS)
+    assert WORDS and set(WORDS) <= set(SETTINGS)
 
 
 @pytest.mark.parametrize('make', [base.get_config, paper.get_config, quickstart.get_config])
@@ -28,9 +33,9 @@ def test_what_ships_is_in_range(make):
     ranges.check(make('smoke' if make is not paper.get_config else 'mrpc:smoke'))
 
 
-@pytest.mark.parametrize('name', ranges.NUMBERS)
+@pytest.mark.parametrize('name', NUMBERS)
 def test_numbers_out_of_range_are_named(name):
-    allowed = ranges.NUMBERS[name]
+    allowed = NUMBERS[name]
     wrong = [allowed.least - 1, allowed.most + 1]
     if not allowed.whole:
         wrong += [math.nan, math.inf, *([] if allowed.without is None else [allowed.without])]
@@ -41,7 +46,7 @@ def test_numbers_out_of_range_are_named(name):
             ranges.check(config)
 
 
-@pytest.mark.parametrize('name', ranges.WORDS)
+@pytest.mark.parametrize('name', WORDS)
 def test_words_that_are_unknown_are_named(name):
     config = base.get_config()
     assign(config, name, 'nonsense' if isinstance(SETTINGS[name], str) else ('nonsense',))
