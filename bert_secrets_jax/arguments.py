@@ -97,7 +97,7 @@ def check(name: str, value: Any, kind: Any) -> None:
         return
     texts = list(dict.fromkeys(text for text, _ in wanted))
     # A hint is about objects of a class and lists of them.
-    how = '' if 'an array' in texts else (_LISTS | _OBJECTS).get(name, '')
+    how = '' if _ARRAY in texts else (_LISTS | _OBJECTS).get(name, '')
     text = f'{name}={shortened(value)} must be {" or ".join(texts)}{": " * bool(how)}{how}.'
     is_object = how in _OBJECTS.values() or texts[0].startswith('a bs.')
     raise (TypeError if is_object else ValueError)(' '.join(text.split()))

@@ -327,7 +327,6 @@ def ablation(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    check_several(examples)
     metrics = checked_metrics(metrics, model.config, examples)
     chosen_masks = named_masks(masks, model.config)
     # The sets whose best mask is looked for elsewhere.
@@ -376,7 +375,11 @@ def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ..
 def checked_metrics(
     metrics: Sequence[str] | None, config: BertConfig, examples: Sequence[Example]
 ) -> Sequence[str]:
-    """Return metrics, by default `assessed_metrics`; ValueError if the model has another task."""
+    """Return metrics, by default `assessed_metrics`, of a task that the model has.
+
+    ValueError for another task, and for fewer examples than an interval needs.
+    """
+    check_several(examples)
     metrics = metrics or assessed_metrics(config.num_labels, examples)
     check_metrics(metrics, config.num_labels)
     return metrics

@@ -28,14 +28,7 @@ from bert_secrets_jax.analyses.ablation import (
     named_masks,
 )
 from bert_secrets_jax.analyses.learnt import unless_noise
-from bert_secrets_jax.analyses.models import (
-    Models,
-    all_models,
-    check_alike,
-    check_several,
-    labels_of,
-    seeds_of,
-)
+from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.runs.result import Result, Subject, framed
@@ -115,8 +108,8 @@ class AblationOverSeeds(Result):
             zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True)
         )
         for frame in frames.values():
-            in_all = all(learnt.values())
-            frame['learnt'] = frame['seed'].map(learnt) if 'seed' in frame else in_all
+            own = 'seed' in frame
+            frame['learnt'] = frame['seed'].map(learnt) if own else all(learnt.values())
         return frames
 
     def figures(self):
@@ -207,7 +200,6 @@ def ablation_over_seeds(
     models = all_models(tuned)
     config = models[0].config
     labels = labels_of(examples, config)
-    check_several(examples)
     metrics = checked_metrics(metrics, config, examples)
     check_alike(models)
     how = {'baseline': baseline, 'donor_seed': seed, 'compute': compute}

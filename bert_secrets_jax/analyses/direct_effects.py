@@ -179,13 +179,12 @@ def direct_effects(
     (check_whole if is_lm else check_classifies)(model)
     if not is_lm and model.config.num_labels < 2:
         raise ValueError('A regression has no right answer: give a classifier, or a masked LM.')
+    check_several(examples)
     if is_lm:
-        check_several(examples)
         masked = mask_words(model.tokenizer, examples, masking=masking, **compute.encoding)
         batches, text, hidden = masked.batches, masked.text, masked.hidden
     else:
         labels = labels_of(examples, model.config)
-        check_several(examples)
         encoded = tokenize(model.tokenizer, examples, max_length=compute.max_length)
         batches, text = bucket(encoded, **compute.encoding), np.arange(len(examples))
         hidden = np.ones(len(text), int)

@@ -28,7 +28,7 @@ from bert_secrets_jax.analyses.learnt import (
     learnt_nothing,
     unless_noise,
 )
-from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -215,7 +215,6 @@ def importance(
     """
     model, subject = one_model(tuned), subject or Subject()
     examples, config = as_examples(examples), model.config
-    check_several(examples)
     labels = labels_of(examples, config)
     same = measured_on is None
     others = examples if same else as_examples(measured_on)

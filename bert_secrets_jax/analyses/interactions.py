@@ -20,7 +20,7 @@ from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.ablation import checked_metrics, instead
 from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.models import labels_of, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of
@@ -145,7 +145,6 @@ def interactions(
     subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
-    check_several(examples)
     metric = checked_metrics(metric and (metric,), model.config, examples)[0]
     masks = with_intact(pairwise.single_and_pair_masks(model.config, heads))
     swept = sweep_examples(

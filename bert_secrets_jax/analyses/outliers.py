@@ -333,7 +333,6 @@ def outliers(
         check_whole(model)
         labels = labels_of(texts, model.config)
         metrics = checked_metrics(metrics, model.config, texts)
-        check_several(texts)
     disabled = tuple(found.dimensions.tolist() if dimensions is None else map(int, dimensions))
     if dimensions is not None and tuned is None and config.head != MASKED_LM:
         raise ValueError(

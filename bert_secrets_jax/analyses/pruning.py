@@ -438,7 +438,6 @@ def pruning(
     config = models[0].config
     labels, their_labels = (arguments.labels_of(each, config) for each in (examples, others))
     metric = checked_metrics(metric and (metric,), config, examples)[0]
-    arguments.check_several(examples)
     check_pruning(metric, draws=draws, tolerance=tolerance)
     arguments.check_varied(metric, labels, 'examples')
     arguments.check_varied(metric, their_labels, 'measured_on')

@@ -254,7 +254,6 @@ def replacements(
     metric = checked_metrics(None, model.config, examples)[0]
     labels = arguments.labels_of(examples, model.config)
     their_labels = arguments.labels_of(others, model.config)
-    arguments.check_several(examples)
     # Small batches give more steps, and with all heads at once they are large enough.
     tokens = min(compute.tokens_per_batch, _FITTING)
     encoding: Encoding = {**compute.encoding, 'tokens_per_batch': tokens}

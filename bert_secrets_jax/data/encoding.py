@@ -32,8 +32,6 @@ _CHARACTERS_PER_TOKEN = 100
 # A beginning of more, with fewer tokens than are kept, is no text but one endless word.
 _MOST_CHARACTERS = 2**19
 _HALF = re.compile('[\ud800-\udfff]')
-# The length of a text, if its tokenizer came without a model.
-_MOST_TOKENS = 2**20
 # The share of [UNK] from which on it is told, and from which on texts are refused.
 _SOME_UNKNOWN = 0.01
 _MOST_UNKNOWN = 0.5
@@ -284,13 +282,13 @@ def check_tokenizer(tokenizer, max_length: int | None, *, pair: bool = True) -> 
             raise ValueError(f'The tokenizer has no {name}: name it in tokenizer_config.json.')
     least = tokenizer.num_special_tokens_to_add(pair=pair) + 1 + pair
     if max_length is not None and max_length < least:
-        parts = '[CLS] A [SEP] B [SEP]' if pair else '[CLS] A [SEP]'
+        parts = '[CLS] A [SEP]' + ' B [SEP]' * pair
         raise ValueError(f'{max_length=} has no room for {parts}: give at least {least}.')
 
 
 def tokens_read(tokenizer) -> int:
-    """Return how many tokens the model reads, as `from_pretrained` notes it."""
-    return getattr(tokenizer, 'reads', _MOST_TOKENS)
+    """Return how many tokens the model reads, as `from_pretrained` notes it; without it, many."""
+    return getattr(tokenizer, 'reads', 2**20)
 
 
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int | None = None) -> Encoded:

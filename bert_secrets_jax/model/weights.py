@@ -59,9 +59,9 @@ _ENCODER = ('embeddings', 'layers', 'final_norm')
 _LEAVES = {'kernel': 'weight', 'embedding': 'weight', 'scale': 'weight', 'bias': 'bias'}
 # Constant buffers that old releases saved.
 _BUFFERS = ('embeddings.position_ids', 'embeddings.token_type_ids')
-# Rotary positions of ESM: in one place, or in each layer.
 # A trained weight is far below this.
 _MOST_WEIGHT = 1e6
+# Rotary positions of ESM: in one place, or in each layer.
 _FREQUENCIES = 'rotary_embeddings.inv_freq'
 _WEIGHT_FILES = ('model.safetensors', 'pytorch_model.bin')
 # Types of safetensors, by their names there.
