@@ -12,8 +12,8 @@ from collections.abc import Mapping
 class PublishedSubnetworks:
     """The scores of one task.
 
-    They are those of the full model, and of the good, random and bad subnetworks, trained again from
-    pre-trained weights.
+    They are those of the full model, and of the good, random and bad subnetworks, which are
+    trained again from pre-trained weights.
     """
 
     full: float
