@@ -22,7 +22,7 @@ from bert_secrets_jax.model.attention import check_baseline
         (
             bs.TokenMaps(['token'] * 50, np.zeros((6, 12, 50, 50), np.float32)),
             'TokenMaps(tokens=<50 items>, attentions=float32[6, 12, 50, 50], second=None, '
-            "word=None, words=None, further={}, scores={}, prediction='')",
+            "word=None, words=None, further={}, scores={}, prediction='', cut=False)",
         ),
         (
             bs.HeadTable(np.zeros((3, 3), np.float32), np.zeros((3, 3), np.float32), 7.0),
@@ -62,7 +62,7 @@ def test_a_misspelt_name_is_asked_back(ask, nearest):
 def test_many_marks_are_counted(tokenizer):
     encoded = bs.tokenize(tokenizer, ['the cat ran'])
     (batch,) = bs.bucket(encoded)
-    assert 'marks={word}, classes=None)' in repr(encoded) and len(repr(encoded)) < 200
+    assert 'marks={word}, classes=None, cut=bool[1])' in repr(encoded) and len(repr(encoded)) < 200
     assert 'marks={word, token, cls, sep, period_comma}' in repr(batch)
     here = {f'mark{number}': batch.marks['cls'] for number in range(7)}
     many = bs.Batch(batch.input_ids, batch.input_ids, batch.input_ids, here, batch.example)

@@ -141,7 +141,7 @@ def interaction_matrix(
       names: The names of the heads, in order. If there are many, only some are shown.
       columns: The names of what stands across, such as tokens of another text; None if the same.
       label: The label of the colour bars.
-      red: What is fully red, as in `effect_grid`, by title.
+      red: The number that is fully red, as in `effect_grid`, by title.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
     size = len(matrices) * (side + 0.7) + 1, side + 0.6
