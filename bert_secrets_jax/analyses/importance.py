@@ -109,7 +109,7 @@ class Importance(Result):
                 f'Scores of each head by {len(self.scores.of)} methods, {self._measured_on}, and '
                 f'the change of the loss ({loss.outcome.unit}) without it.',
                 sure={effect: sure},
-                # The change of the score has no test, and colours no head.
+                # The change of the score colours no head: no test is of it.
                 shown=[*self.scores.of, effect],
                 red={(effect, ''): loss.red},
             ),

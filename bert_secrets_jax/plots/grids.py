@@ -43,7 +43,7 @@ def head_grids(
     layers, heads = values[0].shape
     lowest, highest = limits or (0, max(np.nanmax(grid) for grid in values))
     if differences and limits is None:
-        highest = max(np.nanmax(np.abs(grid)) for grid in values) or 1
+        highest = float(max(np.nanmax(np.abs(grid)) for grid in values)) or 1.0
         lowest = -highest
     columns = 4 if len(grids) in (4, 7, 8) else min(len(grids), 3)
     rows = -(-len(grids) // columns)
@@ -141,7 +141,7 @@ def interaction_matrix(
       names: The names of the heads, in order. If there are many, only some are shown.
       columns: The names of what stands across, such as tokens of another text; None if the same.
       label: The label of the colour bars.
-      red: The number that is fully red, as in `effect_grid`, by title.
+      red: The effect that is fully red, as in `effect_grid`, by title.
     """
     side = min(max(0.16 * len(names), 2.2), 6)
     size = len(matrices) * (side + 0.7) + 1, side + 0.6

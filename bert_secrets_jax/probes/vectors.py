@@ -102,8 +102,11 @@ def read_vectors(
             raise ValueError(f'{shortened(fields[0])} has {len(fields) - 1} numbers, not {width}')
         numbers = ' '.join(fields[-width:])
         # Python also reads 1_0, and the digits of other scripts.
-        odd = '_' in numbers or not numbers.isascii()
-        if odd or (' ' in word and NUMBER.fullmatch(fields[-width - 1])):
+        if (
+            '_' in numbers
+            or not numbers.isascii()
+            or (' ' in word and NUMBER.fullmatch(fields[-width - 1]))
+        ):
             raise ValueError(
                 f'{shortened(word)} has something else behind it than {width} numbers, as many as '
                 'the first line has'

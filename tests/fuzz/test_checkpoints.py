@@ -203,8 +203,9 @@ def read_settings(folder: pathlib.Path) -> dict[str, Any]:
 def read_tokens(folder: pathlib.Path) -> Any:
     """Return the wordpieces of some sentences and of a pair, as the package has them."""
     tokenizer = load(folder).tokenizer
-    # Wordpieces alone are compared, also more than the tiny model reads.
-    tokenizer.reads = 512
+    if tokenizer is not None:
+        # Wordpieces alone are compared, also more than the tiny model reads.
+        tokenizer.reads = 512
     singles, pair = bs.tokenize(tokenizer, SENTENCES), bs.tokenize(tokenizer, [SENTENCES[:2]])
     return {
         'singles': _cut(singles.input_ids, singles.lengths),
