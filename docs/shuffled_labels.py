@@ -7,19 +7,12 @@ nothing in them can be learnt. The seeds differ, so that no two models begin wit
 It prints the accuracy of each model, and the rank correlations of what heads do to the answers.
 """
 
+import argparse
 import dataclasses
 
 import numpy as np
-from absl import app, flags
 
 import bert_secrets_jax as bs
-
-_GLUE_DIR = flags.DEFINE_string('glue_dir', None, 'The folder of GLUE.', required=True)
-_MODEL = flags.DEFINE_string('model', 'all-MiniLM-L6-v2', 'The model to fine-tune.')
-_SEEDS = flags.DEFINE_integer('seeds', 3, 'Fine-tunings with each kind of labels.', 1)
-_TRAIN = flags.DEFINE_integer('train', 500, 'Training pairs.', 2)
-_DEV = flags.DEFINE_integer('dev', 80, 'Dev pairs, on which heads are disabled.', 2)
-_EPOCHS = flags.DEFINE_integer('epochs', 2, 'Passes over the training pairs.', 1)
 
 TRUE, SHUFFLED = 'true', 'shuffled'
 
@@ -39,12 +32,19 @@ def correlations(by_seed, outcome):
     return of_outcome.pivot(index='disabled', columns='seed', values='change').corr('spearman')
 
 
-def main(argv):
-    del argv
-    train, dev = (bs.read_glue(_GLUE_DIR.value, 'MRPC', split) for split in ('train', 'dev'))
-    train, dev = bs.draw(train, _TRAIN.value, seed=0), bs.draw(dev, _DEV.value, seed=0)
-    base, how = bs.from_pretrained(_MODEL.value), {'epochs': _EPOCHS.value, 'learning_rate': 1e-4}
-    models, kinds = [], [TRUE] * _SEEDS.value + [SHUFFLED] * _SEEDS.value
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--glue_dir', required=True, help='The folder of GLUE.')
+    parser.add_argument('--model', default='all-MiniLM-L6-v2', help='The model to fine-tune.')
+    parser.add_argument('--seeds', type=int, default=3, help='Models with each kind of labels.')
+    parser.add_argument('--train', type=int, default=500, help='Training pairs.')
+    parser.add_argument('--dev', type=int, default=80, help='Dev pairs for disabling heads.')
+    parser.add_argument('--epochs', type=int, default=2, help='Passes over the training pairs.')
+    given = parser.parse_args()
+    train, dev = (bs.read_glue(given.glue_dir, 'MRPC', split) for split in ('train', 'dev'))
+    train, dev = bs.draw(train, given.train, seed=0), bs.draw(dev, given.dev, seed=0)
+    base, how = bs.from_pretrained(given.model), {'epochs': given.epochs, 'learning_rate': 1e-4}
+    models, kinds = [], [TRUE] * given.seeds + [SHUFFLED] * given.seeds
     for seed, kind in enumerate(kinds):
         learnt = train if kind == TRUE else shuffled(train, seed)
         models += bs.finetune(base, learnt, dev, seeds=[seed], **how).models
@@ -68,4 +68,4 @@ def main(argv):
 
 
 if __name__ == '__main__':
-    app.run(main)
+    main()

@@ -63,7 +63,7 @@ def test_what_has_no_right_answer_is_refused(model, tuned, texts):
     for given, said in (
         ((regression, texts), 'no right answer'),
         ((model, texts), 'no classifier'),
-        ((tuned, [dataclasses.replace(texts[0], label=None)]), 'label'),
+        ((tuned, [dataclasses.replace(each, label=None) for each in texts[:2]]), 'label'),
         ((tuned, texts[:1]), 'at least 2'),
     ):
         with pytest.raises(ValueError, match=said):
