@@ -8,7 +8,7 @@ Shapes: M masks, L layers, N heads, S models, E examples.
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -373,7 +373,7 @@ def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ..
 
 
 def checked_metrics(
-    metrics: Sequence[str] | None, config: BertConfig, examples: Sequence[Example]
+    metrics: Sequence[str] | None, config: BertConfig, examples: Sequence[Any]
 ) -> Sequence[str]:
     """Return metrics, by default `assessed_metrics`, of a task that the model has.
 

@@ -109,7 +109,7 @@ class AblationOverSeeds(Result):
         )
         for frame in frames.values():
             own = 'seed' in frame
-            frame['learnt'] = frame['seed'].map(learnt) if own else all(learnt.values())
+            frame['learnt'] = frame['seed'].map(learnt.get) if own else all(learnt.values())
         return frames
 
     def figures(self):

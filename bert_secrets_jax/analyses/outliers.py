@@ -366,7 +366,7 @@ def outliers(
     if tuned is not None:
         logits = layer_norm.logits_without(model, texts, sets, compute=compute)
         answers = np.stack([predictions(each) for each in logits])
-        for metric in metrics:
+        for metric in metrics or ():
             reached = weighted_scores(metric, answers, labels)[0]
             compared = metric, answers[1:count], answers[0], labels
             effects = assess(*compared, names=names, seed=seed)

@@ -127,7 +127,7 @@ def mean_finding(
     runs: Sequence[Tables],
     statistics: Sequence[str],
     heads: Any = ...,
-    limits: tuple[float, float] | None = None,
+    limits: Any = None,
     **fields: Any,
 ) -> Finding:
     """Return the finding of `mean_over_runs`, with its interval and its sample."""

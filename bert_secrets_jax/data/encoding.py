@@ -144,7 +144,7 @@ class Encoded:
     tokenizer: Any = dataclasses.field(repr=False)
     marks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     classes: np.ndarray | None = None
-    cut: np.ndarray | None = None
+    cut: Any = None
 
     __repr__ = brief
 
@@ -343,7 +343,7 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     lengths = np.array([len(encoding) for encoding in encodings], np.int32)
     for row in np.flatnonzero(lengths > reads):
         raise ValueError(
-            f'{examples[row].place} has more than the {reads:,} tokens that the model reads: give '
+            f'{examples[int(row)].place} has more than the {reads:,} tokens that the model reads: give '
             f'max_length={reads} to cut it there.'
         )
     cut = np.array([bool(encoding.overflowing) for encoding in encodings])

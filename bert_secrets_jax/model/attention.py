@@ -16,6 +16,7 @@ from typing import Any
 
 import flax.struct
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
