@@ -343,8 +343,8 @@ def tokenize_part(examples: Sequence[Example], losses: 'Losses') -> Encoded:
     lengths = np.array([len(encoding) for encoding in encodings], np.int32)
     for row in np.flatnonzero(lengths > reads):
         raise ValueError(
-            f'{examples[int(row)].place} has more than the {reads:,} tokens that the model reads: give '
-            f'max_length={reads} to cut it there.'
+            f'{examples[int(row)].place} has more than the {reads:,} tokens that the model reads: '
+            f'give max_length={reads} to cut it there.'
         )
     cut = np.array([bool(encoding.overflowing) for encoding in encodings])
     real = np.arange(lengths.max()) < lengths[:, None]
