@@ -287,8 +287,8 @@ def check_tokenizer(tokenizer, max_length: int | None, *, pair: bool = True) -> 
 
 
 def tokens_read(tokenizer) -> int:
-    """Return how many tokens the model reads, as `from_pretrained` notes it; without it, many."""
-    return getattr(tokenizer, 'reads', 2**20)
+    """Return how many tokens the model reads, as `from_pretrained` notes it; else 16,384."""
+    return getattr(tokenizer, 'reads', 2**14)
 
 
 def tokenize(tokenizer, texts: Sequence[Text], *, max_length: int | None = None) -> Encoded:

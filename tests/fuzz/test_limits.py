@@ -87,12 +87,12 @@ CASES = {
         lambda: bs.read_tagged(FOLDER / 'a.jsonl', names=_LABELS), 'one of 100,000',
     ),
     'letters of a word': (
-        'a.conllu', _ROOT.format(1, _WORD), _parsed, 'characters of text_a have no 128 tokens',
+        'a.conllu', _ROOT.format(1, _WORD), _parsed, 'characters of text_a have no 16385 tokens',
     ),
     'letters of a text': (
         'a.txt', f'the cat {_WORD}',
         lambda tokenizer: list(bs.stream_batches(tokenizer, bs.stream_texts(FOLDER / 'a.txt'))),
-        'characters of text_a have no 128 tokens',
+        'characters of text_a have no 16385 tokens',
     ),
     'letters of prose': (
         'a.txt', f'The cat ran.\nA {_WORD} ran. It ran.',
