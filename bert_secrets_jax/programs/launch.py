@@ -76,17 +76,23 @@ def _interrupt(which: int, _) -> None:
     def again():
         for _ in range(_TIMES):
             time.sleep(_PATIENCE)
+            _due.set()
             _thread.interrupt_main(which)
         time.sleep(_PATIENCE)
         _end(which)
 
-    if which not in _asked:
+    if not _asked:
         _asked.add(which)
         threading.Thread(target=again, daemon=True).start()
-    raise Terminated if which == signal.SIGTERM else KeyboardInterrupt
+        _due.set()
+    # Another signal in the meantime would be raised in what ends the program.
+    if _due.is_set():
+        _due.clear()
+        raise Terminated if which == signal.SIGTERM else KeyboardInterrupt
 
 
 _asked: set[int] = set()
+_due = threading.Event()
 
 
 def _end(which: int) -> NoReturn:

@@ -54,12 +54,21 @@ def test_a_signal_ends_a_program_in_one_line(tmp_path, which):
 
 
 def test_a_second_signal_does_not_disturb_the_ending(tmp_path):
-    process = start(tmp_path, 'time.sleep(60)')
-    process.stdout.readline()
+    body = """
+        try:
+            print('at work', flush=True)
+            time.sleep(60)
+        finally:
+            time.sleep(0.4)
+            pathlib.Path('slowly').touch()
+    """
+    process = start(tmp_path, body.strip())
+    assert process.stdout.readline() + process.stdout.readline() == 'started\nat work\n'
     for _ in range(19):
         process.send_signal(signal.SIGTERM)
         time.sleep(0.001)
     assert 'Traceback' not in stopped(process)
+    assert (tmp_path / 'slowly').exists()
 
 
 def test_nothing_half_written_is_left(tmp_path):
