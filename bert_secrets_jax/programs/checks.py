@@ -1,6 +1,5 @@
 """Settings that are refused before any input is loaded or anything is trained."""
 
-from bert_secrets_jax.ablation.donors import check_enough
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
 from bert_secrets_jax.ablation.masks import disable, parse_heads
 from bert_secrets_jax.analyses.models import check_several
@@ -26,9 +25,7 @@ def disabling(study: Study) -> None:
 
 
 def donors(study: Study) -> None:
-    """Refuse too few texts for intervals, or to draw others from."""
-    if study.config.ablation.baseline == 'resample':
-        check_enough(len(study.ablated_texts))
+    """Refuse too few texts: intervals need two, and so do outputs on other texts."""
     check_several(study.ablated_texts)
 
 
