@@ -120,7 +120,10 @@ def main(_):
             subject=bs.analyses.Subject('rxnmapper', called),
         ),
         'masked_lm': bs.analyses.masked_lm_ablation(
-            mapper, texts, max_length=512, subject=bs.analyses.Subject('rxnmapper', called)
+            mapper,
+            texts,
+            compute=bs.Compute(max_length=512),
+            subject=bs.analyses.Subject('rxnmapper', called),
         ),
         'change': bs.analyses.attention_change(
             before, after, texts, settings=settings, subject=bs.analyses.Subject('rxnfp', called)
