@@ -20,7 +20,11 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
     Among examples of one length, each lends its output once, and each other one is equally likely.
     An example that is alone with its length has any donor of the one or two nearest lengths.
     """
-    check_enough(len(lengths))
+    if len(lengths) < 2:
+        raise ValueError(
+            "The baseline 'resample' takes the output of a head on another example: give at least "
+            'two.'
+        )
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(lengths))
     distinct = np.unique(lengths)
@@ -35,15 +39,6 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
         near = np.concatenate([groups[index] for index in np.flatnonzero(nearest)])
         donors[group] = rng.choice(near)
     return donors
-
-
-def check_enough(examples: int) -> None:
-    """Raise ValueError if there are too few examples for each to have another one as donor."""
-    if examples < 2:
-        raise ValueError(
-            f"The baseline 'resample' takes the output of a head on another example, and there are "
-            f'{examples} in all: give at least two.'
-        )
 
 
 def donor_tokens(

@@ -1,7 +1,9 @@
 """Hyperparameters of BERT and its relatives, with the names of Hugging Face's `config.json`."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any, Literal, get_args
 
 from bert_secrets_jax.brief import check_name, either, shortened
@@ -509,12 +511,16 @@ def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> boo
 
 def not_implemented(model_type: Any) -> str:
     """Return why models of a type are not read, and which types are."""
-    # Loads PyTorch where it is installed; nothing else needs these names.
-    from transformers.models.auto import modeling_auto as auto
+    generates = _listed('CAUSAL_LM') - _listed('MASKED_LM') | _listed('SEQ_TO_SEQ_CAUSAL_LM')
+    why = ': it is a decoder, or has one' * (str(model_type) in generates)
+    return (
+        f'model_type={shortened(model_type)} is not implemented{why}; these are: '
+        f'{", ".join(map(repr, FAMILIES))}'
+    )
 
-    generates = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    generates -= set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
-    generates |= set(auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES)
-    why = ': it is a decoder, or has one' if str(model_type) in generates else ''
-    known = ', '.join(map(repr, FAMILIES))
-    return f'model_type={shortened(model_type)} is not implemented{why}; these are: {known}'
+
+def _listed(kind: str) -> set[str]:
+    """Return the types of a list of transformers; its module can only be loaded with PyTorch."""
+    files = resources.files('transformers.models.auto').joinpath('modeling_auto.py')
+    listed = files.read_text('utf-8').partition(f'\nMODEL_FOR_{kind}_MAPPING_NAMES = ')[2]
+    return set(re.findall(r'\("(.+?)"', listed.partition('\n)')[0]))

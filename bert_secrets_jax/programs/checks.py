@@ -11,12 +11,12 @@ from bert_secrets_jax.programs.study import Study
 def disabling(study: Study) -> None:
     """Refuse masks and too few texts."""
     config = study.config.ablation
-    names = [*config.sets, *(['together'] if parse_heads(config.together) else [])]
-    if not names:
+    heads = parse_heads(config.together)
+    if not (config.sets or heads):
         raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
-    if 'together' in names:
-        disable(study.pretrained.config, [parse_heads(config.together)])
-    if config.choose_examples and set(names) <= {'one_head_left', 'together'}:
+    if heads:
+        disable(study.pretrained.config, [heads])
+    if config.choose_examples and set(config.sets) <= {'one_head_left'}:
         raise ValueError(
             f'ablation.choose_examples={config.choose_examples} chooses the best head or layer to '
             'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'

@@ -151,8 +151,7 @@ def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None
 
     try:
         if sections is not None and list(sections) != ['all']:
-            others = () if set(sections) <= set(titles.SECTIONS) else declared()
-            titles.refuse_unknown(sections, [*titles.SECTIONS, *others])
+            titles.refuse_unknown(sections, [*titles.SECTIONS, *declared()])
         inputs.check(config, pathlib.Path(out))
     except MENDABLE as error:
         raise SystemExit(as_flags(f'error: {summary(error)}')) from None

@@ -63,7 +63,7 @@ ONE = {'ablation.baseline': 'resample', 'ablation.max_examples': 1}
         ('ablate', {'ablation.checkpoint': 'model'}, 'has 3 classes and MRPC dev 2'),
         ('ablate', {'ablation.together': 'L9-H1'}, 'L9-H1 does not exist: the model has 3 layers'),
         ('ablate', {'ablation.sets': ()}, 'Nothing to ablate: give ablation.sets'),
-        ('ablate', ONE, 'there are 1 in all: give at least two'),
+        ('ablate', ONE, 'an interval needs at least 2, and there are 1'),
         ('maps', {'maps.examples': 0}, 'maps.examples must be at least 1'),
     ],
 )
