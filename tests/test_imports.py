@@ -76,6 +76,15 @@ def test_measuring_loads_no_plots_and_no_readers():
 
 
 @pytest.mark.slow
+def test_a_decoder_is_named_without_pytorch():
+    """A user need not have it; then the lists of models in transformers cannot be imported."""
+    program = (
+        'import sys; sys.modules["torch"] = None; '
+        'from bert_secrets_jax.model.config import not_implemented; print(not_implemented("gpt2"))'
+    )
+    assert "'gpt2' is not implemented: it is a decoder, or has one" in run(program)
+
+
 @pytest.mark.parametrize('order', ['before', 'after'])
 @pytest.mark.parametrize('name', FUNCTIONS)
 def test_a_function_stays_a_function_whatever_is_imported(name, order):
