@@ -64,7 +64,7 @@ def main() -> None:
 
 
 _ABOUT = """\
-# What the package and the tests may be at most; a test fails above it. It goes down with what is
+# The limits of the package and the tests; a test fails above them. They go down with what is
 # deleted (`python -m tools.size --lower`), and up only with an issue that says so.
 """
 
