@@ -75,7 +75,6 @@ def test_measuring_loads_no_plots_and_no_readers():
     assert run(program + LOADED, *late).split() == []
 
 
-@pytest.mark.slow
 def test_a_decoder_is_named_without_pytorch():
     """A user need not have it; then the lists of models in transformers cannot be imported."""
     program = (
@@ -85,6 +84,7 @@ def test_a_decoder_is_named_without_pytorch():
     assert "'gpt2' is not implemented: it is a decoder, or has one" in run(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('order', ['before', 'after'])
 @pytest.mark.parametrize('name', FUNCTIONS)
 def test_a_function_stays_a_function_whatever_is_imported(name, order):
