@@ -22,8 +22,8 @@ def draw_donors(lengths: Int[np.ndarray, ' E'], *, seed: int) -> Int[np.ndarray,
     """
     if len(lengths) < 2:
         raise ValueError(
-            "The baseline 'resample' takes the output of a head on another example: give at least "
-            'two.'
+            f"The baseline 'resample' takes the output of a head on another example, and there are "
+            f'{len(lengths)} in all: give at least two.'
         )
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(lengths))

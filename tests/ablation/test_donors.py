@@ -39,10 +39,9 @@ def test_each_example_that_can_be_a_donor_is_one_equally_often():
 
 
 def test_one_example_has_no_donor():
-    message = "'resample' takes the output of a head on another example: give at least two"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="'resample' takes .* there are 1 in all: give at least"):
         draw_donors(np.array([5]), seed=0)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match='there are 0 in all'):
         Donors.drawn([], seed=0)
 
 
