@@ -511,16 +511,17 @@ def needs_pooler(family: Family, head: str, label_names: tuple[str, ...]) -> boo
 
 def not_implemented(model_type: Any) -> str:
     """Return why models of a type are not read, and which types are."""
-    generates = _listed('CAUSAL_LM') - _listed('MASKED_LM') | _listed('SEQ_TO_SEQ_CAUSAL_LM')
-    why = ': it is a decoder, or has one' * (str(model_type) in generates)
+    # The module of these lists can only be loaded with PyTorch, which a user need not have.
+    file = resources.files('transformers.models.auto').joinpath('modeling_auto.py')
+    lists = dict(
+        re.findall(r'(?ms)^MODEL_FOR_(\w+)_MAPPING_NAMES = (.*?)^\)', file.read_text('utf-8'))
+    )
+    causal, masked, translating = (
+        f'("{model_type}", ' in lists.get(kind, '')
+        for kind in ('CAUSAL_LM', 'MASKED_LM', 'SEQ_TO_SEQ_CAUSAL_LM')
+    )
+    why = ': it is a decoder, or has one' * (causal > masked or translating)
     return (
         f'model_type={shortened(model_type)} is not implemented{why}; these are: '
         f'{", ".join(map(repr, FAMILIES))}'
     )
-
-
-def _listed(kind: str) -> set[str]:
-    """Return the types of a list of transformers; its module can only be loaded with PyTorch."""
-    files = resources.files('transformers.models.auto').joinpath('modeling_auto.py')
-    listed = files.read_text('utf-8').partition(f'\nMODEL_FOR_{kind}_MAPPING_NAMES = ')[2]
-    return set(re.findall(r'\("(.+?)"', listed.partition('\n)')[0]))
