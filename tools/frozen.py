@@ -53,7 +53,9 @@ def _flags(settings: dict[str, object]) -> list[str]:
     return [f'--config.{name}={value}' for name, value in settings.items()]
 
 
-def make(folder: pathlib.Path, glue_dir: str) -> None:
+def make(folder: pathlib.Path, glue_dir: str) -> list[str]:
+    """Make each run that is not there yet, and return the names of those that failed."""
+    failed = []
     folder.mkdir(parents=True, exist_ok=True)
     pairs = folder / 'pairs.csv'
     rows = [
@@ -61,7 +63,7 @@ def make(folder: pathlib.Path, glue_dir: str) -> None:
         for kind, a, b in zip('xxyy' * 3, 'cat dog bird cow sheep fox'.split() * 2,
                               'house tree road field'.split() * 3, strict=True)
     ]  # fmt: skip
-    columns = ('anchor', 'sentence_good', 'sentence_bad', 'phenomenon')
+    columns = ('anchor', 'good', 'bad', 'phenomenon')
     pandas.DataFrame(rows, columns=columns).to_csv(pairs, index=False)
     for name, flags in runs(glue_dir, str(pairs)).items():
         print(name, flush=True)
@@ -70,7 +72,9 @@ def make(folder: pathlib.Path, glue_dir: str) -> None:
             [*program, f'--workdir={folder / name}'], stderr=subprocess.PIPE, text=True, check=False
         )
         if done.returncode:
+            failed.append(name)
             print(f'{name} failed:\n{done.stderr[-2000:]}', flush=True)
+    return failed
 
 
 def differences(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:
@@ -126,8 +130,7 @@ def main() -> None:
     comparing.add_argument('after', type=pathlib.Path)
     given = parser.parse_args()
     if given.command == 'make':
-        make(given.folder, given.glue_dir)
-        return
+        sys.exit(bool(make(given.folder, given.glue_dir)))
     found = list(differences(given.before, given.after))
     print('\n'.join(found) or 'No table differs.')
     sys.exit(bool(found))

@@ -52,7 +52,8 @@ def _nodes(text: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--lower', action='store_true', help='write what is less to size.toml')
-    lower, texts = parser.parse_args().lower, []
+    # The comment above the numbers stays.
+    lower, texts = parser.parse_args().lower, [FILE.read_text('utf-8').partition('\n\n')[0] + '\n']
     for name, most in allowed().items():
         found = size_of(ROOT / name)
         print(f'{name}: {found.nodes:,} nodes of {most.nodes:,}; {found.lines:,} lines of '
@@ -60,13 +61,8 @@ def main() -> None:
         least = Size(*map(min, found, most))
         texts.append(f'[{name}]\nnodes = {least.nodes:_}\nlines = {least.lines:_}\n')
     if lower:
-        FILE.write_text('\n'.join([_ABOUT, *texts]), 'utf-8')
+        FILE.write_text('\n'.join(texts), 'utf-8')
 
-
-_ABOUT = """\
-# The limits of the package and the tests; a test fails above them. They go down with what is
-# deleted (`python -m tools.size --lower`), and up only with an issue that says so.
-"""
 
 if __name__ == '__main__':
     main()
