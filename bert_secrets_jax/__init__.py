@@ -66,8 +66,25 @@ if TYPE_CHECKING:
     from bert_secrets_jax.data.streams import stream_batches, stream_texts
     from bert_secrets_jax.data.tables import read_table
     from bert_secrets_jax.data.tagged import Tagged, read_conllu, read_tagged
-    from bert_secrets_jax.data.tasks import GLUE, Example, Task, draw, get_task
-    from bert_secrets_jax.data.treebank import Parse, encode_parses, read_treebank, treebank_sample
+    from bert_secrets_jax.data.tasks import (
+        GLUE,
+        Example,
+        Task,
+        draw,
+        examples_of,
+        first_texts,
+        get_task,
+        joined,
+        unseen,
+    )
+    from bert_secrets_jax.data.treebank import (
+        Parse,
+        encode_parses,
+        forms_of,
+        read_treebank,
+        read_treebanks,
+        treebank_sample,
+    )
     from bert_secrets_jax.finetune.config import FinetuneConfig
     from bert_secrets_jax.finetune.losses import task_loss
     from bert_secrets_jax.finetune.pairs import finetune_embedding

@@ -30,17 +30,19 @@ def settings() -> str:
 def programs() -> str:
     """Return a table of programs for each group."""
     lines = [
-        '# Programs\n\nRun one as `bert-secrets NAME`, and in a clone as '
-        '`python -m experiments.NAME`. The time is that of the quickstart on two cores. '
+        '# Programs\n\nRun one as `bert-secrets NAME`. In a clone, '
+        '`python -m experiments.section NAME` runs a section of the report. '
+        'The time is that of the quickstart on two cores. '
         'Programs with a time or "+" (not measured) are left out of reports unless you name them, '
         'or all: `--sections=all`. Those with "\\*" take hours, and have to be named. '
-        'A clone also has `reproduce` (a report), and `annotate` and `train_patterns` for the '
-        'classifier of patterns.\n'
+        'A clone also has these as `python -m experiments.NAME`: `reproduce` (a report), '
+        '`compare`, `serve`, and `annotate` and `train_patterns` for the classifier of patterns.\n'
     ]
-    for group, members in titles.GROUPS.items():
+    sections = titles.sections().items()
+    # As in the help of `bert-secrets`.
+    prices = {name: each.price or '+' for name, each in sections if each.report != 'always'}
+    for group, members in {**titles.groups(), 'Everything else': titles.COMMANDS}.items():
         lines.append(f'\n## {group}\n\n| program | purpose | time |\n|---|---|---|\n')
-        # As in the help of `bert-secrets`.
-        prices = {name: price or '+' for name, price in titles.PRICES.items()}
         lines += [
             f'| `{name}` | {_cell(purpose)} | {prices.get(name, "")} |\n'
             for name, purpose in members.items()

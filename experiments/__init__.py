@@ -1,1 +1,1 @@
-"""Programs, one per section of the paper, that only wire the package together."""
+"""Programs that only wire the package together; `section` launches any section of the page."""

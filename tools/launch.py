@@ -10,6 +10,7 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from bert_secrets_jax.brief import meant
+from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.launch import OF_PROCESSES, run
 
 if TYPE_CHECKING:
@@ -23,9 +24,19 @@ _OF_PROCESSES = {
 }
 
 
-def launch_section(name: str) -> None:
-    """Launch a program that answers one section, and prints its findings and where the page is."""
-    _launch(lambda: [name])
+def launch_section(name: str = '') -> None:
+    """Launch a program that answers one section, and prints its findings and where the page is.
+
+    Without a name, a word of the command names the section, and `--help` lists all sections.
+    """
+    if name:
+        _launch(lambda _: [name])
+        return
+    program = sys.modules['__main__']
+    for group, questions in titles.groups().items():
+        listed = [f'  {name:<17} {question}\n' for name, question in questions.items()]
+        program.__doc__ = ''.join([f'{program.__doc__}\n{group}:\n', *listed])
+    _launch(lambda words: words, most_words=1)
 
 
 def launch_report() -> None:
@@ -35,7 +46,7 @@ def launch_report() -> None:
         None,
         "Sections of the page, such as maps,claims, or 'all'; default: the paper's.",
     )
-    _launch(lambda: flags.FLAGS.sections)
+    _launch(lambda _: flags.FLAGS.sections)
 
 
 def launch_study(main: Callable[['Study'], object]) -> None:
@@ -44,9 +55,11 @@ def launch_study(main: Callable[['Study'], object]) -> None:
 
 
 def _launch(
-    sections: Callable[[], Sequence[str] | None] = lambda: None,
+    sections: Callable[[list[str]], Sequence[str] | None] = lambda _: None,
     main: Callable[[Sequence['Study']], object] | None = None,
+    most_words: int = 0,
 ) -> None:
+    """Launch a program: `sections` are told the words of the command that are no flags."""
     config = config_flags.DEFINE_config_file(
         'config',
         None,
@@ -64,17 +77,18 @@ def _launch(
         'distributed', False, 'one of several processes, as a TPU pod or Slurm tells'
     )
 
-    def start(_) -> None:
+    def start(arguments: list[str]) -> None:
         given = {flag.name: flag.value for flag in several if flag.value is not None}
-        run(workdir.value, config.value, sections(), main, distributed=distributed.value, **given)
+        chosen = sections(arguments[1:])
+        run(workdir.value, config.value, chosen, main, distributed=distributed.value, **given)
 
     # `--help` shows those of the program, which are defined here for all programs.
     for flag in flags.FLAGS.get_flags_for_module(__name__):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
-    app.run(start, flags_parser=lambda argv: _parse_flags(argv, config, workdir))
+    app.run(start, flags_parser=lambda argv: _parse_flags(argv, config, workdir, most_words))
 
 
-def _parse_flags(argv: list[str], config, workdir) -> list[str]:
+def _parse_flags(argv: list[str], config, workdir, most_words: int) -> list[str]:
     """Parse the command line; a mistake in it is one line."""
     try:
         arguments = flags.FLAGS(argv)
@@ -103,7 +117,7 @@ def _parse_flags(argv: list[str], config, workdir) -> list[str]:
             near = meant(path.name, [each.name for each in path.parent.glob('*.py')])
             words = f'There is no file {path}. {near}'.rstrip()
         raise SystemExit(f'error: {words}') from None
-    if len(arguments) > 1:
+    if left := arguments[1 + most_words :]:
         # A space behind a comma, for one: what stands behind it would not be done.
-        raise SystemExit(f'error: These words belong to no flag: {" ".join(arguments[1:])}')
+        raise SystemExit(f'error: These words belong to no flag: {" ".join(left)}')
     return arguments

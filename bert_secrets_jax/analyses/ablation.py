@@ -7,6 +7,7 @@ Shapes: M masks, L layers, N heads, S models, E examples.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,13 +19,14 @@ from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.effects import Effects
-from bert_secrets_jax.ablation.masks import with_intact
+from bert_secrets_jax.ablation.masks import parse_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt, unless_noise
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
@@ -33,12 +35,15 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
+from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, Subject, framed
 
@@ -280,6 +285,59 @@ class Ablation(Result):
             yield _compared(name, published, ablated)
 
 
+def masks_of_run(given) -> Any:
+    """Return the masks that the settings name: names of sets, or masks by their names."""
+    sets, heads = tuple(given['ablation.sets']), parse_heads(given['ablation.together'])
+    if not heads:
+        return sets[0] if len(sets) == 1 else sets
+    config = Call(operator.attrgetter('config'), (given.input('pretrained'),))
+    masks = {name: call(SETS[name], config) for name in sets}
+    return masks | {'together': call(mask_sets.disable, config, [heads])}
+
+
+def check_disabling(given) -> None:
+    """Refuse settings that disable nothing, heads that do not exist, and too few texts."""
+    sets, heads = given['ablation.sets'], parse_heads(given['ablation.together'])
+    choose = given['ablation.choose_examples']
+    if not (sets or heads):
+        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
+    if heads:
+        mask_sets.disable(given.value('pretrained').config, [heads])
+    if choose and set(sets) <= {'one_head_left'}:
+        raise ValueError(
+            f'ablation.choose_examples={choose} chooses the best head or layer to '
+            'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
+        )
+    # Intervals need two, and so do outputs on other texts.
+    check_several(given.value('ablated'))
+
+
+def swept_cost(given, seeds: int) -> Costs:
+    """Return the work of sweeps over the models of so many seeds."""
+    heads = HEAD * given.heads
+    of_sets = {'heads': heads, 'layers': MANY * given.layers, 'one_head_left': heads}
+    passes = sum(of_sets[name] for name in given['ablation.sets'])
+    return given.ablated() | {f'sweeps of {seeds}': given.over('ablated', seeds * passes, 10, 5)}
+
+
+@analysis(
+    question='disabling heads and layers, and what of it is real',
+    group='What matters',
+    report='always',
+    section='ablate',
+    reads=('ablation.',),
+    inputs={
+        'tuned': 'model',
+        'examples': 'ablated',
+        'masks': masks_of_run,
+        'baseline': 'ablation.baseline',
+        'choose_on': 'choosing',
+    },
+    check=check_disabling,
+    cost=lambda given: swept_cost(given, 1),
+    shares=True,
+    axis=MASKS,
+)
 def ablation(
     tuned: Pretrained | Finetuned,
     examples: Sequence[Example],

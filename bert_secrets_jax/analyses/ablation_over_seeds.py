@@ -23,14 +23,19 @@ from bert_secrets_jax.analyses.ablation import (
     SOURCE,
     Ablated,
     assess,
+    check_disabling,
     checked_metrics,
     instead,
+    masks_of_run,
     named_masks,
+    swept_cost,
 )
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import unless_noise
 from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.runs.result import Result, Subject, framed
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.
@@ -170,6 +175,30 @@ class AblationOverSeeds(Result):
         )
 
 
+def _needs(given) -> str:
+    several = len(given.study.ablated_seeds) > 1
+    return (
+        '' if several else 'several fine-tuned models (settings train.num_seeds and ablation.seeds)'
+    )
+
+
+@analysis(
+    question='the same in several fine-tunings: what holds for any of them',
+    group='What matters',
+    section='ablate_seeds',
+    reads=('ablation.',),
+    inputs={
+        'tuned': 'models',
+        'examples': 'ablated',
+        'masks': masks_of_run,
+        'baseline': 'ablation.baseline',
+    },
+    needs=('tuned_here', _needs),
+    check=check_disabling,
+    cost=lambda given: swept_cost(given, len(given.study.ablated_seeds)),
+    shares=True,
+    axis=MASKS,
+)
 def ablation_over_seeds(
     tuned: Models,
     examples: Sequence[Example],

@@ -20,19 +20,29 @@ from bert_secrets_jax.ablation.agreement import (
     ranks_with_errors,
     without_noise,
 )
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.data.treebank import Parse, count_pieces, encode_parses
+from bert_secrets_jax.data.treebank import (
+    Parse,
+    count_pieces,
+    encode_parses,
+    named_by_file,
+    read_treebanks,
+)
 from bert_secrets_jax.measure.catalogue import measure, named
 from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import load_classifier, pattern_statistics
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
@@ -186,6 +196,20 @@ class Across(Result):
         return frame
 
 
+@an_input(label=lambda given: ', '.join(named_by_file(given['across.files'])))
+def parallel(given) -> Call:
+    """Return the sentences of parallel treebanks, by the names of their files."""
+    return call(read_treebanks, *given['across.files'], bad_rows=given['data.bad_rows'])
+
+
+@analysis(
+    question='whether heads do the same in several languages, on parallel treebanks',
+    group='Syntax and meaning',
+    report='name',
+    price='*',
+    inputs={'texts': 'parallel', 'statistics': ...},
+    cost=lambda given: {'across': Cost(90_000, 20, 20)},
+)
 def across(
     pretrained: Pretrained | Mapping[str, Pretrained],
     texts: Mapping[str, Sequence[Parse] | Sequence[Text]] | Sequence[Parse] | Sequence[Text],

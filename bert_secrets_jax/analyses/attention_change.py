@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.special_tokens import ENTROPY, STATISTICS
 from bert_secrets_jax.analyses.tables import (
@@ -202,6 +203,15 @@ def for_reading(reading: str, settings: TextSettings) -> TextSettings:
     return dataclasses.replace(settings, max_length=NOTEBOOK_LENGTH, buckets=())
 
 
+@analysis(
+    question='what fine-tuning changes in attention',
+    group='What training changed',
+    report='always',
+    reads=('change.', 'train.'),
+    inputs={'readings': 'change.readings'},
+    compares=lambda given: [*change_statistics('paper'), *map(named, given['statistics'])],
+    cost=lambda given: given.compared(),
+)
 def attention_change(
     pretrained: Pretrained,
     tuned: Models,

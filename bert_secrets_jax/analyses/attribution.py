@@ -19,6 +19,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.compute import Compute
@@ -33,6 +34,7 @@ from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.finetune.metrics import predictions
 from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -312,6 +314,24 @@ def _draw_methods(result: Attribution):
     )
 
 
+def _cost(given) -> Costs:
+    share = given.share('ablated', given['attribution.max_examples'])
+    # Each token is deleted once in the order of each method.
+    length = given.tokens('ablated') / len(given.value('ablated'))
+    passes = share * (10 * length + TRAINED * given['attribution.steps'])
+    return given.ablated() | {'scores of tokens': given.over('ablated', passes, 30, 8)}
+
+
+@analysis(
+    question='which tokens a prediction comes from, and which method explains it best',
+    group='What matters',
+    price='20 s',
+    inputs={
+        'tuned': 'model',
+        'examples': lambda given: given.drawn('ablated', 'attribution.max_examples'),
+    },
+    cost=_cost,
+)
 def attribution(
     tuned: Models,
     examples: Sequence[Text],

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict, several
 from bert_secrets_jax.names import filled
+from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
 
 if TYPE_CHECKING:
@@ -167,6 +169,18 @@ def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
     return frame
 
 
+def _results(given) -> list[Call]:
+    """Return the results of all other sections but the maps."""
+    return [given.result(each) for each in given.results if each not in ('maps', 'claims')]
+
+
+@analysis(
+    question='which claims of the paper hold, from what the others found',
+    group='What matters',
+    report='always',
+    inputs={'results': _results},
+    kept=False,
+)
 def claims(*results: Result, subject: Subject | None = None) -> Claims:
     """Test the claims of the papers on the results of other analyses.
 

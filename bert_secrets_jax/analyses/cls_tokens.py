@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.features import BeforeAndAfter
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import Tables, mean_finding, mean_over_runs, models_frames
@@ -148,6 +149,18 @@ def cls_statistics() -> list[Described]:
     return [named(name) for name in (*ours, *theirs)]
 
 
+@analysis(
+    question='what [CLS] attends to in the last layer',
+    report='always',
+    title='[CLS]',
+    reads=('linguistics.',),
+    inputs={'tuned': 'tuned_if_any'},
+    needs=('annotations',),
+    wants=lambda given: cls_statistics(),
+    compares=lambda given: cls_statistics(),
+    words=True,
+    cost=lambda given: given.one_pass('[CLS]', 0, 0, 1) | given.compared(),
+)
 def cls_tokens(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.marks import MOSTLY
 from bert_secrets_jax.analyses.tables import LEVEL, Tables, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings
@@ -199,6 +200,13 @@ class Clusters(Result):
         return [of_layers, most_similar]
 
 
+@analysis(
+    question='which heads behave alike, and whether those of one layer do',
+    price='5 s',
+    section='cluster',
+    wants=lambda given: cluster_statistics(),
+    cost=lambda given: given.one_pass('divergences', 2, 1, 2),
+)
 def clusters(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -17,6 +17,7 @@ from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
 from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.tables import (
     OF_SHARES,
     Tables,
@@ -34,6 +35,7 @@ from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -337,6 +339,17 @@ class Contributions(Result):
         )
 
 
+def _ablation(given) -> Call | None:
+    return given.result('ablate') if 'ablate' in given.results else None
+
+
+@analysis(
+    question='what heads move, compared with what they look at, and inactive heads',
+    price='15 s',
+    inputs={'ablation': _ablation},
+    wants=lambda given: statistics(),
+    cost=lambda given: given.one_pass('moved', 6, 12, 5),
+)
 def contributions(
     pretrained: Pretrained,
     texts: Sequence[Text],

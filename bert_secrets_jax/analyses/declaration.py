@@ -1,44 +1,172 @@
-"""A section of reports and a program, as an analysis declares it."""
+"""The declaration of an analysis, by which reports, programs and lines of Python have it.
+
+    @analysis(question='which heads do so', group='What heads do', inputs={'examples': 'ablated'})
+    def my_analysis(pretrained, examples, *, draws=100, seed=0): ...
+
+An argument of the function is the input of its name, or else the setting of its name, such as
+`seed` or, in the section `my_analysis`, `my_analysis.draws`. `inputs` says where it is otherwise.
+The literals `question`, `group`, `report`, `price`, `section`, `settings` and `reads` are also read
+without loading the module (`configs.declared`), so that `--help` takes no time.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Literal
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bert_secrets_jax.measure.catalogue import Described
+from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.cost import Costs
+from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Result
+
+if TYPE_CHECKING:
+    from bert_secrets_jax.programs.given import Given
+
+Function = TypeVar('Function', bound=Callable[..., Result])
+
+
+def _nothing(*_: Any) -> tuple:
+    return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Declaration:
-    """A section of reports: an analysis, bound to inputs and settings, as `SECTION` of its module.
+class Analysis:
+    """A section of reports and a program, made of a function and of what it takes.
+
+    Functions of `given` look up inputs and settings (`programs.given.Given`).
 
     Attributes:
-      analysis: The function, after which the section is named. It takes `settings` and `subject`.
-      title: The question of the section, in a line.
-      group: The group of the report that it belongs to, a name of `programs.titles.GROUPS`.
-      inputs: The names of the inputs that stand first: 'pretrained', 'texts', 'tuned', 'train',
-        'ablated', 'measured', 'trees' or 'dev_trees'.
-      settings: Arguments by name, and the dotted names of the settings that give their values.
-      statistics: The statistics of the model as it is that are measured in the pass which sections
-        share, through `TextSettings.tables`.
-      needs: The inputs that a run must have. 'words' is a spaCy pipeline.
-      passes, seconds: About how many forward passes over the texts it takes besides the shared one,
-        and how many seconds besides.
-      asked: When a report has it: 'always', with 'all' sections, or only by its 'name'.
+      function: The analysis.
+      question: The question that it answers, in a line.
+      group: The group of programs, and the chapter of the page, that it belongs to.
+      report: When a report has it: 'always', with 'all' sections, or only by its 'name'.
+      price: The time that it takes for the quickstart on two cores, for the help; '' if unknown.
+      section: The name of the section and the program; '' is that of the function.
+      file: The beginning of the names of its files; '' is the name of the function.
+      title: The name of its kept result; '' is the name of the function in words.
+      settings: Its own settings, by their names behind that of the section and a dot; each has the
+        fields that `settings.toml` explains.
+      reads: The beginnings of the settings that its help lists; () is its section with a dot.
+      inputs: The arguments that are not the input or the setting of their name: the name of an
+        input or, with a dot, of a setting; a function of `given`, of which None leaves the
+        argument out; or `...`, which leaves the default.
+      needs: Further inputs that a run must have, by name, or functions that name what is missing.
+      aside: Further arguments that change no result, such as the folder of unfinished work.
+      like: A class that has the defaults of the arguments that go through `**settings`.
+      wants, compares: The statistics, of the model as it is and of it with a fine-tuned one, that
+        it measures in the passes that sections share.
+      words: Whether it looks at words, if the run knows them.
+      check: Refuses settings before anything is loaded or trained.
+      cost: Returns the parts of its work, by names that sections share.
+      shares: Whether the parts of its work, such as sweeps, stay for other sections.
+      axis: A second axis of devices that it can use.
+      kept: Whether the result is kept; what takes no time is made again.
+      also: Writes further files of a new result into a folder of theirs.
     """
 
-    analysis: Callable[..., Result]
-    title: str
+    function: Callable[..., Result]
+    question: str
     group: str = 'What heads do'
-    inputs: tuple[str, ...] = ('pretrained', 'texts')
-    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    statistics: tuple[Described, ...] = ()
-    needs: tuple[Literal['words', 'trees', 'training', 'classifier'], ...] = ()
-    passes: float | int = 0
-    seconds: float | int = 1
-    asked: Literal['always', 'all', 'name'] = 'all'
+    report: Literal['always', 'all', 'name'] = 'all'
+    price: str = ''
+    section: str = ''
+    file: str = ''
+    title: str = ''
+    settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    reads: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    needs: 'tuple[str | Callable[[Given], str], ...]' = ()
+    aside: tuple[str, ...] = ()
+    like: Callable[..., Any] | None = None
+    wants: 'Callable[[Given], Iterable[Described]]' = _nothing
+    compares: 'Callable[[Given], Iterable[Described]]' = _nothing
+    words: bool = False
+    check: 'Callable[[Given], object]' = _nothing
+    cost: 'Callable[[Given], Costs]' = lambda given: {}
+    shares: bool = False
+    axis: str = ''
+    kept: bool = True
+    also: 'tuple[str, Callable[[Given, Any, Any], object]] | None' = None
 
     @property
     def name(self) -> str:
         """The name of the section and of the program."""
-        return self.analysis.__name__
+        return self.section or self.function.__name__
+
+    @property
+    def files(self) -> str:
+        """The beginning of the names of its files."""
+        return self.file or self.function.__name__
+
+    @property
+    def kind(self) -> type[Result]:
+        """The class of its results."""
+        return inspect.signature(self.function).return_annotation
+
+    def missing(self, given: 'Given') -> str:
+        """Return what a run lacks for it, as behind "needs"; empty if it has everything."""
+        for each in (*self.needs, *self._sources().values()):
+            found = ''
+            if callable(each) and each in self.needs:
+                found = each(given)
+            elif isinstance(each, str) and each in INPUTS:
+                found = INPUTS[each].missing(given)
+            if found:
+                return found
+        return ''
+
+    def call(self, given: 'Given') -> Call:
+        """Return the call of the analysis on the inputs and settings of a run."""
+        positional, named, open_ended = [], {}, False
+        parameters = inspect.signature(self.function).parameters
+        about = ''
+        for name, source in self._sources(given.settings).items():
+            value = given.find(source)
+            kind = parameters[name].kind if name in parameters else inspect.Parameter.KEYWORD_ONLY
+            if value is None:
+                # Arguments behind it have names.
+                open_ended = True
+                continue
+            if isinstance(source, str) and source in INPUTS and not about:
+                about = INPUTS[source].label(given)
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                positional += value
+            elif kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not open_ended:
+                positional.append(value)
+            else:
+                named[name] = value
+        if 'subject' in parameters:
+            named['subject'] = given.subject_about(about)
+        aside = {name: given.input(name) for name in self.aside}
+        return Call(self.function, tuple(positional), named, aside, self.like)
+
+    def _sources(self, settings: Iterable[str] = ()) -> dict[str, Any]:
+        """Return where each argument comes from: an input, a setting, or a function of `given`."""
+        parameters = inspect.signature(self.function).parameters
+        found = {}
+        for name in dict.fromkeys((*parameters, *self.inputs)):
+            own = f'{self.name}.{name}'
+            if name in self.inputs:
+                if self.inputs[name] is not ...:
+                    found[name] = self.inputs[name]
+            elif name in INPUTS:
+                found[name] = name
+            elif name in settings or own in settings:
+                found[name] = name if name in settings else own
+        return found
+
+
+# By the names of sections, in the order in which the modules are imported: that in which they run.
+ANALYSES: dict[str, Analysis] = {}
+
+
+def analysis(**about: Any) -> Callable[[Function], Function]:
+    """Return a decorator that declares an analysis; the arguments are those of `Analysis`."""
+
+    def declare(function: Function) -> Function:
+        declared = Analysis(function=function, **about)
+        ANALYSES[declared.name] = declared
+        return function
+
+    return declare

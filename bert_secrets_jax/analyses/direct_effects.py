@@ -18,6 +18,7 @@ from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import OF_SHARES
@@ -146,6 +147,15 @@ class DirectEffects(Result):
         return {'margin without its direct path (logits)': effects.notes_of(self.heads, self.shape)}
 
 
+@analysis(
+    question='what heads add to the answer themselves, and the answer after each layer',
+    group='What matters',
+    report='name',
+    price='*',
+    reads=('ablation.',),
+    inputs={'tuned': 'model', 'examples': 'ablated', 'masking': ...},
+    cost=lambda given: given.ablated() | {'direct parts': given.over('ablated', 4, 6, 8)},
+)
 def direct_effects(
     tuned: Models,
     examples: Sequence[Text],

@@ -2,22 +2,27 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import Models, one_model
+from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.tables import Tables, top_head
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Figures, Result, Subject
 
 # First those that know which class is predicted; random scores say nothing of a token.
@@ -71,6 +76,36 @@ class ExampleMaps(Result):
         return dict(self.maps)
 
 
+def _tables(given) -> Call:
+    """Return the tables of `special_tokens`, with its usual statistics whatever it measures."""
+
+    def load() -> Tables:
+        settings, wanted = given.value('settings'), [named(name) for name in STATISTICS]
+        return settings.tables(given.value('pretrained'), given.value('texts'), wanted)
+
+    result = (given.made('special_tokens'),)
+    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: STATISTICS)
+
+
+def _check(given) -> None:
+    """Refuse to show the maps of no sentence."""
+    if given['maps.examples'] < 1:
+        raise ValueError(
+            'maps.examples must be at least 1; to do without, leave out the section maps.'
+        )
+
+
+@analysis(
+    question='maps of example sentences, and an explorer of all heads',
+    report='always',
+    section='maps',
+    file='maps',
+    title='maps',
+    inputs={'tuned': 'tuned_already', 'count': 'maps.examples', 'tables': _tables},
+    wants=lambda given: map(named, STATISTICS),
+    check=_check,
+    cost=lambda given: given.one_pass('example maps', 0, 6, 6),
+)
 def example_maps(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
     Tables,
@@ -232,6 +233,18 @@ def feature_statistics() -> list[Described]:
     return [named(name) for name in names]
 
 
+@analysis(
+    question='attention to nouns, verbs, negation, before and after fine-tuning',
+    group='Syntax and meaning',
+    report='always',
+    reads=('linguistics.',),
+    inputs={'tuned': 'tuned_if_any'},
+    needs=('annotations',),
+    wants=lambda given: feature_statistics(),
+    compares=lambda given: feature_statistics(),
+    words=True,
+    cost=lambda given: given.one_pass('features', 0, 0, 5) | given.compared(),
+)
 def features(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES, described, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
@@ -177,6 +178,20 @@ class Finetuning(Result):
         )
 
 
+# The names of inputs by those of starts.
+_TUNED = {'pretrained': 'tuned', 'random': 'tuned_random'}
+
+
+@analysis(
+    question='fine-tuning pre-trained and random weights, several seeds',
+    group='What training changed',
+    report='always',
+    section='finetune',
+    reads=('train.',),
+    inputs={'tuned': lambda given: [given.input(_TUNED[start]) for start in given['train.starts']]},
+    needs=('tuned',),
+    cost=lambda given: given.finetuned(),
+)
 def finetuning(
     *tuned: Finetuned, subject: Subject | None = None, train_texts: str = 'the training texts'
 ) -> Finetuning:

@@ -11,14 +11,22 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import links, verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.relations import Linked
 from bert_secrets_jax.analyses.tables import heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded
-from bert_secrets_jax.data.framenet import RELATION, FrameSample, framenet_sample
+from bert_secrets_jax.data.framenet import (
+    RELATION,
+    FrameSample,
+    framenet_sample,
+    read_framenet,
+    read_framenet_sample,
+)
 from bert_secrets_jax.data.linguistics import with_word_classes
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.links import (
     LinkTest,
@@ -30,8 +38,12 @@ from bert_secrets_jax.measure.links import (
 from bert_secrets_jax.measure.token_maps import each_map
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Figures, Subject, framed
+from bert_secrets_jax.runs.run import digest
 
 SOURCE = 'Kovaleva et al. 2019, section 4.2'
 # The paper's direction.
@@ -114,6 +126,48 @@ class Frames(Linked):
         return ["The published scores are those of the authors' notebook, without a baseline."]
 
 
+def _missing(given) -> str:
+    """Name what is missing: the embedded sentences are English, and suit no other language."""
+    if given['frames.sample']:
+        return ''
+    return given.lacks('sentences', 'frames', lambda: framenet_sample()[0], 'setting frames.sample')
+
+
+def _name(given) -> str:
+    names = {'': 'the example frames', 'framenet': 'FrameNet'}
+    sample: str = given['frames.sample']
+    return names.get(sample, sample.rpartition('/')[2])
+
+
+def _content(given, _) -> str:
+    sample = given['frames.sample']
+    # FrameNet itself is large, and has versions: its folder stands for it.
+    own = sample and sample != 'framenet'
+    return sha256(sample) if own else digest(frame_sample(given).key)
+
+
+@an_input(missing=_missing, label=_name, content=_content)
+def frame_sample(given) -> Call:
+    """Return the texts with annotated frames: the embedded ones, a file's, or those of FrameNet."""
+    match given['frames.sample']:
+        case '':
+            return call(framenet_sample)
+        case 'framenet':
+            how = {'reading': given['frames.reading'], 'seed': given['seed']}
+            how['per_unit'] = given['frames.per_unit'] or None
+            return call(read_framenet, given['frames.folder'], **how)
+        case path:
+            return call(read_framenet_sample, path)
+
+
+@analysis(
+    question='frame elements and their target, or links of your own',
+    group='Syntax and meaning',
+    report='always',
+    reads=('frames.', 'links.'),
+    inputs={'sample': 'frame_sample', 'draws': 'links.draws', 'shown': 'maps.examples'},
+    cost=lambda given: {'frames': Cost(10_000, 8, 4)},
+)
 def frames(
     pretrained: Pretrained,
     sample: FrameSample | tuple[Sequence[Example], Sequence[Annotation]] | None = None,

@@ -14,6 +14,7 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import rows_of
 from bert_secrets_jax.analyses.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.models import labels_of, one_model
@@ -23,8 +24,10 @@ from bert_secrets_jax.finetune.metrics import TITLES, predictions
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.pruning.gates import Gated, GateRuns, rounded_gates, train_gates
+from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
+from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
@@ -294,6 +297,50 @@ class Gates(GateRuns, Result):
             )
 
 
+# The settings `train` that a training of gates has, too.
+_OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', 'optimizer')
+
+
+@an_input()
+def checkpoint_every(given) -> int:
+    """Return the number of steps between two checkpoints of a training."""
+    return given['train.checkpoint_every']
+
+
+def seeds_of_gates(given, count: str) -> tuple[int, ...]:
+    """Return as many seeds for a training of gates as a setting says."""
+    return tuple(range(given['seed'], given['seed'] + given[count]))
+
+
+def _coefficients(given) -> tuple[float, ...]:
+    return tuple(map(float, given['gates.coefficients'].split(',')))
+
+
+def _cost(given) -> Costs:
+    runs = len(_coefficients(given)) * given['gates.num_seeds'] * given['gates.epochs']
+    return given.ablated() | {'gates': given.over('train', TRAINED * runs, 20, 10)}
+
+
+@analysis(
+    question='gates that learn to close: how many heads are needed at which price',
+    group='What matters',
+    report='name',
+    price='*',
+    inputs={
+        'tuned': 'model',
+        'dev': 'ablated',
+        'coefficients': _coefficients,
+        'seeds': lambda given: seeds_of_gates(given, 'gates.num_seeds'),
+        'epochs': 'gates.epochs',
+        'gate_learning_rate': 'gates.learning_rate',
+        'learning_rate': 'gates.model_learning_rate',
+        'max_length': 'max_length',
+        **{name: f'train.{name}' for name in _OF_TRAINING},
+    },
+    aside=('folder', 'mesh', 'checkpoint_every'),
+    like=GateConfig,
+    cost=_cost,
+)
 def gates(
     tuned: Pretrained | Finetuned,
     train: Sequence[Example],

@@ -27,6 +27,8 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.gates import seeds_of_gates
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test, learnt_nothing
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -37,7 +39,8 @@ from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
-from bert_secrets_jax.pruning.gates import rounded_gates, train_gates
+from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
+from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
@@ -207,6 +210,43 @@ def _in_seeds(
     return {FACILITATING: costs & earns, INTERFERING: ~costs & ~earns, IRRELEVANT: ~costs & earns}
 
 
+# The settings `train` that a training of gates alone has, too.
+_OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'clip', 'optimizer')
+
+
+def _cost(given) -> Costs:
+    runs = 2 * given['head_gating.num_seeds']
+    share = given.share('train', given['head_gating.max_examples'])
+    learnt = given.over('train', TRAINED * runs * given['head_gating.epochs'] * share, 14, 5)
+    removed = given.over('ablated', HEAD * given.heads + 2 * runs, 12, 5)
+    return given.ablated() | {'gates of both prices': learnt, 'without gated heads': removed}
+
+
+@analysis(
+    question='heads that help, hurt or do not matter, by gates trained twice',
+    group='What matters',
+    report='name',
+    price='*',
+    reads=(
+        'head_gating.',
+        'gates.price',
+        'gates.learning_rate',
+        'ablation.checkpoint',
+        'ablation.max_examples',
+    ),
+    inputs={
+        'tuned': 'model',
+        'train': lambda given: given.drawn('train', 'head_gating.max_examples'),
+        'dev': 'ablated',
+        'price': 'gates.price',
+        'seeds': lambda given: seeds_of_gates(given, 'head_gating.num_seeds'),
+        'gate_learning_rate': 'gates.learning_rate',
+        **{name: f'train.{name}' for name in _OF_TRAINING},
+    },
+    needs=('model', 'train'),
+    like=GateConfig,
+    cost=_cost,
+)
 def head_gating(
     tuned: Pretrained | Finetuned,
     train: Sequence[Example],

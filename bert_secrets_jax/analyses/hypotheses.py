@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
@@ -243,6 +244,12 @@ class Hypotheses(Claims):
         ]
 
 
+@analysis(
+    question='which of ten hypotheses, chosen on other models, this model refutes',
+    price='5 s',
+    inputs={'tuned': ...},
+    cost=lambda given: given.one_pass('hypotheses', 4, 12, 3),
+)
 def hypotheses(
     pretrained: Pretrained,
     texts: Sequence[Text],

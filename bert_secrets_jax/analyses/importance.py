@@ -20,6 +20,7 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
 from bert_secrets_jax.analyses.learnt import (
     Learnt,
@@ -38,6 +39,7 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
+from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -179,6 +181,26 @@ class Importance(Result):
             yield measured(name, self.reliability, source=SOURCE, **fields)
 
 
+def scored_cost(given) -> Costs:
+    """Return the work of scoring heads by gradient, confidence, relevance and without each head."""
+    each = HEAD + MANY * given['importance.permutations']
+    work = given.over('measured', 24 + given.heads * each, 30, 5)
+    return given.ablated() | {'scores of heads': work}
+
+
+def _cost(given) -> Costs:
+    work = given.over('ablated', HEAD * given.heads, 4, 3)
+    return scored_cost(given) | {'without each head': work}
+
+
+@analysis(
+    question='which heads matter, by several scores, and which of the scores tell',
+    group='What matters',
+    price='1 min',
+    inputs={'tuned': 'model', 'examples': 'ablated', 'measured_on': 'measured'},
+    cost=_cost,
+    shares=True,
+)
 def importance(
     tuned: Models,
     examples: Sequence[Example],

@@ -8,6 +8,7 @@ Shapes: P pairs of heads, E examples.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,17 +17,20 @@ import numpy as np
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
 from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.masks import describe, with_intact
+from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.ablation import checked_metrics, instead
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import labels_of, one_model
+from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
 
@@ -116,6 +120,40 @@ class Interactions(Result):
         ]
 
 
+def _heads(given) -> list[tuple[int, int]] | None:
+    pairs = given['ablation.pairs_of']
+    return None if pairs == 'all' else sorted(set(parse_heads(pairs)))
+
+
+def _check(given) -> None:
+    """Refuse heads that make no pairs, and too few texts."""
+    if (heads := _heads(given)) is not None:
+        pairwise.single_and_pair_masks(given.value('pretrained').config, heads)
+    check_several(given.value('ablated'))
+
+
+def _cost(given) -> Costs:
+    work = given.over('ablated', MANY * math.comb(given.heads, 2), 10, 10)
+    return given.ablated() | {'pairs of heads': work}
+
+
+@analysis(
+    question='pairs of heads: the effect beyond the sum of two',
+    group='What matters',
+    report='name',
+    price='*',
+    reads=('ablation.',),
+    inputs={
+        'tuned': 'model',
+        'examples': 'ablated',
+        'heads': _heads,
+        'baseline': 'ablation.baseline',
+    },
+    check=_check,
+    cost=_cost,
+    shares=True,
+    axis=MASKS,
+)
 def interactions(
     tuned: Pretrained | Finetuned,
     examples: Sequence[Example],

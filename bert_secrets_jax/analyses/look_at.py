@@ -9,7 +9,8 @@ import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why, loss_of
 from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.tables import (
@@ -273,6 +274,30 @@ def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:
     return [head_name(*head) for head in np.argwhere(above)], low, high
 
 
+def _has_own_loss(given) -> bool:
+    """Return whether the model has a loss on the texts with the head that it came with."""
+
+    def find() -> bool:
+        model = given.value('pretrained')
+        theirs = [name.lower() for name in model.config.label_names]
+        ours = [name.lower() for name in given['data.labels']]
+        # The same classes in another order would have another loss.
+        same = theirs == ours or sorted(theirs) != sorted(ours)
+        try:
+            return same and bool(loss_of(model, given.value('texts')))
+        except ValueError:
+            return False
+
+    return given.holds('has a loss', find, unknown=False, others=('texts',))
+
+
+@analysis(
+    question='attention to [SEP], neighbours and punctuation, entropies, gradients',
+    price='10 s',
+    inputs={'tuned': lambda given: None if _has_own_loss(given) else given.input('tuned_already')},
+    wants=lambda given: map(named, STATISTICS),
+    cost=lambda given: given.one_pass('gradients', 6, 5, 3),
+)
 def look_at(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -21,14 +21,17 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import learnt_nothing, unless_noise
 from bert_secrets_jax.analyses.models import check_several, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
+from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
@@ -177,6 +180,22 @@ class MaskedLMAblation(Result):
             )
 
 
+def _cost(given) -> Costs:
+    passes = (HEAD * given.heads + MANY * given.layers) * (1 + given.study.has_training)
+    return {'masked LM': given.over('texts', passes, 12, 5)}
+
+
+@analysis(
+    question='which heads a masked LM needs as it is, without fine-tuning',
+    group='What matters',
+    section='masked_lm',
+    title='masked LM',
+    inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
+    check=lambda given: check_several(given.value('texts')),
+    cost=_cost,
+    shares=True,
+    axis=MASKS,
+)
 def masked_lm_ablation(
     pretrained: Pretrained,
     texts: Sequence[Text],

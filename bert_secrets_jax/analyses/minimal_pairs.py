@@ -11,6 +11,7 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 import dataclasses
 import itertools
 import operator
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -28,13 +29,14 @@ from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.similarity import similarities
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.learnt import if_not_learnt
 from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.masking import Masking
-from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample
+from bert_secrets_jax.data.pairs import MinimalPair, pairs_sample, read_pairs
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import interval
 from bert_secrets_jax.finetune.outcome import p_learnt
@@ -43,7 +45,10 @@ from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Warstadt et al. 2020, section 3'
@@ -242,6 +247,91 @@ class MinimalPairs(Result):
             yield measured("heads' effects on two phenomena", ends, **sample, **of)
 
 
+def _needs(given) -> str:
+    """The embedded ones are English; without an anchor, an embedding prefers no text."""
+    file, label = given['minimal_pairs.file'], given['minimal_pairs.label']
+    if file and given['minimal_pairs.anchor']:
+        return INPUTS['embedder'].missing(given)
+    missing = INPUTS['model' if label else 'masked_lm'].missing(given)
+    if missing and not label:
+        missing += ', or a classifier and the class of good texts (setting minimal_pairs.label)'
+    if missing or file:
+        return missing
+    if not given.foreign and given.knows('minimal pairs', lambda: _good(pairs_sample())):
+        return ''
+    return 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
+
+
+def _name(given) -> str:
+    file = given['minimal_pairs.file']
+    return pathlib.PurePath(file).stem if file else 'the example minimal pairs'
+
+
+@an_input(missing=_needs, label=_name)
+def good_and_bad(given) -> Call:
+    """Return the minimal pairs of the settings, or the embedded ones."""
+    if not given['minimal_pairs.file']:
+        return call(pairs_sample)
+    names = {name: given[f'minimal_pairs.{name}'] for name in ('good', 'bad', 'phenomenon')}
+    names['anchor'] = given['minimal_pairs.anchor'] or None
+    return call(read_pairs, given['minimal_pairs.file'], **names, bad_rows=given['data.bad_rows'])
+
+
+@an_input()
+def good_texts(given) -> Call:
+    """Return the good texts of the minimal pairs, of which costs are estimated."""
+    return call(_good, given.input('good_and_bad'))
+
+
+def _good(pairs: Sequence[MinimalPair]) -> list[Example]:
+    return [Example(pair.good) for pair in pairs]
+
+
+def _cost(given) -> Costs:
+    label = given['minimal_pairs.label']
+    # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
+    once = label or given['minimal_pairs.anchor']
+    pieces = 1 if once else given.tokens('good_texts') / len(given.value('good_texts')) - 2
+    work = given.over('good_texts', 2 * pieces * (1 + HEAD * given.heads), 10, 8)
+    return (given.ablated() if label else {}) | {'minimal pairs': work}
+
+
+@analysis(
+    question='whether the better of two texts is preferred, and by which heads',
+    group='What matters',
+    report='name',
+    price='*',
+    settings={
+        'file': {
+            'help': 'Minimal pairs of your own (.tsv, .csv or .jsonl), and the names of their '
+            "columns; '' is the embedded ones.",
+            'default': '',
+        },
+        'good': {'default': 'good'},
+        'bad': {'default': 'bad'},
+        'phenomenon': {'default': 'phenomenon'},
+        'anchor': {
+            'help': 'The column of a third text: an embedding then prefers the text that is closer '
+            'to it.',
+            'default': '',
+        },
+        'label': {
+            'help': 'The class that good texts have, if a classifier scores them, such as '
+            "'acceptable'; '' asks the masked LM.",
+            'default': '',
+        },
+    },
+    reads=('minimal_pairs.', 'ablation.baseline'),
+    inputs={
+        'pretrained': lambda given: given.input(
+            'model' if given['minimal_pairs.label'] else 'pretrained'
+        ),
+        'pairs': 'good_and_bad',
+        'label': lambda given: given['minimal_pairs.label'] or None,
+        'baseline': 'ablation.baseline',
+    },
+    cost=_cost,
+)
 def minimal_pairs(
     pretrained: Models,
     pairs: Sequence[MinimalPair] | None = None,

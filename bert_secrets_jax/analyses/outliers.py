@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import INTERVAL, effect_of, label_of, rows_of, title_of
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict
@@ -34,7 +35,9 @@ from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.pruning import outliers as layer_norm
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, rank_p
+from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2021'
@@ -286,6 +289,41 @@ def _the(dimensions: Sequence[int]) -> str:
     return f'dimensions {", ".join(map(str, dimensions))}'
 
 
+def _needs(given) -> str:
+    if given.fits('ends with LayerNorm', layer_norm.ends_with_norm):
+        return ''
+    return 'a model whose layers end with LayerNorm, such as BERT or RoBERTa'
+
+
+def _tuned(given) -> Any:
+    """Return the classifier of a run, if it has one for which nothing must be trained."""
+    if INPUTS['model'].missing(given):
+        return None
+    return given.input('model' if given.study.as_it_is else 'tuned_already')
+
+
+def _texts(given) -> Any:
+    # A score needs the labels of what is ablated.
+    return given.drawn('ablated' if _tuned(given) else 'texts', 'outliers.max_examples')
+
+
+def _cost(given) -> Costs:
+    share = given.share('texts', given['outliers.max_examples'])
+    return {'dimensions': given.over('texts', 2 * (given['outliers.draws'] + 5) * share, 4, 3)}
+
+
+@analysis(
+    question='dimensions whose LayerNorm stands out, and the model without them',
+    group='What matters',
+    price='30 s',
+    inputs={
+        'texts': _texts,
+        'tuned': _tuned,
+        'metrics': lambda given: given.input('metrics') if _tuned(given) else None,
+    },
+    needs=(_needs,),
+    cost=_cost,
+)
 def outliers(
     pretrained: Pretrained,
     texts: Sequence[Text],

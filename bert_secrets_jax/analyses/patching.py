@@ -19,17 +19,21 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
 from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import Models, check_several, one_model
 from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
-from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
+from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, Subject, drawn
 
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
@@ -173,6 +177,52 @@ class Patching(Result):
         return effects.title_of(self.total)
 
 
+def _is_classifier(given) -> bool:
+    return not INPUTS['model'].missing(given)
+
+
+def _needs(given) -> str:
+    missing, embeds = INPUTS['model'].missing(given), not INPUTS['embedder'].missing(given)
+    if not missing or (embeds and not given.study.as_it_is):
+        return ''
+    return f'{missing}, or a model that says how it pools'
+
+
+@an_input(
+    missing=_needs,
+    label=lambda given: INPUTS['ablated'].label(given) if _is_classifier(given) else '',
+)
+def clean(given) -> Call:
+    """Return the texts of which pairs are made: an embedding is of one text."""
+    if _is_classifier(given):
+        return given.input('ablated')
+    return call(first_texts, given.input('texts'))
+
+
+def _model(given) -> Call:
+    if _is_classifier(given):
+        return given.input('model')
+    return call(with_pooling, given.input('pretrained'))
+
+
+def _cost(given) -> Costs:
+    # A pair has two texts, and not every text is in one.
+    share = min(given.share('clean', 2 * given['patching.max_examples']), 0.7) / 2
+    # Two directions of a head, and the gradients of an estimate and of the steps of another.
+    passes = 1 + share * (1.2 * given.heads + 2 * (5 + 3 * 5))
+    work = {'patches': given.over('clean', passes, 14, 8)}
+    return work | (given.ablated() if _is_classifier(given) else {})
+
+
+@analysis(
+    question='which heads carry the difference between two texts',
+    group='What matters',
+    report='name',
+    price='*',
+    reads=('patching.', 'ablation.checkpoint', 'ablation.max_examples'),
+    inputs={'tuned': _model, 'metric': ..., 'most': 'patching.max_examples'},
+    cost=_cost,
+)
 def patching(
     tuned: Models,
     clean: Sequence[Text],

@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks, verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.models import Models
 from bert_secrets_jax.analyses.tables import (
@@ -24,6 +25,7 @@ from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.measure.catalogue import Described, named
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.weights import Pretrained
@@ -37,8 +39,11 @@ from bert_secrets_jax.patterns.classifier import (
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected
 from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
+from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.run import digest
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)
@@ -326,6 +331,28 @@ def compared_statistics(classifier: Classifier) -> list[Described]:
     return [*pattern_comparisons(classifier), named(ALL_SPECIAL)]
 
 
+def _content(given, _) -> str:
+    # Read first: a file that is none is refused as such.
+    found, path = given.value('classifier'), given['patterns.classifier']
+    return sha256(path) if path else digest(['shipped', found.confusions.tolist(), found.far])
+
+
+@an_input(content=_content)
+def classifier(given) -> Call:
+    """Return the classifier of patterns: the user's, or else that of the package."""
+    path = given['patterns.classifier']
+    return call(load_classifier, path) if path else call(load_classifier)
+
+
+@analysis(
+    question='the five patterns of attention and their shares',
+    report='always',
+    reads=('patterns.classifier',),
+    inputs={'tuned': 'tuned_if_any'},
+    wants=lambda given: map_statistics(given.value('classifier')),
+    compares=lambda given: compared_statistics(given.value('classifier')),
+    cost=lambda given: given.one_pass('classes', 2, 7, 3) | given.compared(),
+)
 def patterns(
     pretrained: Pretrained,
     texts: Sequence[Text],

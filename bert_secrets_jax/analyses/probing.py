@@ -12,18 +12,23 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import check_several
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
-from bert_secrets_jax.data.treebank import Parse
+from bert_secrets_jax.data.treebank import Parse, forms_of
+from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING, attach, scores
 from bert_secrets_jax.probes.forms import ATTENTION, ATTENTION_WORDS, DISTANCES_WORDS
 from bert_secrets_jax.probes.sentences import Asked
-from bert_secrets_jax.probes.train import checked_forms, train_probes
-from bert_secrets_jax.probes.vectors import Vectors
+from bert_secrets_jax.probes.train import ProbeConfig, checked_forms, train_probes
+from bert_secrets_jax.probes.vectors import Vectors, read_vectors
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
@@ -63,6 +68,8 @@ _CLAIMS = {
         'probing with word vectors and with random weights',
     ),
 }
+# Probes learn little from fewer sentences: a small treebank is read several times.
+_SENTENCES = 2000
 _DIRECTIONS = ('from the word to its governor', 'from the governor to the word')
 _COLUMNS = ('word_to_governor', 'governor_to_word')
 _OF_WEIGHTS = 'The weight of each head in the probe of attention alone (mean over seeds).'
@@ -291,12 +298,41 @@ class Probing(Result):
         return grids_frame(grids, _OF_WEIGHTS, sure=sure)
 
 
+@an_input(content=lambda given, _: sha256(given['probe.vectors']))
+def vectors(given) -> Call | None:
+    """Return the vectors of the words of the treebank, if there is a file of vectors."""
+    if not given['probe.vectors']:
+        return None
+    words = call(forms_of, given.input('trees'), given.input('dev_trees'))
+    return call(read_vectors, given['probe.vectors'], words, bad_rows=given['data.bad_rows'])
+
+
+@analysis(
+    question='dependency heads from attention alone, by a trained probe',
+    group='Syntax and meaning',
+    price='10 s',
+    section='probe',
+    file='probes',
+    title='probes',
+    reads=('probe.', 'treebank.'),
+    inputs={
+        'train': 'trees',
+        'dev': 'dev_trees',
+        'folder': ...,
+        'seeds': 'probe.num_seeds',
+        'cache_mb': 'probe.cache_mb',
+    },
+    aside=('folder',),
+    like=ProbeConfig,
+    cost=lambda given: {'probes': Cost(20_000, 6, 5)},
+)
 def probing(
     pretrained: Pretrained,
     train: Sequence[Parse],
     dev: Sequence[Parse],
     *,
     vectors: Vectors | None = None,
+    epochs: int = 1,
     random_weights: bool = True,
     max_length: int | None = None,
     tokens_per_batch: int = 1024,
@@ -314,13 +350,14 @@ def probing(
       train: The sentences to learn from, with their trees (`data.treebank.read_treebank`).
       dev: The sentences to find heads in.
       vectors: The word vectors (`probes.vectors.read_vectors`); None trains no probes of words.
+      epochs: The number of passes over `train`; 0 makes as many as read 2,000 sentences.
       random_weights: Whether random weights are probed, too, which takes as long again.
       max_length: The greatest number of tokens, as in `bs.encode`.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
       subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.
-      **training: As in `train_probes`: `seeds`, `epochs`, `batch_size`, `learning_rate`, `reading`
-        and `cache_mb`.
+      **training: As in `train_probes`: `seeds`, `batch_size`, `learning_rate`, `reading` and
+        `cache_mb`.
 
     Raises:
       TypeError: An argument is something else.
@@ -328,6 +365,7 @@ def probing(
         sentences have words that count.
     """
     check_several(dev)
+    training['epochs'] = epochs or math.ceil(_SENTENCES / max(len(train), 1))
     forms = checked_forms(None, vectors)
     reads = {'vectors': vectors, 'max_length': max_length, 'tokens_per_batch': tokens_per_batch}
     probes = train_probes(pretrained, train, forms=forms, folder=folder, **training, **reads)
@@ -359,7 +397,7 @@ def probing(
         asked=found.asked,
         learnt=probes.asked,
         sentences=len(train),
-        epochs=training.get('epochs', 1),
+        epochs=training['epochs'],
         steps=probes.steps,
         weights=weights.reshape(len(weights), 2, pretrained.config.num_hidden_layers, -1),
         curves=curves,

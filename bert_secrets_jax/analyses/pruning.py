@@ -5,6 +5,7 @@ Shapes: S seeds, D draws, K numbers of heads that are removed, L layers, N heads
 
 import dataclasses
 import math
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,7 +19,8 @@ from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.importance import default_methods
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.importance import default_methods, scored_cost
 from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
@@ -26,14 +28,16 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
-from bert_secrets_jax.model.weights import check_whole
+from bert_secrets_jax.model.weights import check_whole, save_pretrained
 from bert_secrets_jax.paper import michel
 from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
+from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
+from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -392,6 +396,54 @@ class Pruning(Result):
             )
 
 
+def _batch_sizes(given) -> tuple[int, ...]:
+    sizes = given['prune.batch_sizes']
+    return tuple(map(int, sizes.split(','))) if sizes else ()
+
+
+def _check(given) -> None:
+    """Refuse a metric that is not offered for pruning."""
+    metric = given.value('metric')
+    if metric is not None:
+        draws, tolerance = given['prune.draws'], given['prune.tolerance']
+        check_pruning(metric, draws=draws, tolerance=tolerance)
+
+
+def _cost(given) -> Costs:
+    # Five orders are scored twice.
+    orders, steps = 5, len(SHARES)
+    seeds = max(len(given.study.ablated_seeds), 1)
+    here = MANY * steps * (orders + given['prune.draws']) * given.tokens('ablated')
+    there = (MANY * orders + 5) * steps * given.tokens('measured')
+    return scored_cost(given) | {'pruning': Cost(seeds * (here + there), 30, 15)}
+
+
+def _save(given, result: Pruning, folder: pathlib.Path) -> None:
+    """Write the sparsest model of the first seed, with its heads cut out."""
+    mask = result.chosen[0].mask
+    if (mask != 0).all():
+        return
+    save_pretrained(remove_heads(given.value('model'), mask), folder)
+    logging.info('%s: the model with heads cut out, %d left.', folder, result.chosen[0].kept)
+
+
+@analysis(
+    question='how many heads can go, in which order, and what that saves',
+    group='What matters',
+    price='2 min',
+    section='prune',
+    inputs={
+        'tuned': 'models',
+        'examples': 'ablated',
+        'measured_on': 'measured',
+        'permutations': 'importance.permutations',
+        'batch_sizes': _batch_sizes,
+    },
+    check=_check,
+    cost=_cost,
+    shares=True,
+    also=('pruned/model', _save),
+)
 def pruning(
     tuned: arguments.Models,
     examples: Sequence[Example],

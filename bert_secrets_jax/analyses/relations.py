@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from bert_secrets_jax.analyses import links, marks, verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.tables import Tables, heads_frame
 from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
@@ -107,6 +108,17 @@ def relation_statistics(relations: Sequence[str] = RELATIONS) -> list[Described]
     return [*ours, *theirs]
 
 
+@analysis(
+    question='verb and subject, noun and pronoun, and what distance alone explains',
+    group='Syntax and meaning',
+    report='always',
+    reads=('links.', 'linguistics.'),
+    inputs={'draws': 'links.draws'},
+    needs=('annotations',),
+    wants=lambda given: relation_statistics(),
+    words=True,
+    cost=lambda given: given.one_pass('places', 0, 0, 2),
+)
 def relations(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -28,6 +28,7 @@ from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import (
     effect_of,
     frame_of_outcomes,
@@ -46,6 +47,7 @@ from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -220,6 +222,25 @@ class Replacements(Result):
             yield how_many('best constants that are not quite found', unsettled, **fields)
 
 
+def _cost(given) -> Costs:
+    share = given.share('train', given['replacements.max_examples'])
+    passes = TRAINED * given['replacements.passes'] * given.heads * share
+    return given.ablated() | {'constants': given.over('train', passes, 20, 10)}
+
+
+@analysis(
+    question='what replaces a head: nothing, a mean, the best constant',
+    group='What matters',
+    report='name',
+    price='*',
+    inputs={
+        'tuned': 'model',
+        'examples': 'ablated',
+        'fit_on': lambda given: given.drawn('train', 'replacements.max_examples'),
+    },
+    needs=('model', 'train'),
+    cost=_cost,
+)
 def replacements(
     tuned: arguments.Models,
     examples: Sequence[Example],

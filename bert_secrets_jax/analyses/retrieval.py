@@ -4,6 +4,8 @@ Shapes: M masks, L layers, N heads, Q queries, P pairs of a query and a relevant
 """
 
 import dataclasses
+import operator
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,11 +21,17 @@ from bert_secrets_jax.ablation.retrieval import (
 )
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import check_several
-from bert_secrets_jax.analyses.similarity import EmbeddingEffects
+from bert_secrets_jax.analyses.similarity import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.corpus import search_sample, similarity_sample
+from bert_secrets_jax.data.pairs import read_search
+from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Subject
 
 SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
@@ -63,6 +71,71 @@ class Retrieval(EmbeddingEffects):
         ]
 
 
+def _needs(given) -> str:
+    """The embedded ones are English, and made of the embedded pairs."""
+    if given['retrieval.files']:
+        return ''
+    return given.lacks('pairs of texts', 'pairs', similarity_sample)
+
+
+def _name(given) -> str:
+    files = given['retrieval.files']
+    return pathlib.PurePath(files[0]).stem if files else 'the example pairs'
+
+
+@an_input()
+def search(given) -> Call:
+    """Return queries, documents and judgements: those of the settings, or the embedded ones."""
+    files, columns = given['retrieval.files'], given['retrieval.columns']
+    if not files:
+        return call(search_sample)
+    return call(read_search, *files, columns=columns, bad_rows=given['data.bad_rows'])
+
+
+@an_input(missing=_needs, label=_name)
+def queries(given) -> Call:
+    """Return the queries of the search."""
+    return Call(operator.itemgetter(0), (given.input('search'),))
+
+
+@an_input()
+def documents(given) -> Call:
+    """Return the documents of the search."""
+    return Call(operator.itemgetter(1), (given.input('search'),))
+
+
+@an_input()
+def relevant(given) -> Call:
+    """Return which documents answer which query."""
+    return Call(operator.itemgetter(2), (given.input('search'),))
+
+
+@an_input()
+def searched(given) -> Call:
+    """Return the texts of queries and documents, of which costs are estimated."""
+    return call(_searched, given.input('queries'), given.input('documents'))
+
+
+def _searched(*texts: Mapping[Any, str]) -> list[Example]:
+    return [Example(text) for each in texts for text in each.values()]
+
+
+@analysis(
+    question='which heads a search with embeddings needs',
+    group='What matters',
+    price='1 min',
+    settings={
+        'files': {
+            'help': 'A search of your own: three files (.tsv, .csv or .jsonl) and their columns, '
+            'as in bs.read_search. None is an embedded one.',
+            'default': [],
+        },
+        'columns': {'default': ['_id', 'text', 'query-id', 'corpus-id', 'score']},
+    },
+    reads=('retrieval.', 'ablation.baseline'),
+    inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
+    cost=lambda given: embedded_cost(given, 'ranks', 'searched'),
+)
 def retrieval(
     pretrained: Pretrained,
     queries: Texts,

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
@@ -32,7 +33,9 @@ from bert_secrets_jax.measure.statistics import greatest_at
 from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
+from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
@@ -271,6 +274,21 @@ _MEASURED = {
 }
 
 
+def _results(given) -> list[Call] | None:
+    """Return the results that tell of roles and of which heads stay; None without any."""
+    known = ('syntax_heads', 'patterns', 'prune', 'gates')
+    found = [given.result(each) for each in known if each in given.results]
+    if 'syntax_heads' not in given.results and not INPUTS['trees'].missing(given):
+        found.append(given.made('syntax_heads'))
+    return found or None
+
+
+@analysis(
+    question='positional, syntactic and rare-token heads, and whether they stay',
+    price='5 s',
+    inputs={'results': _results},
+    cost=lambda given: given.one_pass('rarest', 2, 3, 3),
+)
 def roles(
     pretrained: Pretrained,
     texts: Sequence[Text],

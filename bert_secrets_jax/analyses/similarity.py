@@ -24,11 +24,13 @@ from bert_secrets_jax.ablation.similarity import (
 )
 from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.models import check_several, check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
@@ -127,6 +129,20 @@ class Similarity(EmbeddingEffects):
         return super().head_marks() if scored else []
 
 
+def embedded_cost(given, name: str, texts: str) -> Costs:
+    """Return the work of embeddings of all texts of an input without each head and each layer."""
+    passes = HEAD * given.heads + MANY * given.layers
+    return {name: given.over(texts, passes, 12, 5)}
+
+
+@analysis(
+    question='which heads make two texts alike, and which tell negations apart',
+    group='What matters',
+    price='1 min',
+    reads=('ablation.baseline',),
+    inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
+    cost=lambda given: embedded_cost(given, 'cosines', 'pairs'),
+)
 def similarity(
     pretrained: Pretrained,
     pairs: Sequence[Text],

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import marks, verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.tables import (
     Description,
     Tables,
@@ -176,6 +177,13 @@ class SpecialTokens(Result):
         )
 
 
+@analysis(
+    question='attention to [CLS], [SEP], neighbours, its entropy, your own statistics',
+    report='always',
+    reads=('statistics',),
+    wants=lambda given: map(named, given['statistics']),
+    cost=lambda given: given.one_pass(),
+)
 def special_tokens(
     pretrained: Pretrained,
     texts: Sequence[Text],

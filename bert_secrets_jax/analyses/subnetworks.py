@@ -20,7 +20,9 @@ from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import mean_interval
+from bert_secrets_jax.analyses.importance import scored_cost
 from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
@@ -34,6 +36,7 @@ from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import subnetworks as kinds
 from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sparsest
 from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
+from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -204,6 +207,46 @@ class Subnetworks(Result):
             )
 
 
+def needs_own_layers(given) -> str:
+    """Return what a model lacks that is to be trained again without some of its heads."""
+    own = given.fits('uses layers once', has_own_layers)
+    return '' if own else 'a model that uses each of its layers once'
+
+
+# The settings `train` that change no result, or that `finetune` has in other ways.
+_NOT_OF_TRAINING = (
+    'starts', 'num_seeds', 'max_examples', 'max_dev_examples', 'checkpoint_every', 'log_every',
+    'micro_batch',
+)  # fmt: skip
+
+
+def _training(given) -> dict[str, Any] | None:
+    """Return the settings of fine-tuning that are not its defaults."""
+    usual = {field.name: field.default for field in dataclasses.fields(FinetuneConfig)}
+    settings = given.group('train', without=_NOT_OF_TRAINING)
+    return {name: each for name, each in settings.items() if each != usual[name]} or None
+
+
+def _cost(given) -> Costs:
+    tokens = 4 * sum(each.tokens for each in given.finetuned().values())
+    shared = given.finetuned() | scored_cost(given)
+    return shared | {'subnetworks': Cost(tokens, 20, 10)}
+
+
+@analysis(
+    question='heads that survive pruning, trained again, compared with others',
+    group='What matters',
+    report='name',
+    price='*',
+    inputs={
+        'tuned': 'tuned_here',
+        'dev': 'ablated',
+        'measured_on': 'measured',
+        'training': _training,
+    },
+    needs=('tuned_here', needs_own_layers),
+    cost=_cost,
+)
 def subnetworks(
     pretrained: Pretrained,
     tuned: Finetuned,

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import marks, verdicts
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.links import beyond
 from bert_secrets_jax.analyses.models import in_both
 from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, with_progress
@@ -54,6 +55,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
 
@@ -371,6 +373,14 @@ def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
     return (np.arange(len(best)), *np.array(best).T)
 
 
+@analysis(
+    question='heads that find dependency relations, on a treebank',
+    group='Syntax and meaning',
+    price='15 s',
+    reads=('treebank.', 'links.'),
+    inputs={'train': 'trees', 'dev': 'dev_trees', 'draws': 'links.draws'},
+    cost=lambda given: {'treebank': Cost(40_000, 12, 5)},
+)
 def syntax_heads(
     pretrained: Pretrained,
     train: Sequence[Parse] | Annotated,

@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.scores import quietly
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import STEPS
@@ -20,6 +21,7 @@ from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_laye
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -173,6 +175,22 @@ def _draw(result: TokenPairs):
     )
 
 
+def _cost(given) -> Costs:
+    length = given.tokens('pairs') / len(given.value('pairs'))
+    share = given.share('pairs', given['token_pairs.max_examples'])
+    # Each token once for each step, through the layers above, and once deleted.
+    steps = 2 * min(2 / given.layers, 1) * given['token_pairs.steps']
+    return {'pairs of tokens': given.over('pairs', share * length * (1 + steps), 6, 8)}
+
+
+@analysis(
+    question='which pairs of tokens make two texts similar, compared with deleting them',
+    group='What matters',
+    report='name',
+    price='*',
+    inputs={'pretrained': 'embedder', 'texts': 'pairs'},
+    cost=_cost,
+)
 def token_pairs(
     pretrained: Pretrained,
     texts: Sequence[Text],

@@ -11,18 +11,22 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 import scipy.stats
+from absl import logging
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.learnt import Learnt, learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.subnetworks import needs_own_layers
 from bert_secrets_jax.analyses.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
+from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.movement import MEASURES, norms, with_fresh_top
 from bert_secrets_jax.finetune.train import Finetuned
@@ -30,6 +34,7 @@ from bert_secrets_jax.measure.catalogue import measure_change, named
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
+from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
 
@@ -246,6 +251,47 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
     return {'rank correlation': rank, 'R squared': straight**2}
 
 
+def _schedules(given) -> dict[str, dict[str, Any]]:
+    """Return the settings of fine-tuning that each schedule changes, by its name."""
+    kinds = map(str.strip, given['where_it_changes.schedules'].split(','))
+    decays = map(float, given['where_it_changes.layer_decays'].split(','))
+    each = itertools.product(kinds, decays)
+    return {f'decay {d:.15g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
+
+
+def _check(given) -> None:
+    """Warn of settings that do not count."""
+    usual = {field.name: field.default for field in dataclasses.fields(FinetuneConfig)}
+    for name in ('layer_decay', 'schedule'):
+        if given[f'train.{name}'] != usual[name]:
+            logging.warning(
+                'train.%s=%s does not count under the schedules of where_it_changes: give '
+                'where_it_changes.%ss.', name, given[f'train.{name}'], name,
+            )  # fmt: skip
+
+
+def _cost(given) -> Costs:
+    runs = len(_schedules(given)) * len(given.study.seeds)
+    learnt = Cost(runs * given.tokens_of_training(), 10, 0)
+    steps = given.over('texts', 6 * given.layers, 10, 8)
+    return {'fine-tuning under schedules': learnt, 'random steps': steps}
+
+
+@analysis(
+    question='which layers change under other learning rates, and why',
+    group='What training changed',
+    report='name',
+    price='*',
+    reads=('where_it_changes.', 'train.'),
+    inputs={
+        'tuned': lambda given: {
+            name: given.variant('tuned', **own) for name, own in _schedules(given).items()
+        }
+    },
+    needs=('tuned_here', needs_own_layers),
+    check=_check,
+    cost=_cost,
+)
 def where_it_changes(
     pretrained: Pretrained,
     tuned: Mapping[str, Finetuned],

@@ -1,4 +1,4 @@
-"""All settings, as settings.toml lists them: default, what each may be, and what it is for."""
+"""All settings, of settings.toml and of analyses: default, what each may be, what it is for."""
 
 import dataclasses
 import pathlib
@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from bert_secrets_jax.configs import declared
 from bert_secrets_jax.ranges import Range
 
 
@@ -69,7 +70,11 @@ def _setting(name: str, default: Any = None, smoke: Any = None, help: str = '', 
     return Setting(name, default, found, smoke, help)
 
 
-SETTINGS: Mapping[str, Setting] = {
-    name: _setting(name, **fields)
-    for name, fields in tomllib.loads(_FILE.read_text('utf-8')).items()
-}
+def _listed() -> dict[str, Setting]:
+    every: dict[str, Mapping[str, Any]] = tomllib.loads(_FILE.read_text('utf-8'))
+    for each in declared.read():
+        every |= {f'{each.section}.{name}': fields for name, fields in each.settings.items()}
+    return {name: _setting(name, **fields) for name, fields in every.items()}
+
+
+SETTINGS: Mapping[str, Setting] = _listed()

@@ -139,9 +139,7 @@ def annotate(
     if cache is None:
         return _annotate(examples, pipeline)
     pairs = [example.texts for example in examples]
-    versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
-    name = _digest(json.dumps([pairs, pipeline, *versions, _RULES]))[:32]
-    path = pathlib.Path(cache) / f'{name}.jsonl'
+    path = annotations_file(examples, pipeline, cache)
     if processes.exists(path):
         try:
             read, annotations = read_annotations(path)
@@ -161,6 +159,16 @@ def annotate(
     annotations = _annotate(examples, pipeline)
     processes.on_first(lambda: _write_cache(path, examples, annotations))
     return annotations
+
+
+def annotations_file(
+    texts: Sequence[Text], pipeline: str, cache: str | os.PathLike[str]
+) -> pathlib.Path:
+    """Return the file in which `annotate` keeps the annotations of texts, in a folder `cache`."""
+    pipeline, pairs = _installed(pipeline), [example.texts for example in as_examples(texts)]
+    versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
+    name = _digest(json.dumps([pairs, pipeline, *versions, _RULES]))[:32]
+    return pathlib.Path(cache) / f'{name}.jsonl'
 
 
 def _write_cache(path, examples, annotations) -> None:

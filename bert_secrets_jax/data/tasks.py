@@ -121,6 +121,27 @@ def draw(
     return [examples[index] for index in sorted(chosen)]
 
 
+def unseen(examples: Sequence[Drawn], *seen: Sequence[Any]) -> list[Drawn]:
+    """Return the examples whose texts are not among others, such as those of a training."""
+    known = {each.texts for others in seen for each in others}
+    return [each for each in examples if each.texts not in known]  # pyright: ignore
+
+
+def joined(*examples: Sequence[Drawn]) -> list[Drawn]:
+    """Return the examples of several lists, one list after the other."""
+    return [each for some in examples for each in some]
+
+
+def examples_of(items: Sequence[Any]) -> list[Example]:
+    """Return the texts of tagged words, questions or sentences with trees, without the answers."""
+    return [each if isinstance(each, Example) else each.example for each in items]
+
+
+def first_texts(examples: Sequence[Example]) -> list[Example]:
+    """Return the first text of each example, without the second one and the label."""
+    return [dataclasses.replace(each, text_b=None, label=None) for each in examples]
+
+
 _KINDS_OF_TEXT = (
     "give a list of strings, of pairs ('text a', 'text b') or of bs.Example(text_a, text_b)"
 )

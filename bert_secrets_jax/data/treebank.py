@@ -140,6 +140,26 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
     return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
 
 
+def read_treebanks(*paths: str, bad_rows: str = 'error') -> dict[str, list[Parse]]:
+    """Read several files as `read_treebank` does: sentences by the names of their files.
+
+    The names have no folder, unless two would be the same.
+    """
+    named = named_by_file(paths).items()
+    return {name: read_treebank(path, bad_rows=bad_rows) for name, path in named}
+
+
+def named_by_file(paths: Sequence[str]) -> dict[str, str]:
+    """Return files by their names, with folders if two are alike."""
+    stems = [pathlib.PurePath(path).stem for path in paths]
+    return dict(zip(stems if len({*stems}) == len(paths) else paths, paths, strict=True))
+
+
+def forms_of(*treebanks: Sequence[Parse]) -> list[str]:
+    """Return the words of sentences with trees, each as often as it occurs (`read_vectors`)."""
+    return [form for parses in treebanks for parse in parses for form in parse.forms]
+
+
 def treebank_sample(split: str = 'dev') -> list[Parse]:
     """Read a split of the embedded treebank: 180 sentences, written and annotated for this project.
 

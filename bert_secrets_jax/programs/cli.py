@@ -96,10 +96,10 @@ def _serve(config: ConfigDict, port: int) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the arguments; what analyses declare is loaded only where it is asked for."""
+    """Return the arguments; a mistake is one line, and help is printed."""
     given = sys.argv[1:] if argv is None else list(argv)
     named = next((word for word in given if not word.startswith('-')), None)
-    known = titles.PROGRAMS if named in titles.PROGRAMS else _purposes()
+    known = titles.programs()
     asks = not given or bool({'-h', '--help', '--helpfull'} & set(given))
     if named not in known and not (asks and named is None):
         raise _unknown('program', named or '', known)
@@ -133,35 +133,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _groups() -> dict[str, dict[str, str]]:
-    """Return the purposes of all programs by groups, with those that analyses declare."""
-    own = launch.declared().values()
-    return {
-        group: {**programs, **{each.name: each.title for each in own if each.group == group}}
-        for group, programs in titles.GROUPS.items()
-    }
-
-
-def _purposes() -> dict[str, str]:
-    return {name: what for each in _groups().values() for name, what in each.items()}
-
-
 def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
     rows = []
-    for group, programs in _groups().items():
-        if programs != titles.COMMANDS:
-            # A price stays on the line of its section.
-            prices = {name: f' ({price or "+"})' for name, price in titles.PRICES.items()}
-            names = (f'{name}{prices.get(name, "")}'.replace(' ', '\0') for name in programs)
-            lines = textwrap.wrap(', '.join(names), 70)
-            rows += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
+    sections = titles.sections()
+    prices = {name: each.price or '+' for name, each in sections.items() if each.report != 'always'}
+    for group, programs in titles.groups().items():
+        # A price stays on the line of its section.
+        names = (f'{n} ({prices[n]})'.replace(' ', '\0') if n in prices else n for n in programs)
+        lines = textwrap.wrap(', '.join(names), 70)
+        rows += [f'  {group:<22} {lines[0]}', *(f'{"":<25}{line}' for line in lines[1:])]
     text = (
         pathlib.Path(__file__)
         .with_name('help.txt')
         .read_text('utf-8')
         .format(
-            **titles.PROGRAMS, sections='\n'.join(rows).replace('\0', ' '), own_table=_OWN_TABLE
+            **titles.COMMANDS, sections='\n'.join(rows).replace('\0', ' '), own_table=_OWN_TABLE
         )
     )
     return text if whole else text.partition('\nseveral processes')[0]
@@ -169,9 +156,8 @@ def _overview(*, whole: bool) -> str:
 
 def _help_of(program: str) -> str:
     """Return the help of one program: its purpose, an example and its settings."""
-    purposes, own = _purposes(), titles.OWN_SETTINGS.get(program)
-    if own is None:
-        own = tuple(launch.declared()[program].settings.values())
+    purposes, section = titles.programs(), titles.sections().get(program)
+    own = (section.reads if section else ()) or (f'{program}.',)
     example = _EXAMPLES.get(program, f'{program} {_OWN_TABLE}')
     parts = [f'{program}: {purposes[program]}', f'example:\n  bert-secrets {example}']
     if program == 'report':

@@ -10,18 +10,18 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
-from bert_secrets_jax.brief import summary
+from bert_secrets_jax.brief import MENDABLE, summary
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.files import read_json
+from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.outputs import write_part
 from bert_secrets_jax.programs.report import LAST, PAGE, headlines
-from bert_secrets_jax.programs.sections import FILES, SECTIONS
+from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import Part, write_page
 from bert_secrets_jax.runs.folder import run_folders
 from bert_secrets_jax.runs.result import Result
 from bert_secrets_jax.runs.results import read_manifest
-from bert_secrets_jax.runs.run import NotKept
 
 _CONFIG = 'config.json'
 
@@ -112,7 +112,7 @@ def compare_runs(
     )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        part = write_part(out, Part('comparison', compared), ())
+        part = write_part(out, Part('comparison', compared), '')
         write_page(
             out / PAGE,
             title='Runs side by side',
@@ -132,16 +132,17 @@ def read_run(folder: pathlib.Path) -> FinishedRun:
     # By the names of sections: their files may have others.
     written = read_manifest(folder)
     for name, section in SECTIONS.items():
+        others = {other: each for other, each in results.items() if other not in LAST}
+        found, why = None, ''
         try:
-            if section.needs(study):
-                raise NotKept(f'{name} lacks an input.')
-            others = {other: each for other, each in results.items() if other not in LAST}
-            results[name] = section.answer(study, others)
-        except Exception as error:
+            found = Given(study, others).finished(name)
+        except MENDABLE as error:
             logging.debug('%s of %s is not read: %s', name, folder, error)
-            if FILES.get(name, name) in written:
-                why = '' if isinstance(error, NotKept) else f' ({summary(error)})'
-                missing.append(f'{name}{why}')
+            why = f' ({summary(error)})'
+        if found is not None:
+            results[name] = found
+        elif section.files in written:
+            missing.append(f'{name}{why}')
     if not set(results) - set(LAST):
         versions = _versions(folder)
         raise ValueError(
@@ -172,7 +173,7 @@ def _study(folder: pathlib.Path) -> Study:
             f'{file} has settings of another version ({summary(error)}): the command that made '
             'the run writes it again.'
         ) from error
-    return Study(config, folder, read_only=True)
+    return Study(config, folder, writable=False)
 
 
 def _versions(folder: pathlib.Path) -> str:

@@ -1,22 +1,21 @@
 """How texts and labels are read, as the settings say."""
 
-import dataclasses
 import operator
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.configs.schema import SETTINGS
-from bert_secrets_jax.data.corpus import LABELS
-from bert_secrets_jax.data.glue import read_glue
+from bert_secrets_jax.data.corpus import LABELS, read_corpus
+from bert_secrets_jax.data.glue import read_glue, read_tfds
 from bert_secrets_jax.data.rows import check_there
 from bert_secrets_jax.data.tables import read_table, sorted_classes
 from bert_secrets_jax.data.tasks import get_task
 from bert_secrets_jax.files import read_json
+from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.folder import check_folder
 
 # The settings that name a file, files or a folder.
@@ -59,7 +58,6 @@ def _check_statistics(names: Sequence[str]) -> None:
 
 def check(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Refuse settings, a folder and tables that are wrong, without loading what takes seconds."""
-    readers = {'read_table': read_table, 'read_glue': read_glue}
     for own, folder in runs_of(config, workdir):
         check_folder(folder)
         own = with_classes(own, folder)
@@ -70,9 +68,10 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
             if learns and data.label is None:
                 raise ValueError(f'{data.train_file} needs labels: name them (setting data.label).')
             for split in (data.split, *['train'] * learns):
-                call = reading(data, split)
-                if call.function in readers and data.bad_rows == 'error' and is_alone:
-                    readers[call.function](*call.given, **call.named)
+                made = reading(data, split)
+                is_quick = made.function in (read_table, read_glue)
+                if is_quick and data.bad_rows == 'error' and is_alone:
+                    made.value()
         except FileNotFoundError:
             # A finished run is read without its inputs.
             if not (folder / 'config.json').exists():
@@ -128,39 +127,42 @@ _QUESTIONS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """The call that reads the texts of a split: the name in `bs`, and its arguments."""
+def reading(data: ConfigDict, split: str) -> Call:
+    """Return the call that reads all texts of a split, with what is to be learnt from them.
 
-    function: str
-    given: tuple[str | None, ...]
-    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def reading(data: ConfigDict, split: str) -> Reading:
-    """Return the call that reads all texts of a split, with what is to be learnt from them."""
+    Readers that load JAX are imported where they are needed: the first errors take no time.
+    """
     bad_rows = {'bad_rows': data.bad_rows}
     match data.source:
         case 'corpus':
-            return Reading('read_corpus', (split,))
+            return call(read_corpus, split)
         case 'glue' if data.glue_dir is None:
-            return Reading('read_tfds', (data.task,), {'split': split, 'data_dir': data.tfds_dir})
+            return call(read_tfds, data.task, split=split, data_dir=data.tfds_dir)
         case 'glue':
-            return Reading('read_glue', (data.glue_dir, data.task), {'split': split, **bad_rows})
+            return call(read_glue, data.glue_dir, data.task, split=split, **bad_rows)
         case 'segments':
             # As Clark et al. (2019, section 3) took them. Without a file, they are of the text that
             # comes with the package. The tokenizer tells how long they may be.
+            from bert_secrets_jax.data.segments import read_segments
+
             _refuse(data, 'text_b', 'columns', 'label', 'labels', 'train_file')
-            return Reading('read_segments', (data.file,), {'count': 0})
+            return call(read_segments, data.file, count=0)
         case 'tags':
             _refuse(data, 'text_b', 'columns')
             return _tags(_file(data, split), data)
-        case 'questions' | 'treebank' as source:
+        case 'questions':
+            from bert_secrets_jax.data.questions import read_questions
+
             _refuse(data, 'text_b', 'columns', 'label', 'labels')
-            return Reading(f'read_{source}', (_file(data, split),), bad_rows)
+            return call(read_questions, _file(data, split), **bad_rows)
+        case 'treebank':
+            from bert_secrets_jax.data.treebank import read_treebank
+
+            _refuse(data, 'text_b', 'columns', 'label', 'labels')
+            return call(read_treebank, _file(data, split), **bad_rows)
     columns = {name: data[name] for name in ('text_a', 'text_b', 'label')}
     names = {name: tuple(data[name]) or None for name in ('labels', 'columns')}
-    return Reading('read_table', (_file(data, split),), {**columns, **names, **bad_rows})
+    return call(read_table, _file(data, split), **columns, **names, **bad_rows)
 
 
 def _refuse(data: ConfigDict, *names: str) -> None:
@@ -171,16 +173,18 @@ def _refuse(data: ConfigDict, *names: str) -> None:
             raise ValueError(f'The setting {setting}: leave it out.')
 
 
-def _tags(file: str, data: ConfigDict) -> Reading:
+def _tags(file: str, data: ConfigDict) -> Call:
+    from bert_secrets_jax.data.tagged import read_conllu, read_tagged
+
     bad_rows = {'bad_rows': data.bad_rows}
     match pathlib.PurePath(file).suffix.lower():
         case '.conllu':
-            return Reading('read_conllu', (file,), {'column': data.label or 'upos', **bad_rows})
+            return call(read_conllu, file, column=data.label or 'upos', **bad_rows)
         case '.jsonl':
             # The default is the name of a text, and not of a list of words.
             words = 'tokens' if data.text_a == 'text_a' else data.text_a
             names = {'tags': data.label or 'tags', 'names': tuple(data.labels) or None}
-            return Reading('read_tagged', (file,), {'words': words, **names, **bad_rows})
+            return call(read_tagged, file, words=words, **names, **bad_rows)
         case suffix:
             raise ValueError(
                 f'{file}: words with tags are read from .jsonl and .conllu (Universal '

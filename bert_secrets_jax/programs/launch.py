@@ -23,11 +23,9 @@ from bert_secrets_jax.programs import titles
 from bert_secrets_jax.programs.settings import as_flags
 
 if TYPE_CHECKING:
-    from bert_secrets_jax.analyses.declaration import Declaration
     from bert_secrets_jax.programs.study import Study
 
 
-_ANALYSES = pathlib.Path(__file__).parents[1] / 'analyses'
 # The arguments of `processes.together` that have values, and their types.
 OF_PROCESSES = {
     'coordinator_address': str, 'num_processes': int, 'process_id': int, 'heartbeat_seconds': int,
@@ -136,22 +134,12 @@ def run(
             conversation.run_in(out, config, main or answer)
 
 
-def declared() -> 'dict[str, Declaration]':
-    """Return the sections that analyses declare, by their names."""
-    if not any(b'\nSECTION = ' in file.read_bytes() for file in _ANALYSES.glob('*.py')):
-        # Loading the analyses takes seconds.
-        return {}
-    from bert_secrets_jax.programs.sections import declarations
-
-    return {each.name: each for each in declarations()}
-
-
 def _check(out: str, config: ConfigDict, sections: Sequence[str] | None) -> None:
     from bert_secrets_jax.programs import inputs
 
     try:
         if sections is not None and list(sections) != ['all']:
-            titles.refuse_unknown(sections, [*titles.SECTIONS, *declared()])
+            titles.refuse_unknown(sections, titles.sections())
         inputs.check(config, pathlib.Path(out))
     except MENDABLE as error:
         raise SystemExit(as_flags(f'error: {summary(error)}')) from None

@@ -1,7 +1,7 @@
 """The files of a section: its frames as CSV, its figures as PDF, SVG and PNG."""
 
 import pathlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from absl import logging
 
@@ -16,8 +16,8 @@ from bert_secrets_jax.runs.results import MANIFEST, read_manifest
 from bert_secrets_jax.runs.run import digest
 
 
-def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
-    """Write the files of a part, made from the kept files `used`, and remove earlier ones."""
+def write_part(folder: pathlib.Path, part: Part, state: str) -> Part:
+    """Write the files of a part, whose result depends on a `state`, and remove earlier ones."""
     result, files, pictures = part.result, [], []
     for name, frame in result.frames().items():
         file = f'{file_name(part.name, name)}.csv'
@@ -40,7 +40,7 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
         'files': files,
         'pictures': [[picture.name, picture.caption] for picture in pictures],
         'numbers': {each.name: each.numbers for each in pictures if each.numbers},
-        'used': _state(result, used),
+        'used': _state(result, state),
         'sha256_of': {file: sha256(folder / file) for file in files},
     }
     _remove(folder, set(former) - set(files))
@@ -48,16 +48,16 @@ def write_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
     return part.with_pictures(pictures)
 
 
-def read_part(folder: pathlib.Path, part: Part, used: Collection[str]) -> Part:
+def read_part(folder: pathlib.Path, part: Part, state: str) -> Part:
     """Return a part with the pictures written for the same result, or write its files."""
     written = read_manifest(folder).get(part.name)
-    if not written or written.get('used') != _state(part.result, used):
-        return write_part(folder, part, used)
+    if not written or written.get('used') != _state(part.result, state):
+        return write_part(folder, part, state)
     changed = differing(folder, written['sha256_of'])
     for file in changed:
         logging.warning('%s is missing or was changed: written again.', file)
     if changed:
-        return write_part(folder, part, used)
+        return write_part(folder, part, state)
     numbers, pictures = written.get('numbers', {}), []
     for name, caption in written['pictures']:
         svg = (folder / 'figures' / f'{name}.svg').read_text('utf-8')
@@ -77,12 +77,12 @@ def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
     write_json(folder / MANIFEST, {name: sealed(part) for name, part in parts.items()})
 
 
-def _state(result: Result, used: Collection[str]) -> str:
-    """Return what the files of a result depend on: what it was made of, its names, this code."""
+def _state(result: Result, state: str) -> str:
+    """Return what the files of a result depend on: its own state, its names, this code."""
     subject = getattr(result, 'subject', None)
     code = describe_versions()
     code = [code['bert_secrets_jax'], code['commit']]
-    return digest([sorted(used), str(subject), type(result).__name__, result.FORMAT, code])
+    return digest([state, str(subject), type(result).__name__, result.FORMAT, code])
 
 
 def _remove(folder: pathlib.Path, files: Iterable[str]) -> None:

@@ -19,27 +19,22 @@ from bert_secrets_jax.analyses.effects import AT_LEAST, IDLE, NEEDED
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
 from bert_secrets_jax.files import read_json, write_text
-from bert_secrets_jax.programs.calls import Names, Reproduction, command, lines_of
-from bert_secrets_jax.programs.costs import Cost, Pace, in_words, machine, pace_of
+from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.inputs import is_own, question_of, texts_in_words
+from bert_secrets_jax.programs.lines import Names, Reproduction, command, lines_of
 from bert_secrets_jax.programs.outputs import read_part, remove_parts, write_part
-from bert_secrets_jax.programs.sections import (
-    FILES,
-    SECTIONS,
-    applicable,
-    chosen_of,
-    declarations,
-    left_out,
-    watch,
-)
+from bert_secrets_jax.programs.pace import machine, pace_of
+from bert_secrets_jax.programs.sections import SECTIONS, applicable, chosen_of, left_out
 from bert_secrets_jax.programs.settings import in_clone
+from bert_secrets_jax.programs.sources import mend_finetunings
 from bert_secrets_jax.programs.study import Study
-from bert_secrets_jax.programs.titles import GROUP_OF, GROUPS, PROGRAMS
+from bert_secrets_jax.programs.titles import GROUPS
 from bert_secrets_jax.report.atlas import what_heads_do
 from bert_secrets_jax.report.page import MADE, Offer, Part, is_made_of, write_page
+from bert_secrets_jax.runs.cost import Cost, Pace, in_words
 from bert_secrets_jax.runs.result import Result, Subject
 from bert_secrets_jax.runs.results import read_manifest
-from bert_secrets_jax.runs.run import NotKept, digest
+from bert_secrets_jax.runs.run import digest
 
 # These sections are about the results of the others. So they come last, and are made again
 # whenever another section is finished.
@@ -60,16 +55,21 @@ class Studied:
 
     Attributes:
       group: The beginning of the headings, the name of the task; empty for a single study.
-      used: The names of the kept files that each result was made from.
+      states: The digest of what each result depends on.
       offers: The sections that are not computed, with what they cost.
     """
 
     study: Study
     group: str
     parts: dict[str, Part] = dataclasses.field(default_factory=dict)
-    used: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    states: dict[str, str] = dataclasses.field(default_factory=dict)
     lines: dict[str, Reproduction] = dataclasses.field(default_factory=dict)
     offers: Sequence[Offer] = ()
+
+    @property
+    def given(self) -> Given:
+        """All that the run gives to a section now."""
+        return Given(self.study, self.results)
 
     @property
     def results(self) -> dict[str, Result]:
@@ -156,8 +156,8 @@ def _read_inputs(
     """Read model and texts first, so that what is wrong with them fails once, if not `alone`."""
 
     def read() -> None:
-        answers.study.input('weights')
-        answers.study.input('texts')
+        answers.given.digest('pretrained')
+        answers.given.digest('texts')
 
     if alone:
         read()
@@ -176,12 +176,12 @@ def _answer(
 ) -> None:
     """Answer the sections of a study that are not finished."""
     study = answers.study
-    processes.on_first(study.mend_finetunings)
+    processes.on_first(functools.partial(mend_finetunings, study))
     _read_finished(answers)
     pending = [name for name in names if name not in answers.parts]
     pending += [name for name in LAST if name in names and name not in pending]
     pending.sort(key=list(SECTIONS).index)
-    watch(study, names)
+    study.watched = tuple(names)
     left, start = _tell_costs(answers, pending), time.monotonic()
     # A page of which nothing has changed is written once, at the end.
     grows = any(name not in LAST for name in pending)
@@ -193,13 +193,11 @@ def _answer(
             seconds = in_words(left(number - 1, time.monotonic() - start))
             rest = f'. About {seconds} left{f" for {answers.group}" * bool(answers.group)}.'
         logging.info('Section %d of %d: %s%s', number, len(pending), title, rest)
-        study.run.used.clear()
-
         place = {'group': answers.group, 'chapter': _chapter(name)}
 
         def attempt(name=name, place=place, title=title) -> None:
             try:
-                _put(answers, name, SECTIONS[name].answer(study, answers.results))
+                _put(answers, name, answers.given.answer(name))
             except TooFewTextsError as error:
                 logging.warning('%s: %s', title, error)
                 few = Part(name, message=str(error), why='too few texts', **place)
@@ -209,7 +207,7 @@ def _answer(
         if message:
             answers.parts[name] = Part(name, message=message, **place)
             # A statistic that it wants may be the one that failed: the others go on without it.
-            watch(study, pending[number:])
+            study.watched = tuple(pending[number:])
     # Something computed for these, such as a fine-tuning, may be all that another section needs.
     _read_finished(answers)
 
@@ -220,24 +218,25 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
     Returns how many seconds are left (`Pace.left`); None where that is not known.
     """
     study = answers.study
-    known = {'weights': study.input('weights'), **machine()}
-    pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(study)))
+    given = answers.given
+    known = {'weights': given.digest('pretrained'), **machine()}
+    pace = functools.cache(lambda: study.run.keep('pace', Pace, known, lambda: pace_of(given)))
     others = applicable(study, ('always', 'all', 'name'))
     others = [each for each in others if each not in (*answers.parts, *pending, *LAST)]
 
     def offered(wanted: Mapping[str, Cost]) -> Offers:
-        found, titles = [], PROGRAMS | {each.name: each.title for each in declarations()}
+        found = []
         for name in others:
-            parts = SECTIONS[name].costs(study)
+            parts = SECTIONS[name].cost(given)
             left = [cost for part, cost in parts.items() if part not in wanted]
             seconds = pace().seconds(left) if left else 0.0
             line = command(study.config, [name], out=str(study.folder))
-            found.append(Offer(name, titles.get(name, ''), in_words(seconds), line))
+            found.append(Offer(name, SECTIONS[name].question, in_words(seconds), line))
         return Offers(tuple(found))
 
     try:
         computed = [name for name in pending if name not in LAST]
-        parts = {name: SECTIONS[name].costs(study) for name in pending} if computed else {}
+        parts = {name: SECTIONS[name].cost(given) for name in pending} if computed else {}
         wanted = {part: cost for name in computed for part, cost in parts[name].items()}
         if wanted:
             seconds = in_words(pace().seconds(wanted.values()))
@@ -256,43 +255,38 @@ def _tell_costs(answers: Studied, pending: Sequence[str]) -> Callable[[int, floa
 
 def _read_finished(answers: Studied) -> None:
     """Read what is finished with these settings; what other settings led to is removed."""
-    reading = answers.study.reading()
     stale = []
     for name, section in SECTIONS.items():
         if name in answers.parts and name not in LAST:
             continue
-        reading.run.used.clear()
+        result = None
         try:
-            if section.needs(answers.study) or (name == 'claims' and not answers.results):
-                raise NotKept(f'{name} lacks an input.')
-            result = section.answer(reading, answers.results)
-            used = set(reading.run.used)
-        except Exception as error:
+            if answers.results or name != 'claims':
+                result = answers.given.finished(name)
+        except MENDABLE as error:
             if processes.may_differ(error):
                 raise
-            # Not computed yet with these settings, or it cannot be: then answering says why.
+            # It cannot be computed: then answering says why.
             logging.debug('%s is not finished: %s', name, error)
-            stale.append(FILES.get(name, name))
-            if name in answers.parts and answers.parts[name].result is not None:
-                # It was finished before another result that it is about was computed.
-                del answers.parts[name], answers.used[name]
+        if result is not None:
+            _put(answers, name, result)
             continue
-        answers.study.run.used = used
-        _put(answers, name, result)
+        stale.append(section.files)
+        if name in answers.parts and answers.parts[name].result is not None:
+            # It was finished before another result that it is about was computed.
+            del answers.parts[name], answers.states[name]
     processes.on_first(lambda: remove_parts(answers.study.folder, stale))
 
 
 def _put(answers: Studied, name: str, result: Result) -> None:
     """Write the files of a result, if they are not written yet, and put it on the page."""
     study = answers.study
-    answers.used[name] = set(study.run.used)
-    used = set.union(*answers.used.values()) if name in LAST else answers.used[name]
-    texts, main = _texts(result, study.subject, own=is_own(study.config.data))
     others = {each: found for each, found in answers.results_of(SECTIONS).items() if each != name}
-    bindings = {each: section.call for each, section in SECTIONS.items()}
-    answers.lines[name] = lines_of(study, name, result, others, bindings)
+    answers.states[name] = Given(study, others).state(name)
+    texts, main = _texts(result, study.subject, own=is_own(study.config.data))
+    answers.lines[name] = lines_of(Given(study, others), name)
     part = Part(
-        FILES.get(name, name),
+        SECTIONS[name].files,
         result,
         group=answers.group,
         chapter=_chapter(name),
@@ -301,7 +295,7 @@ def _put(answers: Studied, name: str, result: Result) -> None:
         folder=f'{quote(study.folder.name)}/' if answers.group else '',
         made_by=answers.lines[name].pairs,
     )
-    written = processes.on_first(lambda: read_part(study.folder, part, used))
+    written = processes.on_first(lambda: read_part(study.folder, part, answers.states[name]))
     answers.parts[name] = written or part
 
 
@@ -341,7 +335,7 @@ def _write(path: pathlib.Path, every: Sequence[Studied], to_come: Sequence[str])
 
 
 def _chapter(section: str) -> str:
-    return ({each.name: each.group for each in declarations()} | GROUP_OF).get(section, '')
+    return SECTIONS[section].group
 
 
 def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
@@ -411,7 +405,7 @@ def _side_by_side(every: Sequence[Studied]) -> Part | None:
 
 
 def _write_side_by_side(path: pathlib.Path, every: Sequence[Studied]) -> None:
-    write_part(path.parent, _side_by_side(every), ())
+    write_part(path.parent, _side_by_side(every), '')
 
 
 def _attempt(

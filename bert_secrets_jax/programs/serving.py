@@ -9,13 +9,14 @@ from bert_secrets_jax.data.encoding import BUCKETS, Losses, tokenize_part
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.typed import serve
 
 
 def serve_maps(study: Study, *, port: int = 0) -> None:
     """Serve the page for the model of a study, on a port of 127.0.0.1; 0 takes any free one."""
-    model, longest = study.pretrained, study.config.encoding.max_length
+    model, longest = Given(study).value('pretrained'), study.config.encoding.max_length
     server = serve({study.model_name: model}, max_length=longest, port=port)
     # Compiling takes seconds for each length: it begins before anybody has typed a sentence.
     threading.Thread(target=prepare, args=(model, longest), daemon=True).start()

@@ -1,30 +1,42 @@
-"""The programs, as programs.toml lists them, without loading the modules that they are made of."""
+"""The programs by groups: what analyses declare, and the commands that are no section."""
 
-import pathlib
-import tomllib
+import functools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from bert_secrets_jax.brief import meant
+from bert_secrets_jax.configs import declared
+from bert_secrets_jax.configs.declared import Declared
 
-_TEXT = pathlib.Path(__file__).with_name('programs.toml').read_text('utf-8')
-_LISTED: dict[str, dict[str, Any]] = tomllib.loads(_TEXT)
-_EVERY = {name: each for programs in _LISTED.values() for name, each in programs.items()}
-# The purpose of each program, by the group that it belongs to and its name.
-GROUPS: Mapping[str, Mapping[str, str]] = {
-    group: {name: each['answers'] for name, each in programs.items()}
-    for group, programs in _LISTED.items()
+# The groups, and the chapters of the page, in their order.
+GROUPS = ('What heads do', 'Syntax and meaning', 'What training changed', 'What matters')
+COMMANDS: Mapping[str, str] = {
+    'report': 'all sections, on one HTML page',
+    'compare': 'finished runs side by side: models or tasks (compare RUN RUN... --out=FOLDER)',
+    'serve': 'type sentences on a local page: see the maps of all heads, or compare two',
+    'settings': 'list all settings with their defaults',
 }
 
 
-# The group of each program.
-GROUP_OF = {name: group for group, programs in GROUPS.items() for name in programs}
-PROGRAMS: Mapping[str, str] = {name: each['answers'] for name, each in _EVERY.items()}
-PRICES = {name: each['price'] for name, each in _EVERY.items() if 'price' in each}
-OWN_SETTINGS = {n: tuple(each.get('settings', [f'{n}.'])) for n, each in _EVERY.items()}
-# The programs that are no section of a report; analyses may declare more sections.
-COMMANDS = GROUPS['Everything else']
-SECTIONS = tuple(name for name in PROGRAMS if name not in COMMANDS)
+@functools.cache
+def sections() -> Mapping[str, Declared]:
+    """Return the sections by names, in the order in which they run, without loading them."""
+    return {each.section: each for each in declared.read()}
+
+
+def groups() -> dict[str, dict[str, str]]:
+    """Return the question of each section, by its group and its name."""
+    every = sections().values()
+    names = dict.fromkeys((*GROUPS, *(each.group for each in every)))
+    return {
+        group: {each.section: each.question for each in every if each.group == group}
+        for group in names
+    }
+
+
+def programs() -> dict[str, str]:
+    """Return the purpose of each program."""
+    every = {name: each for purposes in groups().values() for name, each in purposes.items()}
+    return every | COMMANDS
 
 
 def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:

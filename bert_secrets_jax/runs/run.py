@@ -23,10 +23,6 @@ _SECONDS_BETWEEN_LINES = 60
 _SECONDS_BETWEEN_TRIES = 0.2
 
 
-class NotKept(LookupError):
-    """A run that only reads was asked for something that is not computed yet."""
-
-
 def digest(depends_on: Any) -> str:
     """Return a short name for the inputs of a result, the same for the same JSON values."""
     text = json.dumps(depends_on, sort_keys=True)
@@ -34,20 +30,17 @@ def digest(depends_on: Any) -> str:
 
 
 class Run:
-    """A folder in which results are kept; if it is only read, `NotKept` is raised for others.
+    """A folder in which results are kept; one that is not `writable` is only read.
 
     The name of a kept file is made from everything that the result depends on. So when a setting
     changes, the results that depend on it have other files, and with the former setting the former
     files are read. Files are complete or missing; a damaged file is set aside, and its result
     computed again. Of two processes in a folder, the second waits while the first computes.
-
-    `used` are the names of the kept files that were read or written since it was last emptied.
     """
 
-    def __init__(self, folder: str | pathlib.Path, *, read_only: bool = False):
+    def __init__(self, folder: str | pathlib.Path, *, writable: bool = True):
         self.folder = pathlib.Path(folder)
-        self.read_only = read_only
-        self.used: set[str] = set()
+        self.writable = writable
         self._memory: dict[pathlib.Path, Any] = {}
 
     def keep(
@@ -88,15 +81,14 @@ class Run:
         if missing:
             kept |= {name: self._read(file, kind) for name, file in files.items()}
             missing = [name for name, value in kept.items() if value is None]
-        if missing:
-            self.check_may_compute(missing[0])
+        if missing and not self.writable:
+            kept |= compute(missing)
+        elif missing:
             with self.alone(files[missing[0]]):
                 # Another process may have computed some in the meantime.
                 kept |= {name: self._read(files[name], kind) for name in missing}
                 missing = [name for name in missing if kept[name] is None]
-                # `depends_on` covers the files that `compute` reads.
-                with self.aside():
-                    computed = compute(missing) if missing else {}
+                computed = compute(missing) if missing else {}
                 for name in missing:
                     self._memory[files[name]] = kept[name] = computed[name]
 
@@ -105,20 +97,11 @@ class Run:
                         store.write(files[name], computed[name], key=files[name].stem)
 
                 processes.on_first(write)
-        self.used.update(files[name].name for name in wanted)
         return {name: each for name in wanted if (each := kept[name]) is not None}
 
-    def check_may_compute(self, name: str) -> None:
-        """Raise `NotKept` in a run that only reads."""
-        if self.read_only:
-            raise NotKept(f'{name} is not computed yet.')
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
-        """Note no files as used: a run that finds the results kept would not read them."""
-        used = set(self.used)
-        yield
-        self.used = used
+    def kept(self, name: str, kind: type[T], depends_on: Mapping[str, Any]) -> T | None:
+        """Return what `keep` has kept; None if it is not computed yet."""
+        return self._read(self._file(name, kind, depends_on), kind)
 
     def forget(self) -> None:
         """Free the memory of the results; their files stay."""
@@ -146,8 +129,7 @@ class Run:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            if self.read_only:
-                # Whoever only reads changes nothing.
+            if not self.writable:
                 logging.warning('Not read: %s', error)
                 return None
             aside = file.with_suffix('.damaged')

@@ -1,59 +1,93 @@
-"""An analysis is one file and one line: then it is everywhere."""
+"""An analysis is one file and one line, with inputs and settings of its own: it is everywhere."""
 
 import dataclasses
+import importlib
 import pathlib
 
 import pandas
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.programs import api, cli, comparing, launch, report, sections
-from tests.analyses import punctuation
+from bert_secrets_jax.analyses.declaration import ANALYSES
+from bert_secrets_jax.configs import base, declared, ranges, schema
+from bert_secrets_jax.programs import cli, titles
+from bert_secrets_jax.runs.input import INPUTS
 
 
 @pytest.fixture
-def added(monkeypatch):
+def added(monkeypatch, tmp_path):
     """As if its line stood in `analyses/__init__.py`."""
-    names = ('Punctuation', 'punctuation')
-    for name in names:
-        monkeypatch.setattr(bs.analyses, name, getattr(punctuation, name), raising=False)
-    monkeypatch.setattr(bs.analyses, '__all__', [*bs.analyses.__all__, *names])
-    every = dict(sections.SECTIONS)
-    every['punctuation'] = sections._declared(punctuation.SECTION)
-    for module in (sections, report, comparing, api):
-        monkeypatch.setattr(module, 'SECTIONS', every)
-    monkeypatch.setattr(launch, '_ANALYSES', pathlib.Path(punctuation.__file__).parent)
-    return [each.name for each in sections.declarations()]
+    inputs, analyses = dict(INPUTS), dict(ANALYSES)
+    module = importlib.reload(importlib.import_module('tests.analyses.listed_words'))
+    for name in ('ListedWords', 'listed_words', 'read_words'):
+        monkeypatch.setattr(bs.analyses, name, getattr(module, name), raising=False)
+    folder = pathlib.Path(module.__file__).parent
+    own = [each for each in declared.read(folder) if each.section == 'listed_words']
+    every = {**titles.sections(), **{each.section: each for each in own}}
+    monkeypatch.setattr(titles, 'sections', lambda: every)
+    for name, fields in own[0].settings.items():
+        setting = schema._setting(f'listed_words.{name}', **fields)
+        monkeypatch.setitem(schema.SETTINGS, setting.name, setting)
+    yield
+    for registry, former in ((INPUTS, inputs), (ANALYSES, analyses)):
+        registry.clear()
+        registry.update(former)
 
 
 def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, capsys):
-    assert added == ['punctuation']
+    words = tmp_path / 'words.txt'
+    words.write_text('the\ncat\n')
     settings = {
-        'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True
+        'encoding.max_length': 32, 'linguistics.pipeline': '', 'model.allow_unknown': True,
+        'listed_words.file': str(words),
     }  # fmt: skip
     plain = [dataclasses.replace(text, label=None) for text in texts]
+    asked = {'sections': ['listed_words'], 'settings': settings}
     for run, those in (('other', plain[::2]), ('one', plain)):
-        found = bs.report(
-            model, those, out=tmp_path / run, sections=['punctuation'], settings=settings
-        )
-    frame = found.results['punctuation'].frames()['heads']
-    # The files, the page with its lines, and the comparison.
-    written = pandas.read_csv(tmp_path / 'one' / 'punctuation_heads.csv')
+        found = bs.report(model, those, out=tmp_path / run, **asked)
+    result = found.results['listed_words']
+    frame = result.frames()['heads']
+    # The files, the page with its lines and colours, and the comparison.
+    written = pandas.read_csv(tmp_path / 'one' / 'listed_words_heads.csv')
     assert list(written.columns) == list(frame.columns) and len(written) == 12
     page = found.path.read_text()
-    assert 'attends most to punctuation from' in page and 'bert-secrets punctuation' in page
-    assert 'punctuation = bs.analyses.punctuation(pretrained, texts' in page
+    assert 'attends most to the listed words' in page and 'bert-secrets listed_words' in page
+    line = 'listed_words = bs.analyses.listed_words(pretrained, texts, word_list'
+    assert line in page and f'listed_words.file={words}' in page
+    assert 'word_list = bs.analyses.read_words(' in page
     compared = bs.compare_runs([tmp_path / 'one', tmp_path / 'other'])
     assert 'agreement' in compared.frames()
     # As the library measures it.
-    again = bs.analyses.punctuation(
-        model, plain, settings=bs.analyses.TextSettings(max_length=32)
+    again = bs.analyses.listed_words(
+        model, plain, ['the', 'cat'], settings=bs.analyses.TextSettings(max_length=32)
     ).frames()['heads']
     pandas.testing.assert_frame_equal(frame, again, atol=1e-6)
-    for given, said in ('--help', 'maps, punctuation'), ('report', 'punctuation       how often'):
+    # Another list, and other updates, are other results; the same are found again.
+    kept = sorted((tmp_path / 'one' / 'kept').glob('listed*'))
+    bs.report(model, plain, out=tmp_path / 'one', **asked)
+    assert sorted((tmp_path / 'one' / 'kept').glob('listed*')) == kept
+    words.write_text('dog\n')
+    bs.report(model, plain, out=tmp_path / 'one', **asked)
+    asked['settings'] = settings | {'listed_words.updates': 3}
+    bs.report(model, plain, out=tmp_path / 'one', **asked)
+    assert len(sorted((tmp_path / 'one' / 'kept').glob('listed*'))) == len(kept) + 2
+    with pytest.raises(ValueError, match='needs a list of words .setting listed_words.file'):
+        bs.report(model, plain, out=tmp_path / 'none', sections=['listed_words'])
+
+
+def test_its_help_and_settings(added, capsys):
+    for given, said in ('--help', 'listed_words'), ('report', 'which heads attend to the words'):
         with pytest.raises(SystemExit):
             cli.main([given, '--help'])
         assert said in capsys.readouterr().out
-    assert cli._parse(['punctuation']).program == 'punctuation'
-    with pytest.raises(SystemExit, match="program 'punctation'. Did you mean punctuation"):
-        cli._parse(['punctation'])
+    with pytest.raises(SystemExit):
+        cli.main(['listed_words', '--help'])
+    assert '# Steps of the fit.\n  listed_words.updates=20' in capsys.readouterr().out
+    assert cli._parse(['listed_words']).program == 'listed_words'
+    with pytest.raises(SystemExit, match="program 'listed_word'. Did you mean listed_words"):
+        cli._parse(['listed_word'])
+    config = base.get_config('smoke')
+    assert config.listed_words.updates == 2
+    config.listed_words.updates = 0
+    with pytest.raises(ValueError, match='listed_words.updates=0 must be a whole number'):
+        ranges.check(config)

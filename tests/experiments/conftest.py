@@ -17,7 +17,7 @@ from ml_collections import config_flags
 from bert_secrets_jax.files import csv_text
 from bert_secrets_jax.plots import figure
 from bert_secrets_jax.programs import conversation
-from bert_secrets_jax.programs.sections import FILES, SECTIONS
+from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.report.page import file_name
 from tests.conftest import ROOT
@@ -130,7 +130,7 @@ def check_lines(names, lines, workdir):
             if section == 'prune' and name in ('speed', 'times'):
                 # Seconds of this time.
                 continue
-            file = f'{file_name(FILES.get(section, section), name)}.csv'
+            file = f'{file_name(SECTIONS[section].files, name)}.csv'
             again = csv_text(list(frame.columns), frame.itertuples(index=False))
             assert again == (workdir / file).read_text(), file
 

@@ -13,7 +13,7 @@ from tests.words import MOST_AT_LOAD, count_words, texts_of
 
 
 def test_help_shows_the_flags():
-    shown = run('gates', '--help', ok=False).stdout
+    shown = run('ablate', '--help', ok=False).stdout
     for name in ('config', 'workdir', 'num_processes', '[no]distributed'):
         assert f'\n  --{name}: ' in shown
     assert 'bert-secrets settings' in shown

@@ -1,7 +1,11 @@
 """Launchers hold no code of their own."""
 
 import ast
+import html
 import importlib
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -9,6 +13,7 @@ from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import cli, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
+from tests.experiments.conftest import error_line, run, settings
 
 LAUNCHERS = sorted(
     path for path in (ROOT / 'experiments').glob('*.py') if path.stem != '__init__'
@@ -33,14 +38,65 @@ def test_a_launcher_is_short_and_imports_no_other(path):
                 assert name.startswith('bert_secrets_jax.programs.')
 
 
-def test_every_section_has_a_launcher_and_every_launcher_a_program():
+def test_every_launcher_has_a_program():
+    """Sections need no launcher of their own; documents and tests name these."""
     names = {path.stem for path in LAUNCHERS}
-    assert names == {
-        *SECTIONS, 'reproduce', 'compare', 'annotate', 'serve', 'train_patterns',
-    }  # fmt: skip
-    # Without a clone the same under the same names; the report of all sections is `reproduce` here.
     tools = {'annotate', 'train_patterns'}
-    assert set(titles.PROGRAMS) == names - tools - {'reproduce'} | {'report', 'settings'}
+    # Without a clone the same under the same names; the report of all sections is `reproduce` here.
+    assert names - tools - {'section', 'reproduce'} < set(titles.programs())
+    assert {'reproduce', 'section', 'compare', 'serve', *tools} < names
+
+
+def test_one_launcher_lists_every_section():
+    shown = run('section', '--help', ok=False).stdout
+    assert {*titles.sections()} == {*SECTIONS}
+    for name, section in SECTIONS.items():
+        assert re.search(rf'^  {name} +{re.escape(section.question)}$', shown, re.MULTILINE), name
+    assert '\n  --workdir: ' in shown
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['special_token'], "There is no section 'special_token'. Did you mean special_tokens"),
+        ([], 'No section is named. Sections are special_tokens, '),
+        (['maps', 'claims'], 'These words belong to no flag: claims'),
+    ],
+)
+def test_a_section_that_is_not_named_is_one_line(tmp_path, words, message):
+    given = '--config=configs/quickstart.py:smoke', f'--workdir={tmp_path / "run"}'
+    line = error_line(run('section', *words, *given, ok=False))
+    assert line.startswith(f'error: {message}')
+    assert not (tmp_path / 'run').exists()
+
+
+# The launcher in a process of its own, with its command as it is understood.
+_TOLD = """
+import runpy
+from tools import launch
+launch.run = lambda *given, **_: print(given[0], given[1].data.task, given[2])
+runpy.run_module('experiments.section', run_name='__main__', alter_sys=True)
+"""
+
+
+def test_a_section_may_be_named_behind_flags():
+    given = '--config=configs/paper.py:rte', 'cls_tokens', '--workdir=results/x'
+    told = subprocess.run(
+        [sys.executable, '-c', _TOLD, *given],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout == "results/x rte ['cls_tokens']\n"
+
+
+@pytest.mark.slow
+def test_a_section_is_launched_by_its_name(checkpoint, glue_dir, tmp_path):
+    given = settings(checkpoint, glue_dir, tmp_path, 'configs/paper.py:mrpc:smoke')
+    said = run('section', 'cls_tokens', *given).stdout
+    assert said.splitlines()[-1] == f'Report: {tmp_path / "report.html"}'
+    # Its page names this launcher again, and for another section the launcher that is its own.
+    page = html.unescape((tmp_path / 'report.html').read_text())
+    assert 'python -m experiments.section cls_tokens --config=' in page
+    assert 'python -m experiments.ablate --config=' in page
 
 
 def test_no_program_imports_another():

@@ -2,9 +2,13 @@
 
 import pytest
 
+from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
 from bert_secrets_jax.configs import paper
-from bert_secrets_jax.programs import api, comparing, conversation, report, sections
+from bert_secrets_jax.programs import api, conversation
+from bert_secrets_jax.programs.sources import INPUTS, Given
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.input import Input
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +39,30 @@ def small(study):
 
 
 @pytest.fixture
+def give(monkeypatch):
+    """Return what gives a value in the place of an input."""
+
+    def give(name, value):
+        made = Call(str, name=name, make=lambda: value, content=lambda: f'given {name}')
+        monkeypatch.setitem(INPUTS, name, Input(make=lambda given: made))
+
+    return give
+
+
+def fake(function, **about):
+    """Return a section that is answered by a function, whose arguments are inputs and settings."""
+    return Analysis(**{'function': function, 'question': '', 'report': 'always'} | about)
+
+
+@pytest.fixture
 def use(monkeypatch):
     """Return what puts others in the place of the sections; model and texts are not looked at."""
-    monkeypatch.setattr(Study, 'input', lambda study, name: f'digest of {name}')
+    monkeypatch.setattr(Given, 'digest', lambda given, name: f'digest of {name}')
+    former = dict(ANALYSES)
 
     def use(known):
-        for module in (sections, report, comparing):
-            monkeypatch.setattr(module, 'SECTIONS', known)
+        ANALYSES.clear()
+        ANALYSES.update(known)
 
-    return use
+    yield use
+    use(former)

@@ -7,7 +7,8 @@ import pytest
 
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.programs.report import write_report
-from bert_secrets_jax.programs.sections import SECTIONS, applicable
+from bert_secrets_jax.programs.sections import applicable
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 
@@ -37,8 +38,8 @@ def test_every_seed_is_swept_once(three, monkeypatch):
     assert len(swept) == len(set(swept)) and len(swept) % 3 == 0
     titles = re.findall('<small>(Disabling.*?)</small>', (three.folder / 'report.html').read_text())
     assert titles == ['Disabling heads and layers, over fine-tunings', 'Disabling heads and layers']
-    done, reading = len(swept), Study(three.config, three.folder, read_only=True)
-    ours, plain = (SECTIONS[name].answer(reading, {}) for name in ('ablate_seeds', 'ablate'))
+    done, reading = len(swept), Given(Study(three.config, three.folder, writable=False))
+    ours, plain = (reading.finished(name) for name in ('ablate_seeds', 'ablate'))
     of_seeds = ours.sets['heads'].found.seeds.difference
     np.testing.assert_array_equal(plain.sets['heads'].found.difference, of_seeds[0])
     assert ours.seeds == (0, 1, 2) and len(swept) == done

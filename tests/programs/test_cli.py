@@ -29,7 +29,7 @@ def test_help_fits_one_screen(capsys):
     text, whole = said(capsys, '--help'), said(capsys, '--helpfull')
     lines = text.splitlines()
     assert len(lines) <= 45 and max(map(len, lines)) <= 100
-    names = [*titles.PROGRAMS, *(name for name in titles.GROUPS if name != 'Everything else')]
+    names = [*titles.programs(), *titles.groups()]
     for name in [*names, *cli.CONFIGS, 'interactions (*)', 'prune (2 min)']:
         assert name in text, name
     for flag in cli._parser()._option_string_actions:
@@ -38,7 +38,7 @@ def test_help_fits_one_screen(capsys):
 
 
 def test_each_program_says_what_it_answers(capsys):
-    for name, what in titles.PROGRAMS.items():
+    for name, what in titles.programs().items():
         text = said(capsys, name, '--help')
         assert what in text and f'\n  bert-secrets {name} ' in text
     assert 'relations         verb and subject' in said(capsys, 'report', '-h')
@@ -46,8 +46,8 @@ def test_each_program_says_what_it_answers(capsys):
     assert '--texts' not in said(capsys, 'across', '--help')
     text = said(capsys, 'prune', '--help')
     assert "prune.batch_sizes='1,16'" in text and 'train.epochs' not in text
-    for each in titles._EVERY.values():
-        for own in each.get('settings', ()):
+    for each in titles.sections().values():
+        for own in each.reads:
             assert any(name.startswith(own) for name in SETTINGS), own
 
 
@@ -85,7 +85,7 @@ def test_every_program_is_a_section_or_a_command(monkeypatch, tmp_path):
     monkeypatch.setattr(conversation, 'answer', lambda studies, chosen: done.append(chosen))
     monkeypatch.setattr(conversation, 'enable_cache', str)
     monkeypatch.setattr(serving, 'serve_maps', lambda study, **how: done.append('serve'))
-    for program in titles.PROGRAMS:
+    for program in titles.programs():
         if program not in ('settings', 'compare'):
             cli.main([program, f'--out={tmp_path}'])
     sections = [chosen[0] for chosen in done if isinstance(chosen, list)]
@@ -245,10 +245,11 @@ def test_classes_of_words_are_sorted_and_said(tmp_path):
     (tmp_path / 'dev.csv').write_text('text,label\nyes .,good\nno .,bad\n')
     code = (
         'import pathlib, sys\nfrom bert_secrets_jax.programs import cli, conversation\n'
+        'from bert_secrets_jax.programs.sources import Given\n'
         'arguments = cli._parse(sys.argv[1:])\n'
         'conversation.set_up_logging()\n'
         'conversation.run_in(arguments.out, cli._config(arguments), lambda studies: print('
-        'studies[0].config.data.labels, [each.label for each in studies[0].dev]))'
+        'studies[0].config.data.labels, [each.label for each in Given(studies[0]).value("dev")]))'
     )
     given = ('report', '--texts=dev.csv', '--text-a=text', '--label=label', '--out=run')
     environment = os.environ | {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}

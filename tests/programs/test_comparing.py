@@ -12,10 +12,10 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.programs import cli, report
-from bert_secrets_jax.programs.sections import Section
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import HeadMarks, Result, framed
+from tests.programs.conftest import fake
 
 SHAPE = (3, 4)
 
@@ -45,15 +45,10 @@ class Later(Heads):
 
 
 def measured(kind):
-    def answer(study, results):
-        seed = study.config.seed
+    def heads(*, seed) -> kind:
+        return kind(np.random.default_rng(seed).normal(size=SHAPE))
 
-        def compute():
-            return kind(np.random.default_rng(seed).normal(size=SHAPE))
-
-        return study.run.keep('heads', kind, {'seed': seed}, compute)
-
-    return Section(answer)
+    return fake(heads, file='one')
 
 
 @pytest.fixture

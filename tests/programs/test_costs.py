@@ -2,14 +2,15 @@
 
 import pytest
 
-from bert_secrets_jax.programs import titles
-from bert_secrets_jax.programs.costs import Cost, Pace, in_words, pace_of
+from bert_secrets_jax.programs.pace import pace_of
 from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.sources import Given
+from bert_secrets_jax.runs.cost import Cost, Pace, in_words
 
 
 def test_every_section_states_what_it_costs(study):
     """But claims, which are about the results of others; more texts and seeds cost more."""
-    costs = {name: section.costs(study) for name, section in SECTIONS.items()}
+    costs = {name: section.cost(Given(study)) for name, section in SECTIONS.items()}
     assert [name for name, parts in costs.items() if not parts] == ['claims']
     pace = Pace(1e-3, 1.0)
     seconds = {name: pace.seconds(parts.values()) for name, parts in costs.items()}
@@ -17,22 +18,16 @@ def test_every_section_states_what_it_costs(study):
     assert seconds['interactions'] > seconds['ablate']
     assert seconds['ablate_seeds'] > seconds['ablate']
     study.config.train.epochs *= 2
-    more = pace.seconds(SECTIONS['finetune'].costs(study).values())
+    more = pace.seconds(SECTIONS['finetune'].cost(Given(study)).values())
     assert more > 1.5 * (seconds['finetune'] - 18)
     study.config.train.maps_every = 1
-    assert pace.seconds(SECTIONS['finetune'].costs(study).values()) > 1.2 * more
+    assert pace.seconds(SECTIONS['finetune'].cost(Given(study)).values()) > 1.2 * more
     # Work that two sections need is one part of both.
     assert costs['features'].keys() & costs['cls_tokens'].keys() >= {'first pass', 'second pass'}
 
 
-def test_help_marks_what_a_report_leaves_out():
-    assert titles.PRICES.keys() == {
-        name for name, section in SECTIONS.items() if section.asked != 'always'
-    }
-
-
 def test_the_pace_is_measured(study):
-    pace = pace_of(study)
+    pace = pace_of(Given(study))
     # A program that this process already has costs nothing, and noise may say less.
     assert pace.token > 0 and pace.program >= 0
     work = [Cost(tokens=1000), Cost(programs=2), Cost(seconds=3)]

@@ -45,7 +45,7 @@ def files(folder):
 
 
 def test_files_of_a_section(tmp_path):
-    part = outputs.write_part(tmp_path, Part('toy', Toy()), {'kept-1'})
+    part = outputs.write_part(tmp_path, Part('toy', Toy()), 'state')
     figures = [f'figures/toy_{name}.{suffix}' for name in 'ab' for suffix in ('pdf', 'png', 'svg')]
     listed = [*figures, 'findings/toy.csv', 'outputs.json', 'toy_a.csv', 'toy_b.csv']
     assert files(tmp_path) == listed
@@ -56,9 +56,9 @@ def test_files_of_a_section(tmp_path):
     assert [(picture.name, picture.caption) for picture in part.pictures] == [('toy_a', 'A grid.')]
     assert '<svg' in part.pictures[0].svg
     # A later result of the section has less: what it no longer has is gone.
-    outputs.write_part(tmp_path, Part('toy', Toy(('a',))), {'kept-2'})
+    outputs.write_part(tmp_path, Part('toy', Toy(('a',))), 'another')
     assert not [file for file in files(tmp_path) if file.startswith(('toy_b', 'figures/toy_b'))]
-    outputs.write_part(tmp_path, Part('other', Toy(('a',))), ())
+    outputs.write_part(tmp_path, Part('other', Toy(('a',))), '')
     outputs.remove_parts(tmp_path, ['toy', 'never there'])
     assert [file for file in files(tmp_path) if 'toy' in file] == []
     assert 'other_a.csv' in files(tmp_path)
@@ -67,19 +67,19 @@ def test_files_of_a_section(tmp_path):
 def test_what_is_written_is_not_drawn_again(tmp_path):
     result = Toy()
     part = Part('toy', result)
-    first = outputs.write_part(tmp_path, part, {'kept-1', 'kept-2'})
+    first = outputs.write_part(tmp_path, part, 'other')
     assert len(result.drawn) == 2
-    assert outputs.read_part(tmp_path, part, {'kept-2', 'kept-1'}) == first
+    assert outputs.read_part(tmp_path, part, 'other') == first
     assert len(result.drawn) == 2
 
 
 @pytest.mark.parametrize('lost', ['toy_b.csv', 'figures/toy_a.svg', 'figures/toy_b.pdf', 'made of'])
 def test_what_is_lost_or_other_is_written_again(tmp_path, lost):
-    result, used = Toy(), {'kept-1'}
+    result, used = Toy(), 'state'
     outputs.write_part(tmp_path, Part('toy', result), used)
     before = files(tmp_path)
     if lost == 'made of':
-        used = {'kept-2'}
+        used = 'another'
     else:
         (tmp_path / lost).unlink()
     outputs.read_part(tmp_path, Part('toy', result), used)
@@ -87,7 +87,7 @@ def test_what_is_lost_or_other_is_written_again(tmp_path, lost):
 
 
 def test_a_damaged_list_of_files_is_written_anew(tmp_path):
-    outputs.write_part(tmp_path, Part('toy', Toy()), ())
+    outputs.write_part(tmp_path, Part('toy', Toy()), '')
     (tmp_path / 'outputs.json').write_text('{"toy": ')
-    outputs.read_part(tmp_path, Part('toy', Toy()), ())
+    outputs.read_part(tmp_path, Part('toy', Toy()), '')
     assert list(json.loads((tmp_path / 'outputs.json').read_text())) == ['toy']

@@ -11,11 +11,14 @@ import pytest
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import inputs, report
-from bert_secrets_jax.programs.costs import Cost, Pace
-from bert_secrets_jax.programs.sections import Section
+from bert_secrets_jax.programs.sources import INPUTS, Given
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.cost import Cost, Pace
 from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.input import Input
 from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
+from tests.programs.conftest import fake
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,15 +35,23 @@ class Told(Result):
         return {'told': pandas.DataFrame({'what': [self.what]})}
 
 
-def fine(study, results):
+def fine(*, seed) -> Told:
     """Answer with what depends on the seed."""
-    seed = {'seed': study.config.seed}
-    return study.run.keep('fine', Told, seed, lambda: Told(f'seed {study.config.seed}'))
+    return Told(f'seed {seed}')
 
 
-def about_others(study, results):
+def about_others(*results) -> Told:
     """Answer with what the others have found, as the claims do."""
-    return Told(', '.join(result.what for result in results.values()))
+    return Told(', '.join(result.what for result in results))
+
+
+FINE = fake(fine)
+ABOUT_OTHERS = fake(
+    about_others,
+    inputs={'results': lambda given: [given.result(name) for name in given.results]},
+    kept=False,
+    file='claims',
+)
 
 
 @pytest.fixture
@@ -72,17 +83,17 @@ def headings(folder):
 def test_the_others_run(answer, run, caplog):
     """One error of two sections is told once; an unexpected one says where it arose, in the log."""
 
-    def unreadable(study, results):
+    def unreadable() -> Told:
         raise OSError('texts.tsv is not there.\nline 1\nline 2')
 
-    def mistaken(study, results):
+    def mistaken() -> Told:
         raise KeyError('no such key')
 
-    def damaged(study, results):
+    def damaged() -> Told:
         raise ValueError('own.jsonl is damaged.\nline 9')
 
     answers = {'a': unreadable, 'b': fine, 'c': unreadable, 'd': mistaken, 'e': damaged}
-    known = {name: Section(each) for name, each in (answers | {'claims': about_others}).items()}
+    known = {name: fake(each) for name, each in answers.items()} | {'claims': ABOUT_OTHERS}
     logging.getLogger('absl').propagate = True
     with pytest.raises(SystemExit) as stopped:
         answer(known)
@@ -106,40 +117,41 @@ def test_the_others_run(answer, run, caplog):
 
 
 def test_too_few_texts_for_one_section_are_no_failure(answer, run):
-    def few(study, results):
+    def few() -> Told:
         raise TooFewTextsError('Too few pairs: give more.')
 
     # No SystemExit, which a failure would lead to.
-    answer({'a': Section(few), 'b': Section(fine)})
+    answer({'a': fake(few), 'b': FINE})
     assert headings(run) == ['a (too few texts)', 'About seed 0']
     assert '<p>Too few pairs: give more.</p>' in (run / 'report.html').read_text()
 
 
 def test_what_the_language_leaves_out_is_on_the_page(answer, run, monkeypatch):
-    monkeypatch.setattr(Study, 'foreign', 'German (de)')
-    foreign = Section(fine, needs=lambda study: f'texts in English, not in {study.foreign}')
-    answer({'a': foreign, 'b': Section(fine, needs=lambda study: 'labels'), 'c': Section(fine)})
+    monkeypatch.setattr(Given, 'foreign', 'German (de)')
+    foreign = fake(fine, needs=(lambda given: f'texts in English, not in {given.foreign}',))
+    answer({'a': foreign, 'b': fake(fine, needs=(lambda given: 'labels',)), 'c': FINE})
     assert headings(run) == ['a (left out)', 'About seed 0']
     reason = '<p>Left out: a needs texts in English, not in German (de).</p>'
     assert reason in (run / 'report.html').read_text()
-    answer({'a': foreign, 'c': Section(fine)}, ['c'])
+    answer({'a': foreign, 'c': FINE}, ['c'])
     assert headings(run) == ['About seed 0']
 
 
 def test_a_user_can_still_stop(answer, run):
-    def stopped(study, results):
-        if study.run.read_only:
-            study.run.check_may_compute('It')
+    def stopped() -> Told:
         raise KeyboardInterrupt
 
+    def last() -> Told:
+        return Told('the last')
+
     with pytest.raises(KeyboardInterrupt):
-        answer({'b': Section(fine), 'a': Section(stopped), 'c': Section(fine)})
+        answer({'b': FINE, 'a': fake(stopped), 'c': fake(last)})
     # Finished sections stand on the page already.
     assert headings(run) == ['About seed 0']
     assert 'Still to come, reload the page then: a, c.' in (run / 'report.html').read_text()
 
 
-def test_what_several_sections_need_is_tried_once(answer):
+def test_what_several_sections_need_is_tried_once(answer, monkeypatch):
     tried = []
 
     def train(start):
@@ -148,35 +160,41 @@ def test_what_several_sections_need_is_tried_once(answer):
             raise FloatingPointError('The loss is not finite.')
         return start
 
-    def needs(start):
-        def answered(study, results):
-            study.run.check_may_compute('Training')
-            return Told(study.once(start, lambda: train(start)))
+    def needs(name, start):
+        def answered(trained) -> Told:
+            return Told(trained)
 
-        return Section(answered)
+        answered.__name__ = name
+        own = Input(make=lambda given: call(train, start), content=lambda given, name: name)
+        monkeypatch.setitem(INPUTS, start, own)
+        return fake(answered, inputs={'trained': start})
 
-    known = {'a': needs('bad'), 'b': needs('bad'), 'c': needs('good'), 'd': needs('good')}
+    starts = {'a': 'bad', 'b': 'bad', 'c': 'good', 'd': 'good'}
+    known = {name: needs(name, start) for name, start in starts.items()}
     for times in (1, 2):
         with pytest.raises(SystemExit, match=r'^error: The loss is not finite. \(a, b\)$'):
             answer(known)
-        # Another run tries again.
-        assert tried == ['bad', 'good'] * times
+        # Another run tries again, but for what is finished.
+        assert tried == ['bad', 'good', 'bad'][: times + 1]
 
 
 def test_the_page_is_written_after_every_section(answer, run, caplog, monkeypatch):
     """Where it is, and how long the rest takes, is said in the log."""
     pages = []
-    monkeypatch.setattr(report, 'pace_of', lambda study: Pace(1.0, 0.0))
+    monkeypatch.setattr(report, 'pace_of', lambda given: Pace(1.0, 0.0))
     logging.getLogger('absl').propagate = True
 
-    def looks(study, results):
-        study.run.check_may_compute('It')
-        pages.append((run / 'report.html').read_text() if (run / 'report.html').exists() else '')
-        return Told(f'look {len(pages)}')
+    def looks(name):
+        def look() -> Told:
+            page = run / 'report.html'
+            pages.append(page.read_text() if page.exists() else '')
+            return Told(f'look {len(pages)}')
+
+        return fake(look, title=name, file=name, cost=lambda given: costs[name])
 
     costs = {'a': {}, 'b': {'x': Cost(120)}, 'c': {'y': Cost(240)}}
     with caplog.at_level(logging.INFO, logger='absl'):
-        answer({k: Section(looks, costs=lambda study, k=k: costs[k]) for k in costs})
+        answer({name: looks(name) for name in costs})
     said = [each for each in caplog.messages if each.startswith(('Section', 'First'))]
     assert said[:3] == [
         'Section 1 of 3: a. About 6 min left.',
@@ -194,14 +212,13 @@ def test_the_page_is_written_after_every_section(answer, run, caplog, monkeypatc
 def named(name):
     """Return a section whose result depends on the seed, but for the one that is named 'fixed'."""
 
-    def answered(study, results):
-        seed = 0 if name == 'fixed' else study.config.seed
-        return study.run.keep(name, Told, {'seed': seed}, lambda: Told(f'{name} {seed}'))
+    def answered(*, seed=0) -> Told:
+        return Told(f'{name} {seed}')
 
-    return Section(answered)
+    return fake(answered, title=name, file=name, inputs={'seed': ...} if name == 'fixed' else {})
 
 
-KNOWN = {name: named(name) for name in ('fixed', 'one', 'two')} | {'claims': Section(about_others)}
+KNOWN = {name: named(name) for name in ('fixed', 'one', 'two')} | {'claims': ABOUT_OTHERS}
 
 
 def test_finished_sections_stay_and_stale_ones_go(answer, run):
@@ -229,16 +246,16 @@ def test_claims_about_nothing_do_not_stay(answer, run):
     answer({'one': KNOWN['one'], 'claims': KNOWN['claims']})
     assert (run / 'claims_told.csv').exists()
 
-    def fails(study, results):
+    def fails() -> Told:
         raise ValueError('No.')
 
     with pytest.raises(SystemExit):
-        answer({'one': Section(fails), 'claims': KNOWN['claims']}, ['one'], seed=1)
+        answer({'one': fake(fails), 'claims': KNOWN['claims']}, ['one'], seed=1)
     assert not (run / 'claims_told.csv').exists() and not (run / 'report.html').exists()
 
 
 def test_sections_without_what_they_need_are_left_out(answer, run):
-    lacking = Section(fine, needs=lambda study: 'a pipeline')
+    lacking = fake(fine, needs=(lambda given: 'a pipeline',))
     answer({'a': lacking, 'one': KNOWN['one']})
     assert headings(run) == ['About one 0']
     with pytest.raises(ValueError, match='^a needs a pipeline.$'):
@@ -251,20 +268,20 @@ def test_sections_without_what_they_need_are_left_out(answer, run):
 def test_what_takes_long_is_offered_with_its_price(answer, run):
     known = {
         'one': KNOWN['one'],
-        'long': Section(fine, asked='all'),
-        'longer': Section(fine, asked='name'),
+        'long': fake(fine, report='all', file='long'),
+        'longer': fake(fine, report='name', file='longer', title='longer'),
     }
     answer(known)
     page = (run / 'report.html').read_text()
     assert headings(run) == ['About one 0'] and 'Not computed: long, longer' in page
     assert f'--out={run}' in page and '<td>5 s</td>' in page
 
-    def gone(study):
+    def gone(given):
         raise FileNotFoundError('The texts are gone.')
 
     # What is finished keeps its offers without the texts.
     (run / 'report.html').unlink()
-    answer(known | {'claims': Section(about_others, costs=gone)})
+    answer(known | {'claims': dataclasses.replace(ABOUT_OTHERS, cost=gone)})
     assert 'Not computed: long, longer' in (run / 'report.html').read_text()
     answer(known, ['all'])
     assert 'Not computed: longer<' in (run / 'report.html').read_text()
@@ -276,36 +293,35 @@ def test_what_a_failed_section_wants_is_not_measured_with_the_others(answer):
     """One statistic that cannot be computed does not take the others along."""
     wanted = []
 
-    def one_pass(study, results):
-        study.run.check_may_compute('It')
-        wanted.append(list(study.wanted(study)))
-        if 'faulty' in wanted[-1]:
+    def one_pass(study) -> Told:
+        wanted.append(list(study.watched))
+        if 'own' in study.watched:
             raise TypeError('Statistics return two things.')
         return Told('it')
 
-    known = {
-        'own': Section(one_pass, wants=lambda study: ['faulty']),
-        'relations': Section(one_pass, wants=lambda study: ['links']),
-    }
+    of_run = {'study': lambda given: Call(Study, make=lambda: given.study, content=str)}
+    known = {name: fake(one_pass, title=name, inputs=of_run) for name in ('own', 'relations')}
     with pytest.raises(SystemExit, match=r'^error: TypeError: Statistics .*\(own\)$'):
         answer(known)
-    assert wanted == [['faulty', 'links'], ['links']]
+    assert wanted == [['own', 'relations'], ['relations']]
 
 
 def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
     tried = []
 
-    def missing(study, name):
-        if study.config.data.task == 'rte' and name == 'texts':
+    def missing(given, name):
+        if given['data.task'] == 'rte' and name == 'texts':
             raise FileNotFoundError('There is no RTE.')
         return name
 
-    def counted(study, results):
-        tried.append(study.config.data.task)
-        return Told(study.config.data.task)
+    def counted(task) -> Told:
+        tried.append(task)
+        return Told(task)
 
-    monkeypatch.setattr(Study, 'input', missing)
-    known = {'a': Section(counted), 'b': Section(counted), 'claims': Section(about_others)}
+    monkeypatch.setattr(Given, 'digest', missing)
+    of_task = {'inputs': {'task': 'data.task'}}
+    known = {name: fake(counted, title=name, **of_task) for name in 'ab'}
+    known['claims'] = ABOUT_OTHERS
     with pytest.raises(FileNotFoundError, match='There is no RTE'):
         answer(known, tasks=['rte'])
     # No page about nothing.

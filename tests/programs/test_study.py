@@ -1,6 +1,7 @@
 """Shared measurements of a study, and what the names of its results depend on."""
 
 import dataclasses
+import functools
 import json
 import shutil
 import sys
@@ -11,44 +12,57 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.analyses.declaration import ANALYSES
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.measure.catalogue import named
-from bert_secrets_jax.programs import inputs, needs, sections
-from bert_secrets_jax.programs.passes import tables_before
+from bert_secrets_jax.programs import inputs, sections, sources
+from bert_secrets_jax.programs.passes import statistic_key, tables_before
 from bert_secrets_jax.programs.report import write_report
+from bert_secrets_jax.programs.sources import INPUTS, Given
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.call import call
 from bert_secrets_jax.runs.folder import open_folder
-from bert_secrets_jax.runs.run import NotKept
 from tests.analyses.conftest import with_outliers
 from tests.conftest import ROOT, relative
 from tests.experiments.conftest import check_lines
+from tests.programs.conftest import fake
+
+outliers = sys.modules['bert_secrets_jax.analyses.outliers']
+
+
+def value(study, name):
+    return Given(study).value(name)
 
 
 def kept(study):
-    return {file.stem.rpartition('-')[0] for file in (study.folder / 'kept').glob('*.npz')}
+    names = {file.stem.rpartition('-')[0] for file in (study.folder / 'kept').glob('*.npz')}
+    return {name for name in names if not name.startswith('fact')}
 
 
-def test_one_pass_measures_what_all_want(study):
-    study.wanted = lambda study: [named('[SEP]'), named('self')]
-    found = tables_before(study, [named('[CLS]')])
+def test_one_pass_measures_what_all_want(study, monkeypatch):
+    wants = fake(print, wants=lambda given: [named('[SEP]'), named('self')])
+    monkeypatch.setitem(ANALYSES, 'wants', wants)
+    study.watched = ('wants',)
+    found = tables_before(Given(study), [named('[CLS]')])
     assert list(found) == ['[CLS]'] and kept(study) == {'_CLS_', '_SEP_', 'self'}
-    batches = bs.encode(study.pretrained.tokenizer, study.texts, max_length=24)
-    expected = bs.collect(study.pretrained, batches, ['[CLS]'])['[CLS]']
+    batches = bs.encode(value(study, 'pretrained').tokenizer, value(study, 'texts'), max_length=24)
+    expected = bs.collect(value(study, 'pretrained'), batches, ['[CLS]'])['[CLS]']
     np.testing.assert_allclose(found['[CLS]'].mean, expected.mean, atol=2e-6)
-    assert tables_before(study.reading(), [named('self')])['self'].count == 20
+    assert tables_before(Given(study), [named('self')])['self'].count == 20
 
 
 def faulty(attentions, marks):
     raise RuntimeError('No number of this.')
 
 
-def test_what_others_want_and_fails_takes_nothing_along(study):
+def test_what_others_want_and_fails_takes_nothing_along(study, monkeypatch):
     own = bs.Described('mine', 'mine', faulty)
-    study.wanted = lambda study: [own, named('[SEP]')]
-    assert tables_before(study, [named('[CLS]')])['[CLS]'].count == 20
+    monkeypatch.setitem(ANALYSES, 'wants', fake(print, wants=lambda given: [own, named('[SEP]')]))
+    study.watched = ('wants',)
+    assert tables_before(Given(study), [named('[CLS]')])['[CLS]'].count == 20
     assert kept(study) == {'_CLS_'}
     with pytest.raises(RuntimeError, match='No number of this'):
-        tables_before(study, [own])
+        tables_before(Given(study), [own])
 
 
 def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
@@ -66,7 +80,7 @@ def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
     for text in (source, f'{source}\n# Edited.\n'):
         (tmp_path / 'study_module.py').write_text(text)
         study.release()
-        found.append([study._key(named(name)) for name in ('[CLS]', *names)])
+        found.append([statistic_key(Given(study), named(name)) for name in ('[CLS]', *names)])
     (first, *before), (second, *after) = found
     assert first == second and 'code' not in first and before[-1]['statistic'] == 'a title'
     for key, other in zip(before, after, strict=True):
@@ -76,22 +90,25 @@ def test_code_of_ones_own_is_what_it_depends_on(study, tmp_path, monkeypatch):
 
 def test_digests_are_of_content(study, checkpoint, glue_dir, tmp_path):
     """Texts and weights may lie elsewhere; others in the same place are others."""
-    first = {name: study.input(name) for name in ('weights', 'texts', 'train', 'dev')}
+    first = {name: Given(study).digest(name) for name in ('pretrained', 'texts', 'train', 'dev')}
     assert first['texts'] == first['dev']
     moved = Study(study.config.copy_and_resolve_references(), tmp_path / 'other')
     (tmp_path / 'glue').symlink_to(glue_dir)
     (tmp_path / 'model').symlink_to(checkpoint)
     moved.config.data.glue_dir = str(tmp_path / 'glue')
     moved.config.model.name = str(tmp_path / 'model')
-    assert {name: moved.input(name) for name in first} == first
+    assert {name: Given(moved).digest(name) for name in first} == first
     fewer = Study(study.config.copy_and_resolve_references(), tmp_path / 'other')
     fewer.config.data.max_examples = 5
-    assert fewer.input('texts') != first['texts'] and fewer.input('dev') == first['dev']
+    assert (
+        Given(fewer).digest('texts') != first['texts']
+        and Given(fewer).digest('dev') == first['dev']
+    )
 
 
 def test_what_a_finetuning_depends_on(study):
     """A setting that changes nothing about it leads to the same folder."""
-    first = study.finetuning_digest('pretrained')
+    first = Given(study).input('tuned').key
     for name, value, other in (
         ('links.draws', 200, False),
         ('ablation.baseline', 'zero', False),
@@ -106,8 +123,8 @@ def test_what_a_finetuning_depends_on(study):
     ):
         changed = Study(study.config.copy_and_resolve_references(), study.folder)
         changed.config.update_from_flattened_dict({name: value})
-        assert (changed.finetuning_digest('pretrained') != first) == other, name
-    assert study.finetuning_digest('random') != first
+        assert (Given(changed).input('tuned').key != first) == other, name
+    assert Given(study).input('tuned_random').key != first
 
 
 @pytest.fixture
@@ -116,51 +133,63 @@ def choosing(study, monkeypatch):
     words = ('cat', 'dog', 'bird', 'house', 'teacher')
     pairs = [(f'the {one} saw it .', f'a {other} ran .') for one in words for other in words]
 
-    def read(self, split):
+    def read(given, split):
         rows = pairs[:20] if split == 'train' else pairs[20:]
         rows += [('the teacher ran .', 'a bird saw it .')] * (split != 'train')
         return [bs.Example(*row, label=i % 2, id=f'{split}/{i}') for i, row in enumerate(rows)]
 
-    monkeypatch.setattr(Study, '_read', read)
+    monkeypatch.setattr(sources, '_reading', lambda given, split: call(read, given, split))
     study.config.train.max_examples = 14
     study.config.ablation.choose_examples = 4
     return study
 
 
-def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, monkeypatch):
+def test_the_best_is_chosen_on_texts_that_train_nothing(choosing, give):
     """Texts that no model has seen, whose sweep is kept by itself."""
     choosing.config.ablation.sets = ('layers', 'one_head_left')
-    chosen = choosing.choosing_texts
-    assert len(chosen) == 4 and not set(chosen) & {*choosing.train, *choosing.dev}
-    tuned = bs.with_classifier(choosing.pretrained, ('no', 'yes'), seed=3)
-    monkeypatch.setattr(Study, 'ablated_model', lambda self, seed=None: tuned)
-    found = sections.SECTIONS['ablate'].answer(choosing, {})
+    chosen = value(choosing, 'choosing')
+    assert len(chosen) == 4 and not set(chosen) & {
+        *value(choosing, 'train'),
+        *value(choosing, 'dev'),
+    }
+    tuned = bs.with_classifier(value(choosing, 'pretrained'), ('no', 'yes'), seed=3)
+    give('model', tuned)
+    found = Given(choosing).answer('ablate')
     parts = sorted((choosing.folder / 'parts').iterdir())
     assert found.sets['layers'].elsewhere.choosing == 4
     assert found.sets['one_head_left'].elsewhere is None
-    again = Study(choosing.config, choosing.folder, read_only=True)
-    assert sections.SECTIONS['ablate'].answer(again, {}).sets['layers'].elsewhere.choosing == 4
+    again = Study(choosing.config, choosing.folder, writable=False)
+    assert Given(again).finished('ablate').sets['layers'].elsewhere.choosing == 4
     # Without it, the sweep of the ablated texts is the same one.
     choosing.config.ablation.choose_examples = 0
     without = Study(choosing.config, choosing.folder)
-    assert sections.SECTIONS['ablate'].answer(without, {}).sets['layers'].elsewhere is None
+    assert Given(without).answer('ablate').sets['layers'].elsewhere is None
     assert sorted((choosing.folder / 'parts').iterdir()) == parts
 
 
 def test_texts_that_training_left_out_are_ablated_too(choosing):
     """They come behind those of dev, and the best is chosen on still others."""
     choosing.config.ablation.left_out_examples, choosing.config.ablation.choose_examples = 4, 2
-    dev, left = choosing.ablated_texts[:-4], choosing.ablated_texts[-4:]
-    assert dev == choosing.dev
-    assert choosing.subject_of_ablated.texts.endswith('and 4 texts that training left out')
-    assert len({each.texts for each in (*choosing.train, *left, *choosing.choosing_texts)}) == 20
-    digest = choosing.input('ablated texts')
+    dev, left = value(choosing, 'ablated')[:-4], value(choosing, 'ablated')[-4:]
+    assert dev == value(choosing, 'dev')
+    name = INPUTS['ablated'].label(Given(choosing))
+    assert name.endswith('and 4 texts that training left out')
+    assert (
+        len(
+            {
+                each.texts
+                for each in (*value(choosing, 'train'), *left, *value(choosing, 'choosing'))
+            }
+        )
+        == 20
+    )
+    digest = Given(choosing).digest('ablated')
     other = Study(choosing.config, choosing.folder)
     other.config.ablation.left_out_examples = 3
-    assert other.input('ablated texts') != digest
+    assert Given(other).digest('ablated') != digest
     other.config.ablation.left_out_examples = 7
     with pytest.raises(ValueError, match='ablation.left_out_examples=7 takes training texts'):
-        _ = Study(other.config, choosing.folder).ablated_texts
+        Given(Study(other.config, choosing.folder)).value('ablated')
 
 
 @pytest.mark.parametrize(
@@ -175,20 +204,20 @@ def test_texts_that_training_left_out_are_ablated_too(choosing):
 def test_texts_that_were_trained_on_choose_nothing(choosing, name, value, message):
     choosing.config.update_from_flattened_dict({name: value})
     with pytest.raises(ValueError, match=message):
-        sections.SECTIONS['ablate'].answer(choosing, {})
+        Given(choosing).answer('ablate')
 
 
-def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, monkeypatch):
+def test_a_text_that_is_ablated_too_is_not_chosen_on(choosing, give):
     """The same words under another id are the same text."""
-    drawn = choosing.train
-    left = [example for example in choosing._all_train if example not in drawn]
+    drawn = value(choosing, 'train')
+    left = [example for example in value(choosing, 'all_train') if example not in drawn]
     twins = [dataclasses.replace(example, id='twin') for example in left[:3]]
-    monkeypatch.setattr(Study, 'ablated_texts', twins)
+    give('ablated', twins)
     with pytest.raises(ValueError, match='of 20 only 3 are neither'):
-        _ = choosing.choosing_texts
+        _ = value(choosing, 'choosing')
     other = Study(choosing.config, choosing.folder)
     other.config.ablation.choose_examples = 3
-    assert other.choosing_texts == left[3:]
+    assert value(other, 'choosing') == left[3:]
 
 
 @pytest.fixture
@@ -210,29 +239,30 @@ def test_a_model_without_such_a_head_is_not_asked_for_words(study):
 def test_the_masked_lm_is_asked_as_it_is(with_words):
     """Kept once, and without the head for everything else."""
     assert 'masked_lm' in sections.applicable(with_words)
-    found = sections.SECTIONS['masked_lm'].answer(with_words, {})
-    assert not with_words.pretrained.config.has_head and not found.after
+    found = Given(with_words).answer('masked_lm')
+    assert not found.after
     assert {name for name in kept(with_words) if 'masked' in name} == {'masked_LM'}
-    again = sections.SECTIONS['masked_lm'].answer(with_words.reading(), {})
+    again = Given(with_words).finished('masked_lm')
     assert str(again) == str(found) and 'nats' in str(found)
     # Other wordpieces are another question.
     with_words.config.masked_lm.share = 0.5
-    with pytest.raises(NotKept):
-        sections.SECTIONS['masked_lm'].answer(with_words.reading(), {})
+    assert Given(with_words).finished('masked_lm') is None
 
 
-def test_a_fine_tuned_encoder_is_read_with_the_same_head(with_words, monkeypatch):
-    tuned = bs.with_classifier(with_words.pretrained, ('no', 'yes'))
+def test_a_fine_tuned_encoder_is_read_with_the_same_head(with_words, give):
+    tuned = bs.with_classifier(value(with_words, 'pretrained'), ('no', 'yes'))
     tuned = dataclasses.replace(
         tuned,
         params=tuned.params | {'layers': jax.tree.map(lambda x: 1.2 * x, tuned.params['layers'])},
     )
-    monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
+    give('tuned', tuned)
     results = {'finetune': object.__new__(bs.analyses.Finetuning)}
-    found = sections.SECTIONS['masked_lm'].answer(with_words, results)
-    model = bs.with_masked_lm(tuned, with_words.with_own_head)
+    found = Given(with_words, results).answer('masked_lm')
+    model = bs.with_masked_lm(tuned, value(with_words, 'pretrained'))
     masks = with_intact(bs.masks.single_layers(model.config))
-    losses = bs.masked_lm_losses(model, with_words.texts, masks, compute=bs.Compute(max_length=24))
+    losses = bs.masked_lm_losses(
+        model, value(with_words, 'texts'), masks, compute=bs.Compute(max_length=24)
+    )
     np.testing.assert_allclose(
         found.after['layers'].difference, losses.means[1:] - losses.means[0], atol=1e-6
     )
@@ -240,30 +270,27 @@ def test_a_fine_tuned_encoder_is_read_with_the_same_head(with_words, monkeypatch
     assert set(found.figures()) == {'heads', 'heads_after', 'layers', 'layers_after'}
 
 
-def test_outliers_of_the_model_and_of_its_fine_tuning(study, masked_lm, tmp_path, monkeypatch):
+def test_outliers_of_the_model_and_of_its_fine_tuning(study, masked_lm, tmp_path, give):
     """Kept once; nothing is fine-tuned for it, and what is, is scored."""
     bs.save_pretrained(with_outliers(masked_lm, [5]), tmp_path / 'outliers')
     study.config.model.name = str(tmp_path / 'outliers')
     study.config.outliers.draws, study.config.outliers.max_examples = 19, 8
-    answer = sections.SECTIONS['outliers'].answer
-    found = answer(study, {})
+    found = Given(study).answer('outliers')
     assert found.disabled == (5,) and not found.scores
     assert found.loss.effects.sample == 8 and len(found.loss.random) == 19
     assert kept(study) == {'outliers'}
-    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
-    monkeypatch.setattr(Study, 'finetuned', lambda self, start: tuned)
+    tuned = bs.with_classifier(value(study, 'pretrained'), ('no', 'yes'))
+    give('tuned', tuned)
     results = {'finetune': object.__new__(bs.analyses.Finetuning)}
-    with pytest.raises(NotKept):
-        answer(study.reading(), results)
-    both = answer(study, results)
+    assert Given(study, results).finished('outliers') is None
+    both = Given(study, results).answer('outliers')
     assert both.examples == 8 and set(both.scores) == {'f1', 'accuracy'}
     assert both.loss.effects.intact == found.loss.effects.intact
     assert kept(study) == {'outliers'}
-    assert str(answer(study.reading(), results)) == str(both)
+    assert str(Given(study, results).finished('outliers')) == str(both)
     # Other draws are another question.
     study.config.outliers.draws = 20
-    with pytest.raises(NotKept):
-        answer(study.reading(), {})
+    assert Given(study).finished('outliers') is None
 
 
 NEEDS = {
@@ -274,13 +301,13 @@ NEEDS = {
 
 @pytest.mark.parametrize('section', NEEDS)
 def test_what_sections_need_of_a_model_is_told_before_anything_is_trained(
-    study, monkeypatch, section
+    study, monkeypatch, give, section
 ):
     sections.check(study, [section])
-    monkeypatch.setattr(needs, 'ends_with_norm', lambda config: False)
-    shared = relative(study.pretrained.config, 'albert')
-    albert = dataclasses.replace(study.pretrained, bert=bs.Bert(shared))
-    monkeypatch.setattr(type(study), 'pretrained', albert)
+    monkeypatch.setattr(outliers.layer_norm, 'ends_with_norm', lambda config: False)
+    shared = relative(value(study, 'pretrained').config, 'albert')
+    albert = dataclasses.replace(value(study, 'pretrained'), bert=bs.Bert(shared))
+    give('pretrained', albert)
     # Facts about another model with the same weights.
     study.run.forget()
     shutil.rmtree(study.folder / 'kept')
@@ -298,7 +325,7 @@ def test_own_texts_are_called_as_the_user_says(study, tmp_path):
     assert study.subject.texts == 'dev.tsv' and study.subject.task is None
     data.name = 'reviews'
     assert study.subject.texts == 'reviews'
-    assert [(each.text_a, each.label) for each in study.texts] == [
+    assert [(each.text_a, each.label) for each in value(study, 'texts')] == [
         ('the cat saw a dog', 1), ('she ran', 0),
     ]  # fmt: skip
     data.train_file = data.file
@@ -310,18 +337,18 @@ def test_segments_of_running_text(study, tmp_path):
     data = study.config.data
     data.source = 'segments'
     assert study.subject.texts == 'example prose' and not study.has_training
-    assert len(study.texts) > 100 and study.texts[0].id == 'prose/0'
+    assert len(value(study, 'texts')) > 100 and value(study, 'texts')[0].id == 'prose/0'
     file = tmp_path / 'wiki.txt'
     file.write_text('The cat saw a dog . It ran . She liked it . The dog ran .\n')
     data.file = str(file)
     again = Study(study.config, study.folder)
-    assert again.subject.texts == 'wiki.txt' and len(again.texts) == 1
-    found = again.input('texts')
+    assert again.subject.texts == 'wiki.txt' and len(value(again, 'texts')) == 1
+    found = Given(again).digest('texts')
     file.unlink()
-    assert Study(study.config, study.folder).input('texts') == found
+    assert Given(Study(study.config, study.folder)).digest('texts') == found
     study.config.encoding.max_length = 16
     with pytest.raises(FileNotFoundError):
-        Study(study.config, study.folder).input('texts')
+        Given(Study(study.config, study.folder)).digest('texts')
     data.train_file = str(file)
     with pytest.raises(ValueError, match='train_file'):
         inputs.reading(data, 'dev')
@@ -333,14 +360,14 @@ def test_relations_of_ones_own(study, tmp_path):
     line = {'text_a': 'the cat saw a dog and it ran .', 'relations': {'anaphor-antecedent': links}}
     study.config.frames.sample = str(tmp_path / 'own.jsonl')
     (tmp_path / 'own.jsonl').write_text(f'{json.dumps(line)}\n' * 2)
-    found = sections.SECTIONS['frames'].answer(study, {})
+    found = Given(study).answer('frames')
     examples, annotations = bs.read_annotations(tmp_path / 'own.jsonl')
     batches = bs.encode(
-        study.pretrained.tokenizer, examples, annotations=annotations, max_length=24
+        value(study, 'pretrained').tokenizer, examples, annotations=annotations, max_length=24
     )
     along = {'it': bs.statistics.attention_of_links('anaphor-antecedent')}
     rows = found.frames()['frames'].query('statistic == "anaphor to antecedent"')
-    expected = bs.collect(study.pretrained, batches, along)['it'].mean
+    expected = bs.collect(value(study, 'pretrained'), batches, along)['it'].mean
     np.testing.assert_allclose(rows['mean'], expected.ravel(), atol=2e-6)
 
 
@@ -351,12 +378,12 @@ def test_a_classifier_of_ones_own(study, tmp_path):
     shipped = ROOT / 'bert_secrets_jax' / 'patterns' / own.name
     own.write_bytes(shipped.read_bytes())
     study.config.patterns.classifier = str(own)
-    found = sections.SECTIONS['patterns'].answer(study, {})
+    found = Given(study).answer('patterns')
     shares = found.frames()['heads']['mean'].to_numpy().reshape(5, 12)
     np.testing.assert_allclose(shares.sum(axis=0), 1, atol=1e-5)
     own.write_bytes(own.read_bytes()[:-4])
     with pytest.raises(ValueError, match='no safetensors file'):
-        sections.SECTIONS['patterns'].answer(Study(study.config, study.folder), {})
+        Given(Study(study.config, study.folder)).answer('patterns')
 
 
 @pytest.mark.slow
@@ -370,15 +397,15 @@ def test_tags_are_learnt(study, tmp_path):
     (tmp_path / 'few.conllu').write_text(f'{sentence}\n' * 9)
     data = study.config.data
     data.source, data.file = 'tags', str(tmp_path / 'few.conllu')
-    assert not study.has_training and study.texts[0].text_a == 'the cat liked'
+    assert not study.has_training and value(study, 'texts')[0].text_a == 'the cat liked'
     data.train_file = data.file
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
     assert study.has_training
-    result = sections.SECTIONS['finetune'].answer(study, {})
+    result = Given(study).answer('finetune')
     assert result.metrics == ('word_accuracy', 'f1_macro')
-    assert study.finetuned('pretrained').label_names == ('DET', 'NOUN', 'VERB')
+    assert value(study, 'tuned').label_names == ('DET', 'NOUN', 'VERB')
     for name in ('ablate', 'ablate_seeds', 'interactions', 'gates'):
-        assert 'one label of each text' in sections.SECTIONS[name].needs(study)
+        assert 'one label of each text' in sections.missing(study, name)
 
 
 @pytest.mark.slow
@@ -392,8 +419,8 @@ def test_answers_are_learnt(study, tmp_path):
     data.source, data.file = 'questions', str(tmp_path / 'few.jsonl')
     data.train_file, data.metrics = data.file, 'answer_f1'
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
-    assert study.texts[0].texts == ('dog', 'the cat saw a dog')
-    result = sections.SECTIONS['finetune'].answer(study, {})
+    assert value(study, 'texts')[0].texts == ('dog', 'the cat saw a dog')
+    result = Given(study).answer('finetune')
     assert result.metrics == ('answer_f1',) and result.tested == 'answer_f1'
     # All answers stand at one place: nothing but the place need have been learnt.
     assert 'answers at the same places in other texts' in str(result)
@@ -402,17 +429,17 @@ def test_answers_are_learnt(study, tmp_path):
 @pytest.mark.slow
 def test_metrics_of_the_settings(study):
     data = study.config.data
-    assert study.metrics(2) == ('f1', 'accuracy')
+    assert value(study, 'metrics') is None
     data.metrics = 'matthews,f1_macro'
-    assert study.metrics(2) == ('matthews', 'f1_macro')
-    digest = study.finetuning_digest('pretrained')
+    assert value(study, 'metrics') == ('matthews', 'f1_macro')
+    digest = Given(study).input('tuned').key
     study.config.train.num_seeds, study.config.train.epochs = 1, 1
-    result = sections.SECTIONS['ablate'].answer(study, {})
+    result = Given(study).answer('ablate')
     assert list(result.sets['heads'].assessed) == ['matthews', 'f1_macro']
     assert result.sets['heads'].tested == 'matthews'
-    assert study.finetuned('pretrained').metrics == ('matthews', 'f1_macro')
+    assert value(study, 'tuned').metrics == ('matthews', 'f1_macro')
     data.metrics = ''
-    assert study.finetuning_digest('pretrained') != digest
+    assert Given(study).input('tuned').key != digest
 
 
 def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
@@ -423,33 +450,30 @@ def test_cola_is_marked_as_not_in_the_paper(study, tmp_path):
     study.config.data.task, study.config.data.glue_dir = 'cola', str(tmp_path)
     assert study.subject.texts == 'CoLA dev (not in the paper)'
     assert study.subject.as_in('Figure 8') == 'in the manner of Figure 8'
-    assert study.metrics(2) == ('matthews',)
-    assert [example.label for example in study.texts[:2]] == [1, 0]
+    assert [example.label for example in value(study, 'texts')[:2]] == [1, 0]
 
 
 def test_minimal_pairs_of_the_package_and_of_ones_own(with_words, tmp_path):
     """A masked LM is asked as it is; a file of one's own, changed, is another question."""
-    answer = sections.SECTIONS['minimal_pairs'].answer
-    assert answer(with_words, {}).told[''].pairs == 60
+    assert Given(with_words).answer('minimal_pairs').told[''].pairs == 60
     own = tmp_path / 'own.jsonl'
     row = '{"sentence_good": "the cat %s", "sentence_bad": "cat the %s", "phenomenon": "order"}\n'
     own.write_text(''.join(row % (word, word) for word in ('ran', 'saw it', 'liked a dog')))
     settings = with_words.config.minimal_pairs
     settings.file, settings.good, settings.bad = str(own), 'sentence_good', 'sentence_bad'
     study = Study(with_words.config, with_words.folder)
-    found = answer(study, {})
+    found = Given(study).answer('minimal_pairs')
     assert list(found.told) == ['', 'order'] and found.subject.texts == 'own'
-    assert str(answer(study.reading(), {})) == str(found)
+    assert str(Given(study).finished('minimal_pairs')) == str(found)
     own.write_text(own.read_text() + row % ('sleep', 'sleep'))
-    with pytest.raises(NotKept):
-        answer(Study(study.config, study.folder, read_only=True), {})
+    assert Given(Study(study.config, study.folder)).finished('minimal_pairs') is None
 
 
 def test_a_search_of_ones_own(study, model, tmp_path):
     """Its files are named as in BEIR; without them, the embedded pairs are searched."""
     bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
     study.config.model.name = str(tmp_path / 'embedder')
-    assert len(study.search[0]) == 60 and len(study.searched) == 240
+    assert len(value(study, 'search')[0]) == 60 and len(value(study, 'searched')) == 240
     row = '{"_id": "%s", "text": "the %s ran"}\n'
     for name, words in (('queries', ('cat', 'dog')), ('corpus', ('dog', 'bird', 'cat'))):
         rows = ''.join(row % (f'{name[0]}{each}', each) for each in words)
@@ -459,7 +483,7 @@ def test_a_search_of_ones_own(study, model, tmp_path):
     files = [str(tmp_path / name) for name in ('queries.jsonl', 'corpus.jsonl', 'qrels.tsv')]
     study.config.retrieval.files = tuple(files)
     other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
-    assert not sections.SECTIONS['retrieval'].needs(other)
+    assert not sections.missing(other, 'retrieval')
     (answers,) = write_report([other], ['retrieval'])
     found = answers.results['retrieval']
     assert found.documents == 3 and found.subject.texts == 'queries'
@@ -484,16 +508,16 @@ def test_a_search_of_ones_own(study, model, tmp_path):
         bs.read_search(*files[:2])
 
 
-def test_who_scores_minimal_pairs(study, monkeypatch):
+def test_who_scores_minimal_pairs(study, give, monkeypatch):
     """A masked LM, or a classifier with the class of good texts; the embedded ones are English."""
-    needed = sections.SECTIONS['minimal_pairs'].needs
+    needed = functools.partial(sections.missing, name='minimal_pairs')
     assert 'or a classifier and the class of good texts' in needed(study)
     study.config.minimal_pairs.label = 'yes'
     assert not needed(study)
-    tuned = bs.with_classifier(study.pretrained, ('no', 'yes'))
-    monkeypatch.setattr(Study, 'ablated_model', lambda self: tuned)
-    assert "of 'yes'" in sections.SECTIONS['minimal_pairs'].answer(study, {}).scored_by
-    monkeypatch.setattr(Study, 'foreign', 'German (de)')
+    tuned = bs.with_classifier(value(study, 'pretrained'), ('no', 'yes'))
+    give('model', tuned)
+    assert "of 'yes'" in Given(study).answer('minimal_pairs').scored_by
+    monkeypatch.setattr(Given, 'foreign', 'German (de)')
     assert (
         needed(study) == 'minimal pairs that suit texts and tokenizer (setting minimal_pairs.file)'
     )
@@ -506,13 +530,13 @@ def test_who_scores_minimal_pairs(study, monkeypatch):
 def test_without_labels_patching_is_of_an_embedding(study, model, tmp_path, monkeypatch):
     """And a model that neither classifies nor pools is refused."""
     # As in the library; the errors of estimates are so small that rounding moves p-values.
-    monkeypatch.setattr(Study, '_mesh_with', lambda self, second: None)
+    monkeypatch.setattr(Study, 'mesh_with', lambda self, second: None)
     bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
     data = study.config.data
     data.source, data.file, data.text_a = 'file', str(tmp_path / 'own.csv'), 'text_a'
     words = ('cat', 'dog', 'bird', 'house', 'teacher')
     (tmp_path / 'own.csv').write_text('text_a\n' + ''.join(f'the {each} ran .\n' for each in words))
-    needed = sections.SECTIONS['patching'].needs
+    needed = functools.partial(sections.missing, name='patching')
     assert needed(study).endswith('or a model that says how it pools')
     study.config.model.name = str(tmp_path / 'embedder')
     other = Study(study.config, study.folder)
@@ -536,26 +560,33 @@ def test_sentences_of_a_treebank_bring_their_words(study, tmp_path):
     own.write_text(''.join(map(row.format, ('ran', 'saw', 'liked'))))
     data.source, data.file, data.language, data.max_examples = 'treebank', str(own), 'de', 2
     other = Study(study.config, open_folder(tmp_path / 'own', study.config.to_dict()))
-    assert not needs.words(other) and needs.training(other) and other.foreign == 'German (de)'
+    given = Given(other)
+    assert not INPUTS['annotations'].missing(given) and INPUTS['tuned'].missing(given)
+    assert given.foreign == 'German (de)'
     (answers,) = write_report([other], ['features'])
     found = answers.results['features']
-    assert found.names == ['noun', 'verb', 'subject', 'negation'] and len(other.texts) == 2
+    assert (
+        found.names == ['noun', 'verb', 'subject', 'negation'] and len(value(other, 'texts')) == 2
+    )
     line = {'features': answers.lines['features'].python}
     check_lines(answers.in_order()[-1].result.python, line, other.folder)
     own.write_text(own.read_text().replace('Polarity=Neg', '_'))
     study = Study(other.config, other.folder)
-    found = sections.SECTIONS['features'].answer(study, {})
+    found = Given(study).answer('features')
     assert found.names == ['noun', 'verb', 'subject']
     assert found.notes()[-1].endswith(': pronouns, objects, negations, punctuation.')
     data.source, data.file, study.config.linguistics.pipeline = 'corpus', None, 'en_core_web_sm'
-    assert 'for German (de), or data.language if' in needs.words(Study(study.config, study.folder))
+    assert 'for German (de), or data.language if' in sections.missing(
+        Study(study.config, study.folder), 'features'
+    )
 
 
 def test_schedules_have_names_and_rates_of_their_own(study, caplog):
     own, train = study.config.where_it_changes, study.config.train
     own.layer_decays, own.schedules, train.layer_decay = '0.65,0.6500001,1', 'constant', 0.5
     names = ['decay 0.65 (constant)', 'decay 0.6500001 (constant)', 'decay 1 (constant)']
-    assert [*study.schedules] == names == [*study.schedules]
+    assert [*Given(study).find(ANALYSES['where_it_changes'].inputs['tuned'])] == names
+    ANALYSES['where_it_changes'].check(Given(study))
     (told,) = [each for each in caplog.messages if 'train.' in each]
     assert told.startswith('train.layer_decay=0.5 does not count') and 'layer_decays.' in told
     for value, fault in (

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from bert_secrets_jax.runs.run import NotKept, Run
+from bert_secrets_jax.runs.run import Run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,7 +63,6 @@ def test_only_what_is_missing_is_computed_together(tmp_path):
     assert list(found) == ['a'] and asked == [['a', 'bb']]
     found = Run(tmp_path).keep_each(Numbers, key('a', 'bb', 'ccc', 'dddd'), compute, wanted=['ccc'])
     assert list(found) == ['ccc'] and asked[1:] == [['ccc', 'dddd']]
-    assert run.used and all(name.startswith(('a-', 'bb-')) for name in run.used)
 
 
 def _hold(folder, ready):
@@ -112,18 +111,17 @@ def test_a_failure_keeps_nothing(tmp_path):
         Run(tmp_path).keep('a', Numbers, {'mesh': object()}, counted([], 1))
 
 
-def test_a_run_that_only_reads_computes_nothing(tmp_path, caplog):
-    reading = Run(tmp_path, read_only=True)
-    with pytest.raises(NotKept, match='a is not computed yet'):
-        reading.keep('a', Numbers, {}, counted([], 1))
+def test_a_run_that_is_only_read_stays_as_it_is(tmp_path, caplog):
+    reading = Run(tmp_path, writable=False)
+    assert reading.kept('a', Numbers, {}) is None
+    assert reading.keep('a', Numbers, {}, counted([], 1)).values.tolist() == [1]
     assert not list(tmp_path.iterdir())
     Run(tmp_path).keep('a', Numbers, {}, counted([], 1))
-    assert reading.keep('a', Numbers, {}, counted([], 2)).values.tolist() == [1]
+    assert Run(tmp_path).kept('a', Numbers, {}).values.tolist() == [1]
     # A damaged file stays where it is.
     (file,) = (tmp_path / 'kept').glob('*.npz')
     file.write_bytes(b'of another version')
-    with pytest.raises(NotKept):
-        Run(tmp_path, read_only=True).keep('a', Numbers, {}, counted([], 2))
+    assert Run(tmp_path, writable=False).kept('a', Numbers, {}) is None
     assert file.read_bytes() == b'of another version'
     # Another one sets it aside, and asks for nothing.
     Run(tmp_path).keep('a', Numbers, {}, counted([], 1))

@@ -12,6 +12,7 @@ from bert_secrets_jax.local import serve_until_stopped
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import save_classifier
 from bert_secrets_jax.patterns.fit import MapSample, f1_of, features_of, fit
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.run import digest
 from tools.patterns import page, rivals, sample
@@ -67,8 +68,11 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         write_record(note, {'shipped': True})
         write_atomically(file, content)
         return read_maps(file)
-    depends_on = study.on_texts() | {
-        'dev': study.input('dev'),
+    given = Given(study)
+    depends_on = {
+        'weights': given.digest('pretrained'),
+        'dev': given.digest('dev'),
+        'max_length': study.config.encoding.max_length,
         'count': study.config.patterns.count,
         'seed': study.config.seed,
     }
@@ -81,8 +85,8 @@ def maps_to_label(study: Study, *, shipped: bool) -> MapSample:
         write_record(note, depends_on)
         subject = study.subject
         maps = draw_maps(
-            study.pretrained,
-            study.dev,
+            given.value('pretrained'),
+            given.value('dev'),
             source=f'{subject.model}, {subject.texts}',
             count=study.config.patterns.count,
             max_length=study.config.encoding.max_length,

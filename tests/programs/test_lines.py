@@ -13,9 +13,11 @@ from flax.traverse_util import flatten_dict
 import bert_secrets_jax as bs
 from bert_secrets_jax.configs import base, paper, quickstart
 from bert_secrets_jax.plots import figure
-from bert_secrets_jax.programs import calls, cli, report, settings
+from bert_secrets_jax.programs import cli, lines, report, settings
 from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.call import plain
 from bert_secrets_jax.runs.folder import open_folder
 from bert_secrets_jax.runs.result import Result
 from tests.conftest import ROOT, parameters_of
@@ -56,13 +58,12 @@ def study(request, tmp_path):
     return Study(CONFIGS[request.param](), tmp_path)
 
 
-BINDINGS = {name: section.call for name, section in SECTIONS.items()}
 # Lines are written without looking at a result.
 EVERY = dict.fromkeys(SECTIONS, Result())
 
 
 def written(study, section):
-    return calls.lines_of(study, section, Result(), EVERY, BINDINGS)
+    return lines.lines_of(Given(study, EVERY), section)
 
 
 def called(code):
@@ -75,7 +76,7 @@ def called(code):
 def test_every_line_of_python_can_be_called(study):
     for section in SECTIONS:
         found = written(study, section)
-        names = calls.Names(found.names).python
+        names = lines.Names(found.names).python
         for function, call in called(f'{names}; {found.python}'):
             given = {word.arg: word.value for word in call.keywords}
             starred = any(isinstance(word, ast.Starred) for word in call.args)
@@ -91,21 +92,24 @@ def test_every_line_of_python_can_be_called(study):
                 node.id for node in ast.walk(statement)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
             ]  # fmt: skip
-            own = {'each', 'word', 'len'}
-            assert set(loads) <= known | own, (section, loads)
+            assert set(loads) <= known, (section, loads)
             known.add(statement.targets[0].id)
 
 
 def in_clone(words):
-    """Return the settings of a command of the clone."""
+    """Return the settings of a command of the clone, whose launcher exists."""
+    module, *named = [word for word in words[1:] if not word.startswith('--')]
     given = dict(word.split('=', 1) for word in words if word.startswith('--'))
     file, _, variant = given.pop('--config').partition(':')
     found = importlib.import_module(file[:-3].replace('/', '.')).get_config
     config = found(variant) if variant else found()
     assert given.pop('--workdir') == 'results'
-    assert words[:2] == ['-m', f'experiments.{words[1].partition(".")[2]}']
-    assert (ROOT / f'{words[1].replace(".", "/")}.py').exists()
-    assert ('--sections' in given) == words[1].endswith('reproduce')
+    assert words[:2] == ['-m', module] and module.startswith('experiments.')
+    assert (ROOT / f'{module.replace(".", "/")}.py').exists()
+    assert ('--sections' in given) == (module == 'experiments.reproduce')
+    # The name of a section stands where `section` reads it, and only there.
+    assert named == words[2 : 2 + len(named)] and len(named) == (module == 'experiments.section')
+    assert set(named) <= {*SECTIONS}
     given.pop('--sections', None)
     for name, value in given.items():
         settings.assign(config, name.removeprefix('--config.'), value)
@@ -115,7 +119,7 @@ def in_clone(words):
 @pytest.mark.parametrize('clone', [False, True])
 def test_a_command_has_the_settings_of_the_run(study, clone, monkeypatch):
     """It is a command of those programs that started the run."""
-    monkeypatch.setattr(calls, 'in_clone', lambda: clone)
+    monkeypatch.setattr(lines, 'in_clone', lambda: clone)
     own = flatten_dict(study.config.to_dict(), sep='.')
     for section in SECTIONS:
         command = written(study, section).shell
@@ -123,10 +127,10 @@ def test_a_command_has_the_settings_of_the_run(study, clone, monkeypatch):
         assert program == ('python' if clone else 'bert-secrets')
         config = in_clone(words) if clone else cli._config(cli._parser().parse_args(words))
         config = flatten_dict(config.to_dict(), sep='.')
-        arguments = calls.Arguments(study, EVERY, BINDINGS)
-        arguments.bound(section).python(arguments, study.subject)
-        for name in arguments.read - set(calls.OF_NO_MATTER):
-            assert calls._plain(config[name]) == calls._plain(own[name]), (section, name)
+        given = Given(study, EVERY)
+        SECTIONS[section].call(given)
+        for name in given.read - set(lines.OF_NO_MATTER):
+            assert plain(config[name]) == plain(own[name]), (section, name)
 
 
 def test_a_command_has_no_settings_of_other_sections(tmp_path):
@@ -163,17 +167,14 @@ def test_treebanks_of_one_name_are_told_apart_and_may_have_bad_sentences(tmp_pat
         file.write_text(tree.format(0) + tree.format(1))
     config.across.files = files
     with pytest.raises(ValueError, match="its own head.*bad_rows='skip'"):
-        _ = Study(config, tmp_path).parallel
+        Given(Study(config, tmp_path)).value('parallel')
     config.data.bad_rows = 'skip'
     study = Study(config, tmp_path)
-    assert tuple(study.parallel) == files and {*map(len, study.parallel.values())} == {1}
-    assert eval(written(study, 'across').names['parallel'], {'bs': bs}) == study.parallel
-    assert study.subject_of_parallel.texts == ', '.join(files)
-
-
-def test_a_section_without_a_call_has_a_command_alone(study):
-    found = written(study, 'of my own')
-    assert [language for language, _ in found.pairs] == ['Shell'] and not found.names
+    parallel = Given(study).value('parallel')
+    assert tuple(parallel) == files and {*map(len, parallel.values())} == {1}
+    found = written(study, 'across')
+    assert eval(found.names['parallel'], {'bs': bs}) == parallel
+    assert ', '.join(files) in found.python
 
 
 @pytest.mark.slow
@@ -184,7 +185,7 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"></svg>'
     monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
     # A program has one device here, too: with several, sums differ in their last bits.
-    monkeypatch.setattr(Study, '_mesh_with', lambda *_: None)
+    monkeypatch.setattr(Study, 'mesh_with', lambda *_: None)
     bs.save_pretrained(masked_lm, tmp_path / 'model')
     config = paper.get_config('mrpc:smoke')
     config.model.name, config.data.glue_dir = str(tmp_path / 'model'), str(glue_dir)
@@ -201,7 +202,7 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     trees = ROOT / 'bert_secrets_jax' / 'data' / 'trees'
     config.across.files = tuple(str(trees / f'{part}.conllu') for part in ('train', 'dev'))
     study = Study(config, open_folder(tmp_path / 'run', config.to_dict()))
-    named = [name for name, section in SECTIONS.items() if section.asked == 'name']
+    named = [name for name, section in SECTIONS.items() if section.report == 'name']
     # This model does not say how it pools.
     named.remove('token_pairs')
     # So few texts make no pairs; tests/programs/test_study.py runs its line.
@@ -217,4 +218,4 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     'word', ["--set=a=('x', 'y')", '--set=a=1', 'a b', "it's $HOME", 'a"b', "'`\\!"]
 )
 def test_a_shell_reads_a_command_as_it_was_meant(word):
-    assert shlex.split(calls.quoted(word)) == [word]
+    assert shlex.split(lines.quoted(word)) == [word]

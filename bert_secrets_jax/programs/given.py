@@ -1,0 +1,385 @@
+"""The things that a run gives to analyses, by name: settings, inputs, results of others.
+
+Looking up loads nothing. It notes which settings were read, and which names the lines of Python of
+a page need.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+from flax.traverse_util import flatten_dict
+
+from bert_secrets_jax import processes
+from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
+from bert_secrets_jax.brief import MENDABLE
+from bert_secrets_jax.data.encoding import knows_words, tokenize
+from bert_secrets_jax.data.language import foreign_language, language_of
+from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.files import read_record, write_record
+from bert_secrets_jax.finetune.outcome import OUTCOME
+from bert_secrets_jax.model.config import BertConfig
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs import store
+from bert_secrets_jax.runs.call import Call
+from bert_secrets_jax.runs.cost import TRAINED, Cost, Costs, Number
+from bert_secrets_jax.runs.input import INPUTS
+from bert_secrets_jax.runs.result import Result, Subject
+from bert_secrets_jax.runs.run import digest
+
+# Counted where an estimate must not read every text to be made.
+_SAMPLE = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """Whether something is so of a model, as a file keeps it."""
+
+    holds: bool
+
+
+class Given:
+    """The inputs and settings of the calls of a run, and the results that were made before.
+
+    Attributes:
+      read: The settings that were looked at.
+      names: The expressions that make the names in lines of Python, in the order to run them.
+      others: The sections whose results are needed.
+      folder: The folder of unfinished work of what is computed now.
+      axis: The second axis of devices of what is computed now.
+    """
+
+    def __init__(self, study: Study, results: Mapping[str, Result] | None = None):
+        self.study, self.results = study, results or {}
+        self.settings: dict[str, Any] = flatten_dict(study.config.to_dict(), sep='.')
+        self.read: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.others: list[str] = []
+        self.folder: pathlib.Path | None = None
+        self.axis = ''
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.settings[name]
+
+    def group(self, group: str, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return the settings of a group, by their last names."""
+        names = [name for name in self.settings if name.startswith(f'{group}.')]
+        of_group = {name.partition('.')[2]: name for name in names}
+        return {last: self[name] for last, name in of_group.items() if last not in without}
+
+    def find(self, source: str | Callable[['Given'], Any]) -> Any:
+        """Return an input or a setting by its name, or what a function looks up."""
+        if not isinstance(source, str):
+            return source(self)
+        return self.input(source) if source in INPUTS else self[source]
+
+    def input(self, name: str) -> Any:
+        """Return an input, and note what makes it; None if the run has none."""
+        declared = INPUTS[name]
+        # The inputs that it is made of are noted first.
+        made = declared.make(self)
+        if not isinstance(made, Call) or made.name:
+            return made
+        self.names.setdefault(name, made.python)
+        if declared.content is None:
+            # Loading it again is free, or depends on what is computed now.
+            return dataclasses.replace(made, name=name, make=lambda: declared.load(self, made))
+        return dataclasses.replace(
+            made,
+            name=name,
+            make=lambda: self.study.once(('value', name), lambda: declared.load(self, made)),
+            content=lambda: self.digest(name),
+        )
+
+    def value(self, name: str) -> Any:
+        """Return an input, loaded or computed when it is first needed."""
+        found = self.input(name)
+        return found.value() if isinstance(found, Call) else found
+
+    def variant(self, name: str, **others: Any) -> Call:
+        """Return the call of an input with other arguments in the place of some."""
+        declared, made = INPUTS[name], INPUTS[name].make(self)
+        made = dataclasses.replace(made, named=made.named | others)
+        return dataclasses.replace(made, make=lambda: declared.load(self, made))
+
+    def drawn(self, name: str, setting: str) -> Call:
+        """Return the examples of an input that a setting draws."""
+        wanted, seed, whole = self[setting], self['seed'], self.input(name)
+        if not wanted:
+            return whole
+        return Call(draw, (whole, wanted, seed), aside={'setting': setting})
+
+    def subject_about(self, texts: str) -> Call:
+        """Return the names of the model and of texts, by default of those of the run."""
+        subject = self.study.subject
+        task = subject.task if texts.startswith(subject.texts) else None
+        own = Subject(subject.model, texts, task) if texts else subject
+        given = [each for each in (own.model, own.texts, own.task) if each is not None]
+        # It says which metrics are the default.
+        made = Call(Subject, tuple(given), content=lambda: own.task)
+        if texts:
+            return made
+        self.names.setdefault('subject', made.python)
+        return dataclasses.replace(made, name='subject')
+
+    # Results of other sections.
+
+    def result(self, section: str) -> Call:
+        """Return the result of another section, and note that it is needed."""
+        self.others.append(section)
+        # Its settings and inputs matter here, too.
+        made, result = ANALYSES[section].call(self), self.results[section]
+        return dataclasses.replace(
+            made, name=section, make=lambda: result, content=lambda: store.content(result)
+        )
+
+    def made(self, section: str) -> Call:
+        """Return the result of another section, which is made for this one if it is not there."""
+        if section in self.results:
+            return self.result(section)
+        made = ANALYSES[section].call(self)
+        return dataclasses.replace(made, make=lambda: Given(self.study).answer(section))
+
+    def answer(self, section: str) -> Result:
+        """Return the result of a section, computed or read."""
+        declared = ANALYSES[section]
+        made = declared.call(self)
+        if not declared.kept:
+            return made.value()
+        place = self._place(declared, made)
+        unfinished = self.study.run.folder_for(f'unfinished/{place[0]}', place[2])
+        self.axis = declared.axis
+        self.folder = self.study.folder / 'parts' if declared.shares else unfinished
+
+        def compute() -> Result:
+            declared.check(self)
+            return made.value()
+
+        result = self.study.run.keep(*place, compute)
+        if processes.is_first():
+            shutil.rmtree(unfinished, ignore_errors=True)
+        if declared.also is not None:
+            name, write = declared.also
+            folder = self.study.run.folder_for(name, place[2])
+            if not processes.exists(folder):
+                write(self, result, folder)
+        return self._named(made, result)
+
+    def finished(self, section: str) -> Result | None:
+        """Return the result of a section if nothing must be computed for it."""
+        declared = ANALYSES[section]
+        if declared.missing(self):
+            return None
+        if declared.words and self.has_words and not INPUTS['annotations'].ready(self):
+            return None
+        made = declared.call(self)
+        if not declared.kept:
+            return made.value()
+        found = self.study.run.kept(*self._place(declared, made))
+        return None if found is None else self._named(made, found)
+
+    def state(self, section: str) -> str:
+        """Return the digest of everything that the result of a section depends on."""
+        return digest(ANALYSES[section].call(self).key)
+
+    def _place(self, declared: Analysis, made: Call) -> tuple[str, type[Result], dict[str, Any]]:
+        """Return the name of a kept result, its class, and what it depends on."""
+        key: dict[str, Any] = {'call': made.key}
+        if declared.words and self.has_words:
+            key['annotations'] = self.digest('annotations')
+        title = declared.title or declared.function.__name__.replace('_', ' ')
+        return title, declared.kind, key
+
+    @staticmethod
+    def _named(made: Call, result: Result) -> Result:
+        """Return a result with the names of this run, which may have others for its texts."""
+        subject = made.named.get('subject')
+        if subject is None:
+            return result
+        return dataclasses.replace(result, subject=subject.value())  # pyright: ignore
+
+    # Facts of the model and the texts.
+
+    def digest(self, name: str) -> str:
+        """Return the digest of the content of an input.
+
+        A finished run can still be read after its model or its texts have moved away: then the
+        digest is the one that the run noted for the same settings.
+        """
+        return self.study.once(('digest', name), lambda: self._digest(name))
+
+    def _digest(self, name: str) -> str:
+        declared, own = INPUTS[name], Given(self.study)
+        declared.make(own)
+        where = digest({name: {each: self.settings[each] for each in sorted(own.read)}})
+        file = self.study.folder / 'inputs.json'
+        noted = _noted(file)
+        try:
+            content = declared.content(self, name) if declared.content else ''
+        except FileNotFoundError as error:
+            if where not in noted:
+                raise
+            what = {'train': 'training texts', 'dev': 'dev texts', 'pretrained': 'weights'}
+            logging.warning(
+                'Not found any more: %s (%s) Shown is what was computed from it.',
+                what.get(name, name.replace('_', ' ')), str(error).splitlines()[0],
+            )  # fmt: skip
+            return noted[where]
+        if noted.get(where) != content and self.study.run.writable and processes.is_first():
+            write_record(file, noted | {where: content})
+        return content
+
+    def holds(
+        self, name: str, find: Callable[[], bool], *, unknown: bool, others: Sequence[str] = ()
+    ) -> bool:
+        """Return whether something is so of the model; a finished run need not load it.
+
+        Where that cannot be found out, the answer is `unknown`: whoever needs the model, or one of
+        the other inputs that are named, will say why.
+        """
+        try:
+            depends_on = {other: self.digest(other) for other in ('pretrained', *others)}
+            depends_on['model'] = self.study.config.model.to_dict()
+            return self.study.run.keep(
+                f'fact: {name}', Fact, depends_on, lambda: Fact(bool(find()))
+            ).holds
+        except (ValueError, OSError, TypeError) as error:
+            logging.debug('%s is not known: %s', name, error)
+            return unknown
+
+    def fits(self, name: str, rule: Callable[[BertConfig], bool]) -> bool:
+        """Return whether a rule holds for the configuration of the model."""
+        return self.holds(name, lambda: rule(self.value('pretrained').config), unknown=True)
+
+    def knows(self, name: str, read: Callable[[], Sequence[Example]]) -> bool:
+        """Return whether the tokenizer knows the words of texts that come with the package."""
+
+        def find() -> bool:
+            tokenizer = self.value('pretrained').tokenizer
+            return knows_words(tokenizer, [each.text_a for each in read()])
+
+        return self.holds(f'knows the words of the {name}', find, unknown=True)
+
+    def lacks(
+        self, what: str, name: str, read: Callable[[], Sequence[Example]], setting: str = ''
+    ) -> str:
+        """Return what is missing where embedded texts, which are English, do not suit the model."""
+        named = f' ({setting})' * bool(setting)
+        if self.foreign:
+            return f'{what} in {self.foreign}{named}, for the embedded are English'
+        if self.knows(name, read):
+            return ''
+        return f'{what} that the tokenizer knows{named}, or model.allow_unknown'
+
+    @property
+    def foreign(self) -> str:
+        """The language of the texts, such as 'German (de)'; '' if they may be English."""
+        return self.foreign_to('en')
+
+    def foreign_to(self, known: str) -> str:
+        """Return the language of the texts; '' if they may be in a known one."""
+
+        def find() -> str:
+            texts = [text for each in self.value('texts') for text in each.texts if text]
+            return foreign_language(texts, self['data.language'], to=known)
+
+        try:
+            return self.study.once(('foreign', known), find)
+        except MENDABLE:
+            # Whoever needs the texts will say what is wrong.
+            return ''
+
+    @property
+    def has_words(self) -> bool:
+        """Whether nouns, subjects and so on are known, from a treebank or for a spaCy pipeline."""
+        pipeline = self['linguistics.pipeline']
+        known = pipeline and not self.foreign_to(language_of(pipeline))
+        return self.study.has_trees or bool(known)
+
+    # The work and its parts.
+
+    @property
+    def heads(self) -> int:
+        """The number of heads of the model."""
+        config = self.value('pretrained').config
+        return config.num_hidden_layers * config.num_attention_heads
+
+    @property
+    def layers(self) -> int:
+        """The number of layers of the model."""
+        return self.value('pretrained').config.num_hidden_layers
+
+    def tokens(self, name: str) -> float:
+        """Return about how many tokens one pass over the examples of an input has, with padding."""
+
+        def measured() -> float:
+            # Without tags and answers.
+            examples = [getattr(each, 'example', each) for each in self.value(name)]
+            tokenizer, length = self.value('pretrained').tokenizer, self['encoding.max_length']
+            lengths = tokenize(tokenizer, some(examples), max_length=length).lengths
+            return len(examples) * float(lengths.mean() + lengths.max()) / 2
+
+        return self.study.once(('tokens', name), measured)
+
+    def over(self, name: str, passes: Number, programs: Number, seconds: Number = 0) -> Cost:
+        """Return the work of passes over the examples of an input."""
+        return Cost(passes * self.tokens(name), programs, seconds)
+
+    def share(self, name: str, wanted: int) -> float:
+        """Return the share of the examples of an input that a number of them is; 0 is all."""
+        count = len(self.value(name))
+        return min((wanted or count) / count, 1.0)
+
+    def one_pass(self, name: str = '', *work: Number) -> Costs:
+        """Return the pass over the model as it is, which sections share, and one's own `work`."""
+        own = {name: self.over('texts', *work)} if name else {}
+        return {'first pass': self.over('texts', 2.6, 6, 5)} | own
+
+    def compared(self) -> Costs:
+        """Return the pass over the model and each fine-tuned one, which sections share."""
+        if not self.study.has_training:
+            return {}
+        second = self.over('texts', 4 * len(self.study.seeds), 12, 3)
+        return self.finetuned() | {'second pass': second}
+
+    def finetuned(self) -> Costs:
+        """Return fine-tuning, unless it is done or there is nothing to train on."""
+        if not self.study.has_training:
+            return {}
+        if processes.exists(self.study.finetuning_folder(self.input('tuned')) / OUTCOME):
+            return {}
+        runs = len(self.study.seeds) * len(self['train.starts'])
+        return {'fine-tuning': Cost(runs * self.tokens_of_training(), 10, 8)}
+
+    def tokens_of_training(self) -> float:
+        """Return the work of fine-tuning with one seed."""
+        train = self.study.config.train
+        steps = -(-len(self.value('train')) // train.batch_size) * train.epochs
+        # Where maps are compared, both models read the dev examples.
+        passes = train.epochs + 1 + (4 * (steps // train.maps_every) if train.maps_every else 0)
+        dev = self.share('dev', train.max_dev_examples) * self.tokens('dev')
+        return TRAINED * train.epochs * self.tokens('train') + passes * dev
+
+    def ablated(self) -> Costs:
+        """Return fine-tuning, unless a model is ablated as it is."""
+        return {} if self.study.as_it_is else self.finetuned()
+
+
+def some(examples: list[Example]) -> list[Example]:
+    """Return some of the examples, evenly spread, from which costs are estimated."""
+    return examples[:: max(len(examples) // _SAMPLE, 1)]
+
+
+def _noted(file: pathlib.Path) -> dict[str, str]:
+    """Return the digests that a run has noted; none if they cannot be read."""
+    try:
+        return read_record(file)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        logging.warning('Noted anew: %s', error)
+        return {}

@@ -1,0 +1,547 @@
+"""The inputs that analyses share, each declared once: how it is loaded, called, and lacks."""
+
+import contextlib
+import dataclasses
+import operator
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from bert_secrets_jax import processes
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.compute import Compute
+from bert_secrets_jax.data.corpus import similarity_sample
+from bert_secrets_jax.data.language import language_of
+from bert_secrets_jax.data.linguistics import annotate, annotations_file
+from bert_secrets_jax.data.masking import Masking
+from bert_secrets_jax.data.tasks import draw, examples_of, joined, unseen
+from bert_secrets_jax.data.treebank import read_treebank, treebank_sample
+from bert_secrets_jax.devices import SEEDS, make_mesh
+from bert_secrets_jax.files import sha256
+from bert_secrets_jax.finetune.config import FinetuneConfig
+from bert_secrets_jax.finetune.outcome import OUTCOME, Finetuned, mend_tables
+from bert_secrets_jax.finetune.train import finetune, remove_unknown
+from bert_secrets_jax.model import hub
+from bert_secrets_jax.model.config import MASKED_LM, BertConfig
+from bert_secrets_jax.model.weights import Pretrained, fingerprint, from_pretrained
+from bert_secrets_jax.programs import inputs
+from bert_secrets_jax.programs.given import Given
+from bert_secrets_jax.programs.passes import SharedSettings, own_code
+from bert_secrets_jax.programs.study import Study
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.input import INPUTS as INPUTS
+from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.run import digest
+
+# The settings `train` that are handed on to `finetune` in other ways.
+_NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples', 'checkpoint_every')
+
+
+# Models.
+
+
+def _weights(given: Given, _) -> str:
+    model = given.study.config.model
+    weights = fingerprint(model.name, revision=model.revision)
+    # Loading also reads config and tokenizer.
+    small = {
+        file.name: sha256(file)
+        for file in sorted(hub.locate(model.name, revision=model.revision).iterdir())
+        if file.suffix in ('.json', '.txt') and file.is_file()
+    }
+    return digest([weights, small, model.dtype, list(model.ignore_config)])
+
+
+def _load_pretrained(_: Given, made: Call) -> Pretrained:
+    try:
+        return made.value()
+    except ValueError:
+        # A head that is not implemented; other faults show again.
+        return from_pretrained(*made.given, **made.named, label_names=())
+
+
+@an_input(load=_load_pretrained, content=_weights)
+def pretrained(given: Given) -> Call:
+    """Return the model with the head that it came with."""
+    return call(from_pretrained, given['model.name'], **given.group('model', without=['name']))
+
+
+def _is_masked_lm(given: Given) -> str:
+    def find() -> bool:
+        return given.value('pretrained').config.head == MASKED_LM
+
+    is_one = given.holds('predicts wordpieces', find, unknown=False)
+    return '' if is_one else 'a model with the head of a masked LM'
+
+
+@an_input(missing=_is_masked_lm)
+def masked_lm(given: Given) -> Call:
+    """Return the model, which predicts wordpieces."""
+    return given.input('pretrained')
+
+
+def _pools(given: Given) -> str:
+    def find() -> bool:
+        pooling = given.value('pretrained').config.pooling
+        return pooling is not None and not pooling.refused
+
+    if given.holds('says how it pools', find, unknown=False):
+        return ''
+    return 'a model that says how it pools, such as a folder of sentence-transformers'
+
+
+@an_input(missing=_pools)
+def embedder(given: Given) -> Call:
+    """Return the model, which embeds texts."""
+    return given.input('pretrained')
+
+
+def _training(given: Given) -> str:
+    if given.study.has_training:
+        return ''
+    return (
+        'a fine-tuned model: give labelled texts to train on (settings data.train_file and '
+        'data.label)'
+    )
+
+
+def _tuning(given: Given, start: str) -> Call:
+    """Return a fine-tuning from 'pretrained' or 'random' weights."""
+    named = {
+        'seeds': given.study.seeds,
+        'start': start,
+        'metrics': metrics(given),
+        'label_names': inputs.label_names(given.study.config.data),
+        'max_dev_examples': given['train.max_dev_examples'],
+        **given.group('train', without=_NOT_OF_TRAINING),
+        'max_length': given['encoding.max_length'],
+    }
+    _ = given['seed'], given['train.num_seeds']
+    texts = tuple(given.input(name) for name in ('pretrained', 'train', 'dev'))
+    aside = {'checkpoint_every': given['train.checkpoint_every']}
+    return Call(finetune, texts, named, aside, FinetuneConfig)
+
+
+def _finetuned(given: Given, made: Call) -> Finetuned:
+    """Return a fine-tuning, computed or read from its folder."""
+    folder = given.study.finetuning_folder(made)
+
+    def load() -> Finetuned:
+        if processes.exists(folder / OUTCOME):
+            try:
+                return Finetuned.load(folder)
+            except ValueError as error:
+                logging.warning('%s', error)
+        with given.study.run.alone(folder):
+            processes.on_first(lambda: remove_unknown(folder))
+            # If another process has finished it in the meantime, this only reads it.
+            place = {'folder': folder, 'mesh': given.study.mesh_with(SEEDS)}
+            return dataclasses.replace(made, aside=made.aside | place).value()
+
+    return given.study.once(('finetuned', folder), load)
+
+
+def mend_finetunings(study: Study) -> None:
+    """Write the tables of finished fine-tunings again where somebody changed them."""
+    for file in sorted((study.folder / 'finetune').glob(f'*/{OUTCOME}')):
+        # A damaged one is told when it is used.
+        with contextlib.suppress(ValueError):
+            mend_tables(Finetuned.load(file.parent, check_models=False))
+
+
+@an_input(missing=_training, load=_finetuned, content=None)
+def tuned(given: Given) -> Call:
+    """Return the fine-tunings of the model."""
+    return _tuning(given, 'pretrained')
+
+
+@an_input(missing=_training, load=_finetuned, content=None)
+def tuned_random(given: Given) -> Call:
+    """Return the fine-tunings of the same model with random weights."""
+    return _tuning(given, 'random')
+
+
+@an_input(content=None)
+def tuned_if_any(given: Given) -> Call | None:
+    """Return the fine-tunings, if there are texts to train on."""
+    return given.input('tuned') if given.study.has_training else None
+
+
+@an_input(content=None)
+def tuned_already(given: Given) -> Call | None:
+    """Return the fine-tunings for what does not tune for itself, if another section has."""
+    if 'finetune' not in given.results:
+        return None
+    given.result('finetune')
+    return given.input('tuned_if_any')
+
+
+def _classifier(given: Given) -> str:
+    data = given.study.config.data
+    if data.source in ('tags', 'questions'):
+        return 'one label of each text (settings data.source=file and data.label)'
+    if not given.study.as_it_is:
+        return _training(given)
+    if data.source in ('file', 'segments', 'treebank') and data.label is None:
+        return 'labels: name their column (setting data.label)'
+    return ''
+
+
+@an_input(missing=_classifier, content=None)
+def model(given: Given) -> Call:
+    """Return the model that is ablated; in Python, several, of which it is the first one."""
+    if given['ablation.checkpoint'] == 'model':
+        whole = given.input('pretrained')
+
+        def load() -> Pretrained:
+            # With its own head, whose faults show.
+            found = from_pretrained(**given.study.config.model.to_dict())
+            _check_classes(given, found.config)
+            return found
+
+        return dataclasses.replace(
+            whole, make=lambda: given.study.once('as it is', load),
+            content=lambda: [whole.key, 'as it is'],
+        )  # fmt: skip
+    every, seed = given.input('tuned'), given.study.seeds[0]
+    return dataclasses.replace(
+        every, make=lambda: every.value().models[0], content=lambda: [every.key, seed]
+    )
+
+
+def _check_classes(given: Given, config: BertConfig) -> None:
+    data, name = given.study.config.data, given.study.model_name
+    texts = inputs.text_name(data, data.split)
+    if data.source == 'file':
+        if given.value('dev')[0].label is None:
+            raise ValueError('Ablation needs labels: name their column (setting data.label).')
+        # The names of its classes are the model's own; `labels_of` compares their number.
+        return
+    ours = inputs.label_names(data)
+    if config.num_labels != len(ours):
+        raise ValueError(
+            f'{name} has {config.num_labels} classes and {texts} {len(ours)}: give '
+            'a checkpoint that was fine-tuned on it, or let this run fine-tune one '
+            '(ablation.checkpoint=finetuned).'
+        )
+    theirs = [name.lower() for name in config.label_names]
+    wanted = [name.lower() for name in ours]
+    if theirs != wanted and sorted(theirs) == sorted(wanted):
+        raise ValueError(
+            f'{name} numbers its classes {", ".join(theirs)}, and the labels are '
+            f'numbered {", ".join(wanted)}: reorder its classifier and id2label.'
+        )
+
+
+@an_input(missing=_classifier, content=None)
+def models(given: Given) -> Call:
+    """Return the models that are ablated."""
+    count = given['ablation.seeds']
+    if given['ablation.checkpoint'] == 'model':
+        return given.input('model')
+    every = given.input('tuned')
+    if not 0 < count < given['train.num_seeds']:
+        return every
+    return Call(Finetuned.first, (every, count), name=f'tuned.first({count})')
+
+
+def _own_training(given: Given) -> str:
+    if given.study.as_it_is:
+        return 'models that this run fine-tunes (setting ablation.checkpoint=finetuned)'
+    return _classifier(given) or _training(given)
+
+
+@an_input(missing=_own_training, content=None)
+def tuned_here(given: Given) -> Call:
+    """Return the fine-tunings for what compares them with others that are trained in this run."""
+    return given.input('tuned')
+
+
+# Texts.
+
+
+@an_input()
+def dev(given: Given) -> Call:
+    """Return all examples of `data.split`, with what is to be learnt from them."""
+    return _reading(given, given['data.split'])
+
+
+@an_input()
+def texts(given: Given) -> Call:
+    """Return the texts that are analysed: `data.max_examples` of `dev`."""
+    drawn = given.drawn('dev', 'data.max_examples')
+    # Tags, answers and trees are for learning alone.
+    parts = given['data.source'] in ('tags', 'questions', 'treebank')
+    return call(examples_of, drawn) if parts else drawn
+
+
+@an_input()
+def all_train(given: Given) -> Call:
+    """Return all training examples."""
+    return _reading(given, 'train')
+
+
+@an_input(content=None)
+def train_texts(given: Given) -> str:
+    """Return the name of the training texts."""
+    return inputs.text_name(given.study.config.data, 'train')
+
+
+@an_input(missing=_training)
+def train(given: Given) -> Call:
+    """Return the training examples: `train.max_examples` of them."""
+    wanted, every = given['train.max_examples'], _reading(given, 'train')
+    every = dataclasses.replace(every, make=lambda: given.value('all_train'))
+    if not wanted:
+        return every
+    return Call(draw, (every, wanted, given['seed']), aside={'setting': 'train.max_examples'})
+
+
+def _name_of_ablated(given: Given) -> str:
+    more = given['ablation.left_out_examples']
+    own = given.study.subject.texts
+    return f'{own} and {more:,} texts that training left out' if more else ''
+
+
+@an_input(label=_name_of_ablated)
+def ablated(given: Given) -> Call:
+    """Return the examples that ablation scores: `ablation.max_examples` of `dev`.
+
+    Behind them come `ablation.left_out_examples` training texts that no model is trained on.
+    """
+    drawn, more = given.drawn('dev', 'ablation.max_examples'), given['ablation.left_out_examples']
+    if not more:
+        return drawn
+    left = _left_out(given, 'ablation.left_out_examples', 'dev')
+    return call(joined, drawn, left)
+
+
+@an_input()
+def choosing(given: Given) -> Call | None:
+    """Return the training texts on which the best to lose is chosen: none is trained on."""
+    if not given['ablation.choose_examples']:
+        return None
+    return _left_out(given, 'ablation.choose_examples', 'ablated')
+
+
+def _left_out(given: Given, setting: str, others: str) -> Call:
+    """Return as many training texts as a setting says, neither trained on nor among others."""
+    wanted, every = given[setting], given.input('all_train')
+    left = call(unseen, every, given.input('train'), given.input(others))
+    drawn = Call(draw, (left, wanted, given['seed']), aside={'setting': setting})
+
+    def load() -> Any:
+        if given.study.as_it_is:
+            raise ValueError(
+                f'{setting}={wanted} takes training texts that this run leaves out, '
+                'and ablation.checkpoint=model trains nothing: it is not known which texts its '
+                'model has seen. Set one of them otherwise.'
+            )
+        count = len(left.value())
+        if count < wanted:
+            raise ValueError(
+                f'{setting}={wanted} takes training texts that no model is trained '
+                f'on, and of {len(every.value())} only {count} are neither trained on '
+                f'(train.max_examples={given["train.max_examples"]}, 0 for all) nor ablated: '
+                'train on fewer.'
+            )
+        return dataclasses.replace(drawn, make=None).value()
+
+    return dataclasses.replace(drawn, make=load)
+
+
+@an_input(missing=_training)
+def measured(given: Given) -> Call:
+    """Return the training examples that heads are scored on: `importance.max_examples`."""
+    return given.drawn('train', 'importance.max_examples')
+
+
+def _reading(given: Given, split: str) -> Call:
+    given.group('data', without=['max_examples', 'metrics'])
+    made = inputs.reading(given.study.config.data, split)
+    if given['data.source'] == 'segments':
+        tokenizer = Call(operator.attrgetter('tokenizer'), (given.input('pretrained'),))
+        length = {'max_length': given['encoding.max_length']}
+        return dataclasses.replace(made, given=(*made.given, tokenizer), named=made.named | length)
+    if given['data.source'] != 'glue':
+        return made
+
+    def load() -> Any:
+        try:
+            return made.value()
+        except FileNotFoundError as error:
+            if given['data.glue_dir'] is not None:
+                raise
+            raise FileNotFoundError(
+                'Name the folder of the original TSV files (setting data.glue_dir), or prepare '
+                f'them: {error}'
+            ) from error
+
+    return dataclasses.replace(made, make=load)
+
+
+def _pairs(given: Given) -> str:
+    if missing := _pools(given):
+        return missing
+    if given.study.has_pairs:
+        return ''
+    return given.lacks('pairs of texts', 'pairs', similarity_sample)
+
+
+@an_input(missing=_pairs, label=lambda given: '' if given.study.has_pairs else 'the example pairs')
+def pairs(given: Given) -> Call:
+    """Return the pairs of texts that are compared: those of the run, or the embedded ones."""
+    return given.input('texts') if given.study.has_pairs else call(similarity_sample)
+
+
+def _treebank(given: Given) -> str:
+    settings = 'settings treebank.train and treebank.dev'
+    train, dev = given['treebank.train'], given['treebank.dev']
+    if bool(train) != bool(dev):
+        return f'both parts of a treebank ({settings})'
+    if dev:
+        return ''
+    return given.lacks(
+        'a treebank', 'treebank', lambda: examples_of(treebank_sample('dev')), settings
+    )
+
+
+def _name_of_treebank(given: Given) -> str:
+    dev = given['treebank.dev']
+    return pathlib.PurePath(dev).stem if dev else 'the example treebank'
+
+
+def _trees(given: Given, part: str) -> Call:
+    path, wanted, seed = given[f'treebank.{part}'], given[f'treebank.max_{part}'], given['seed']
+    read = call(treebank_sample, part)
+    if path:
+        read = call(read_treebank, path, bad_rows=given['data.bad_rows'])
+    if not wanted:
+        return read
+    return Call(draw, (read, wanted, seed), aside={'setting': f'treebank.max_{part}'})
+
+
+@an_input(missing=_treebank, label=_name_of_treebank)
+def trees(given: Given) -> Call:
+    """Return the sentences with trees to learn from: `treebank.max_train` of them."""
+    return _trees(given, 'train')
+
+
+@an_input(missing=_treebank, label=_name_of_treebank)
+def dev_trees(given: Given) -> Call:
+    """Return the sentences with trees to score on: `treebank.max_dev` of them."""
+    return _trees(given, 'dev')
+
+
+# Words, and how things are computed.
+
+
+def _words(given: Given) -> str:
+    if given.has_words:
+        return ''
+    language = given.foreign_to(language_of(given['linguistics.pipeline']))
+    of = f' for {language}, or data.language if that is wrong' * bool(language)
+    return f'a spaCy pipeline (setting linguistics.pipeline){of}, or data.source=treebank'
+
+
+def _cache(given: Given) -> pathlib.Path:
+    return given.study.folder / 'linguistics'
+
+
+def _are_annotated(given: Given) -> bool:
+    if given.study.has_trees:
+        return True
+    pipeline = given['linguistics.pipeline']
+    return processes.exists(annotations_file(given.value('texts'), pipeline, _cache(given)))
+
+
+@an_input(missing=_words, ready=_are_annotated)
+def annotations(given: Given) -> Call:
+    """Return the features and relations that spaCy finds in the texts, or that a treebank has."""
+    if given.study.has_trees:
+        return call(annotate, given.drawn('dev', 'data.max_examples'))
+    pipeline = given['linguistics.pipeline']
+    aside = {'cache': _cache(given), 'language': language_of(pipeline)}
+    return Call(annotate, (given.input('texts'),), {'pipeline': pipeline}, aside)
+
+
+@an_input(content=None)
+def settings(given: Given) -> Call:
+    """Return the settings for encoding and annotating texts; sections share passes by them."""
+    named = {'max_length': given['encoding.max_length']}
+    if given.study.has_trees:
+        named['annotations'] = given.input('annotations')
+    elif given.has_words:
+        named['pipeline'] = given['linguistics.pipeline']
+        named['language'] = given['data.language']
+
+    def load() -> TextSettings:
+        return SharedSettings(
+            **vars(given.study.compute(given.folder)),
+            pipeline=given['linguistics.pipeline'],
+            cache=_cache(given),
+            given=given,
+        )
+
+    def key() -> Any:
+        return [given['encoding.max_length'], given['linguistics.pipeline']]
+
+    return Call(TextSettings, (), named, make=load, content=key)
+
+
+@an_input(content=None)
+def compute(given: Given) -> Call:
+    """Return how passes are computed."""
+    length = {'max_length': given['encoding.max_length']}
+    load = lambda: given.study.compute(given.folder, second=given.axis)  # noqa: E731
+    return Call(Compute, (), length, make=load, content=lambda: length)
+
+
+@an_input(content=None)
+def folder(given: Given) -> Call:
+    """Return the folder of unfinished work."""
+    return Call(pathlib.Path, name='folder', make=lambda: given.folder)
+
+
+@an_input(content=None)
+def mesh(given: Given) -> Call:
+    """Return the devices, along an axis of seeds, too, if the settings name it."""
+    return Call(make_mesh, name='mesh', make=lambda: given.study.mesh_with(SEEDS))
+
+
+@an_input()
+def statistics(given: Given) -> tuple[str, ...] | Call:
+    """Return the statistics of the settings; the code of one's own is part of what they are."""
+    names = given['statistics']
+    if not any(':' in name for name in names):
+        return names
+    content = lambda: [names, own_code(given)]  # noqa: E731
+    return Call(tuple, name=repr(names), make=lambda: names, content=content)
+
+
+@an_input()
+def max_length(given: Given) -> int:
+    """Return the greatest number of tokens of a text."""
+    return given['encoding.max_length']
+
+
+@an_input()
+def metrics(given: Given) -> tuple[str, ...] | None:
+    """Return the metrics that the settings name; None for those of the task."""
+    _ = given['data.metrics']
+    return inputs.metrics(given.study.config.data) or None
+
+
+@an_input()
+def metric(given: Given) -> str | None:
+    """Return the first of the metrics that the settings name."""
+    found = metrics(given)
+    return found[0] if found else None
+
+
+@an_input()
+def masking(given: Given) -> Call | None:
+    """Return which wordpieces a masked LM is asked for, if they are not the usual ones."""
+    made = call(Masking, **given.group('masked_lm'), seed=given['seed'])
+    return made if made.chosen else None

@@ -1,0 +1,145 @@
+"""A call that is a value: it can be run, has a key, and is written as Python by `repr`."""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import operator
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_PACKAGE = 'bert_secrets_jax'
+_GETTERS = (operator.attrgetter, operator.itemgetter)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Call:
+    """A function with its arguments, each a plain value, a call, or a list or dictionary of these.
+
+    Its `repr` is the call as a user writes it, without the arguments that are defaults.
+
+    Attributes:
+      function: A public function, class or method; or an `operator.attrgetter` or `itemgetter` for
+        a part of what another call returns.
+      given, named: The arguments.
+      aside: Further arguments, such as folders and devices. They change no result, so that they
+        are neither part of the key nor of the line.
+      like: A function or class that has the defaults of further arguments.
+      name: The name that others write in its place; empty if they write the call itself.
+      make: Makes the value in another way than by calling the function.
+      content: Returns what stands for the call in keys; None takes the function and its arguments.
+    """
+
+    function: Callable[..., Any]
+    given: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aside: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    like: Callable[..., Any] | None = None
+    name: str = ''
+    make: Callable[[], Any] | None = None
+    content: Callable[[], Any] | None = None
+
+    def __repr__(self) -> str:
+        return self.name or self.python
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The named arguments that are not the defaults of the function, nor of one `like` it."""
+        defaults = {
+            name: parameter.default
+            for each in (self.like, self.function)
+            if each is not None
+            for name, parameter in inspect.signature(each).parameters.items()
+        }
+        return {
+            name: value
+            for name, value in self.named.items()
+            if isinstance(value, Call) or plain(value) != plain(defaults[name])
+        }
+
+    @property
+    def python(self) -> str:
+        """The call itself, also where it has a name."""
+        given = [*map(repr, self.given)]
+        if isinstance(self.function, _GETTERS):
+            (name,) = self.function.__reduce__()[1]
+            is_item = isinstance(self.function, operator.itemgetter)
+            return f'{given[0]}[{name!r}]' if is_item else f'{given[0]}.{name}'
+        words = given + [f'{name}={value!r}' for name, value in self.chosen.items()]
+        if self.function.__qualname__.rpartition('.')[0].isidentifier():
+            # A method.
+            return f'{words[0]}.{self.function.__name__}({", ".join(words[1:])})'
+        return f'{public_name(self.function)}({", ".join(words)})'
+
+    @property
+    def key(self) -> Any:
+        """Everything that the value depends on, as JSON; two calls with one key are the same."""
+        if self.content is not None:
+            return self.content()
+        function = self.function
+        if isinstance(function, _GETTERS):
+            return [str(function.__reduce__()[1][0]), _each(self.given, _key)]
+        name = f'{function.__module__}.{function.__qualname__}'
+        return [name, _each(self.given, _key), _each(self.chosen, _key)]
+
+    def value(self) -> Any:
+        """Run the call, and before it those that are its arguments."""
+        if self.make is not None:
+            return self.make()
+        given = [_each(each, _value) for each in self.given]
+        named = {k: _each(each, _value) for k, each in {**self.named, **self.aside}.items()}
+        return self.function(*given, **named)
+
+
+def call(function: Callable[..., Any], *given: Any, **named: Any) -> Call:
+    """Return a call of a function; arguments of None that have this default are left out."""
+    return Call(function, given, named)
+
+
+def plain(value: Any) -> Any:
+    """Return a value for comparison: a list is the tuple of the same items."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a list or dictionary with each value changed, or a changed value."""
+    match value:
+        case dict():
+            return {key: _each(each, change) for key, each in value.items()}
+        case tuple() | list():
+            return type(value)(_each(each, change) for each in value)
+    return change(value)
+
+
+def _key(value: Any) -> Any:
+    return value.key if isinstance(value, Call) else value
+
+
+def _value(value: Any) -> Any:
+    return value.value() if isinstance(value, Call) else value
+
+
+def public_name(function: Callable[..., Any]) -> str:
+    """Return the name of a public function or class, as in 'bs.masks.disable'."""
+    function = inspect.unwrap(function)
+    name, home = function.__name__, function.__module__
+    names = _public()
+    if f'{home}.{name}' in names:
+        return f'bs.{names[f"{home}.{name}"]}'
+    # In a public module, or in a module of a public package.
+    while home not in names and '.' in home:
+        home = home.rpartition('.')[0]
+    return f'bs.{names[home]}.{name}' if home in names else f'bs.analyses.{name}'
+
+
+@functools.cache
+def _public() -> dict[str, str]:
+    """Return the public names by the modules and members that they stand for."""
+    tree = ast.parse(pathlib.Path(__file__).parents[1].joinpath('__init__.py').read_text('utf-8'))
+    return {
+        f'{line.module}.{alias.name}': alias.asname or alias.name
+        for line in ast.walk(tree)
+        if isinstance(line, ast.ImportFrom) and f'{line.module}'.startswith(_PACKAGE)
+        for alias in line.names
+    }

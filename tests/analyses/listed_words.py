@@ -1,0 +1,113 @@
+"""An analysis that a stranger adds: which heads attend to the words of a list."""
+
+import dataclasses
+import pathlib
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas
+
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.tables import Tables, heads_frame
+from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.data.annotation import Annotation, Span
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.catalogue import Described
+from bert_secrets_jax.measure.statistics import attention_to
+from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.runs.call import Call, call
+from bert_secrets_jax.runs.findings import extreme
+from bert_secrets_jax.runs.input import an_input
+from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
+
+TITLE = 'attention to listed words'
+STATISTIC = Described(TITLE, TITLE, attention_to('listed'), unit='attention', features=('listed',))
+
+
+def read_words(file: str) -> list[str]:
+    """Read a list of words, one on each line."""
+    return pathlib.Path(file).read_text('utf-8').split()
+
+
+def _missing(given) -> str:
+    return '' if given['listed_words.file'] else 'a list of words (setting listed_words.file)'
+
+
+@an_input(missing=_missing)
+def word_list(given) -> Call:
+    return call(read_words, given['listed_words.file'])
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class ListedWords(Result):
+    """Attention to the words of a list, and how it is put together from two kinds of heads."""
+
+    subject: Subject
+    tables: Tables
+    weights: np.ndarray
+
+    @property
+    def title(self) -> str:
+        return 'Listed words'
+
+    def frames(self):
+        layers = np.arange(len(self.weights)) + 1
+        fitted = pandas.DataFrame({'layer': layers, 'weight': self.weights})
+        return {'heads': heads_frame(self.tables, 'attention', 'Every head.'), 'fit': fitted}
+
+    def findings(self):
+        mean = self.tables[TITLE].mean
+        top = divmod(int(mean.argmax()), mean.shape[1])
+        template = '{where} attends most to the listed words: {estimate:.2f}.'
+        about = {'unit': 'attention', 'template': template, 'source': 'a test'}
+        return [extreme('listed words', top, mean.max(), **about)]
+
+    def head_marks(self):
+        most = self.tables[TITLE].mean >= self.tables[TITLE].mean.max()
+        marks = np.where(most, 'listed words', '')
+        return [HeadMarks(title='attends to', drawn='colour', marks=marks, sentences=marks)]
+
+
+@analysis(
+    question='which heads attend to the words of a list',
+    group='Syntax and meaning',
+    settings={
+        'file': {'help': 'A file of words, one on each line.'},
+        'updates': {'default': 20, 'range': [1, 1000], 'smoke': 2, 'help': 'Steps of the fit.'},
+    },
+    cost=lambda given: given.one_pass('listed words', 1, 1, 1),
+)
+def listed_words(
+    pretrained: Pretrained,
+    texts: Sequence[Text],
+    word_list: Sequence[str],
+    *,
+    updates: int = 20,
+    settings: TextSettings | None = None,
+    subject: Subject | None = None,
+) -> ListedWords:
+    """Measure attention to the words of a list, and fit it by the layers in so many updates."""
+    found = re.compile(rf'\b({"|".join(map(re.escape, word_list))})\b')
+    annotations = [
+        Annotation(
+            {
+                'listed': tuple(
+                    Span(*match.span(), text)
+                    for text, string in enumerate(each.texts)
+                    for match in found.finditer(string or '')
+                )
+            },
+            {},
+        )
+        for each in as_examples(texts)
+    ]
+    # Passes that sections share know other words.
+    own = TextSettings(max_length=settings.max_length if settings else None)
+    own = dataclasses.replace(own, annotations=annotations)
+    tables = own.tables(pretrained, texts, [STATISTIC])
+    of_layers = tables[TITLE].mean.mean(axis=1)
+    weights = np.zeros(len(of_layers))
+    for _ in range(updates):
+        weights += 0.5 * (of_layers.mean() - weights @ of_layers) * of_layers
+    return ListedWords(subject or Subject(), tables, weights)
