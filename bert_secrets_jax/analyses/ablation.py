@@ -45,7 +45,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, Subject, framed
+from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.
@@ -194,7 +194,6 @@ class Ablation(Result):
     title: ClassVar[str] = 'Disabling heads and layers'
     FORMAT: ClassVar[int] = 6
 
-    subject: Subject
     baseline: str
     sets: Mapping[str, Ablated]
     own_corpus: bool = False
@@ -349,7 +348,6 @@ def ablation(
     choose_on: Sequence[Example] | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Ablation:
     """Disable heads, and tell real changes of the score from chance (section 4.6).
 
@@ -364,14 +362,13 @@ def ablation(
         corpus, and 'resample' by its output on another of the examples (see `bs.sweep`).
       corpus: For 'mean', texts of the same kind without labels; None takes the examples.
       metrics: The names of the metrics, the most important first. None takes those of the task of
-        `subject`; without a GLUE task, F1 and accuracy for two classes, accuracy for more, and
+        the examples; without a GLUE task, F1 and accuracy for two classes, accuracy for more, and
         Pearson's correlation for a regression.
       choose_on: Other labelled texts, such as held-out training ones, on which the best mask of
         each set is chosen before it is measured on `examples`. They are swept, too. None chooses by
         cross-validation. Nothing is chosen for 'one_head_left' and a set of a single mask.
       seed: The seed of resamples, the randomization test, random parts of the examples, and donors.
       compute: How it is computed.
-      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       TypeError: The model or the examples are something else.
@@ -382,7 +379,6 @@ def ablation(
     check_baseline(baseline)
     if corpus is not None and baseline != 'mean':
         raise ValueError(f"A corpus goes with baseline='mean', not with {baseline=}.")
-    subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metrics = checked_metrics(metrics, model.config, examples)
@@ -419,7 +415,7 @@ def ablation(
             ]
             gain = significance.gain_of_choice(metrics[0], *answers)
             sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
-    return Ablation(subject, baseline, sets, own_corpus=corpus is not None)
+    return Ablation(baseline, sets, own_corpus=corpus is not None)
 
 
 def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed
-from bert_secrets_jax.analyses import effects, marks, populations
+from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import (
     SOURCE,
     Ablated,
@@ -36,7 +36,8 @@ from bert_secrets_jax.analyses.models import Models, all_models, check_alike, la
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.runs.result import Result, Subject, framed
+from bert_secrets_jax.runs import populations
+from bert_secrets_jax.runs.result import Result, framed
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.
 _PARTS = {
@@ -71,7 +72,6 @@ class AblationOverSeeds(Result):
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
     FORMAT: ClassVar[int] = 6
 
-    subject: Subject
     baseline: str
     seeds: tuple[int, ...]
     sets: Mapping[str, Ablated]
@@ -208,7 +208,6 @@ def ablation_over_seeds(
     metrics: Sequence[str] | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> AblationOverSeeds:
     """Disable heads in every fine-tuned model, and tell what holds for any fine-tuning alike.
 
@@ -219,13 +218,12 @@ def ablation_over_seeds(
       examples: The labelled texts.
       masks, baseline, metrics: As in `ablation`, but the mean of 'mean' is that over the examples.
       seed: The seed of resamples and the randomization test of each model, and of donors.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError, ValueError: As in `ablation`; or the models differ in their layers, heads or
         classes.
     """
-    subject = subject or Subject()
     models = all_models(tuned)
     config = models[0].config
     labels = labels_of(examples, config)
@@ -245,7 +243,7 @@ def ablation_over_seeds(
                 for found in (sets[name].assessed, sets[name].outcomes)
             ]
             sets[name] = dataclasses.replace(sets[name], assessed=of_one[0], outcomes=of_one[1])
-    return AblationOverSeeds(subject, baseline, seeds_of(tuned), sets)
+    return AblationOverSeeds(baseline, seeds_of(tuned), sets)
 
 
 def _draw_lead(result: AblationOverSeeds, name: str):

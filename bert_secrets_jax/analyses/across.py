@@ -43,7 +43,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
@@ -78,7 +78,6 @@ class Across(Result):
     title: ClassVar[str] = 'Heads across languages'
     FORMAT: ClassVar[int] = 3
 
-    subject: Subject
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]
     alike: Mapping[str, Mapping[str, float]]
@@ -218,7 +217,6 @@ def across(
     resamples: int = 200,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Across:
     """Measure the same heads on several corpora, or in several models, and how far they agree.
 
@@ -229,7 +227,7 @@ def across(
         size are taken as parallel: what stands at one place is resampled together.
       statistics: The names of statistics; the five patterns are always among them.
       resamples, seed: How often sentences are resampled for intervals, and the seed of that.
-      settings, subject: As in `special_tokens`.
+      settings: As in `special_tokens`.
 
     Raises:
       ValueError: There are fewer than two corpora or models; a corpus has fewer than four texts, no
@@ -285,7 +283,7 @@ def across(
             )
             ranks = ranks_with_errors(values, errors, resamples=resamples, seed=seed)
             alike[name] = _alike(names, values, ranks, np.nan)
-    return Across(subject or Subject(), names, means, alike, syntax, pieces, spelt, unit)
+    return Across(names, means, alike, syntax, pieces, spelt, unit)
 
 
 def _paired(

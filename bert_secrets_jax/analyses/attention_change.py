@@ -30,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
 UNIT = 'cosine similarity'
@@ -58,7 +58,6 @@ class AttentionChange(Result):
 
     title: ClassVar[str] = 'What fine-tuning changes in attention'
 
-    subject: Subject
     readings: Mapping[str, Mapping[str, Tables]]
     statistics: tuple[Description, ...] = ()
     runs: Mapping[str, Tables] = dataclasses.field(default_factory=dict)
@@ -220,7 +219,6 @@ def attention_change(
     readings: Sequence[str] = ('paper',),
     statistics: Sequence[str | Described] = STATISTICS,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> AttentionChange:
     """Compare the maps of a model with those of the same model fine-tuned.
 
@@ -230,7 +228,7 @@ def attention_change(
         compared too, as published), or both.
       statistics: Further statistics of one model, whose changes are measured: names of the
         catalogue, 'package.module:name' for your own, or `Described` objects.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
 
     Raises:
       TypeError: A model or the texts are something else.
@@ -250,7 +248,7 @@ def attention_change(
         encoding = for_reading(reading, settings)
         found[reading] = encoding.changes(pretrained, tuned, texts, compared)
     runs = settings.changes(pretrained, tuned, texts, described) if described else {}
-    return AttentionChange(subject or Subject(), found, describe(described), runs)
+    return AttentionChange(found, describe(described), runs)
 
 
 def _sources(result: AttentionChange) -> dict[str | tuple[str, str], plots.Source]:

@@ -36,7 +36,7 @@ from bert_secrets_jax.measure.token_maps import GLOSSES
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'DeYoung et al. 2020'
 # The methods that others are compared with, and their names in columns.
@@ -94,7 +94,6 @@ class Attribution(Result):
     title: ClassVar[str] = 'Which tokens a prediction comes from'
     FORMAT: ClassVar[int] = 4
 
-    subject: Subject
     test: Faithfulness
     classes: int
     learnt: Learnt | None
@@ -342,7 +341,6 @@ def attribution(
     shown: int = 5,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Attribution:
     """Score the tokens of texts by several methods, and test which says what the model does.
 
@@ -357,7 +355,7 @@ def attribution(
       steps: The number of points on the path of integrated gradients.
       shown: The number of texts, the first ones, whose scores are kept to be shown.
       seed: The seed of random tokens, of the order of equal scores, and of bootstraps.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -365,7 +363,7 @@ def attribution(
         lacks heads; or a label is none of the model's.
       FloatingPointError: The model predicts NaN or infinity.
     """
-    model, subject, examples = one_model(tuned), subject or Subject(), as_examples(examples)
+    model, examples = one_model(tuned), as_examples(examples)
     check_classifies(model)
     scoring.check_methods(methods)
     check_steps(steps)
@@ -389,7 +387,6 @@ def attribution(
         learnt = learning_test(metrics, config.num_labels, predictions(scores.logits), labels)
     texts = range(min(shown, len(examples)))
     return Attribution(
-        subject=subject,
         test=test,
         classes=config.num_labels,
         learnt=learnt,

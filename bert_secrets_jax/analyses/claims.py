@@ -10,7 +10,7 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict, several
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.result import Badge, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Badge, Finding, Result, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -69,7 +69,6 @@ class Claims(Result):
     title: ClassVar[str] = 'Which claims of the paper hold for this model'
     FORMAT: ClassVar[int] = 5
 
-    subject: Subject
     decided: tuple[Verdict, ...]
     unlearnt: tuple[int, ...] = ()
     disabled_unlearnt: bool = False
@@ -181,13 +180,12 @@ def _results(given) -> list[Call]:
     inputs={'results': _results},
     kept=False,
 )
-def claims(*results: Result, subject: Subject | None = None) -> Claims:
+def claims(*results: Result) -> Claims:
     """Test the claims of the papers on the results of other analyses.
 
     Args:
       *results: The results of any analyses of `bs.analyses` for one model, in any order; of several
         from one analysis, the first is used. A claim that none of them measured is 'not measured'.
-      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       TypeError: An argument is not a result.
@@ -205,4 +203,4 @@ def claims(*results: Result, subject: Subject | None = None) -> Claims:
         for claim in dict.fromkeys((*_CLAIMS, *found))
         if claim in found or claim.paper == paper
     )
-    return Claims(subject or Subject(), decided, *several.unlearnt(results))
+    return Claims(decided, *several.unlearnt(results))

@@ -24,7 +24,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import extreme
-from bert_secrets_jax.runs.result import Subject, drawn, framed
+from bert_secrets_jax.runs.result import drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5, Figure 7'
 UNIT = 'share of attention'
@@ -167,7 +167,6 @@ def cls_tokens(
     *,
     tuned: Models | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> ClsTokens:
     """Measure the attention of [CLS] to each type of token, before and after fine-tuning.
 
@@ -176,7 +175,7 @@ def cls_tokens(
     wanted = cls_statistics()
     before = settings.tables(pretrained, texts, wanted)
     runs = settings.changes(pretrained, tuned, texts, wanted)
-    return ClsTokens(subject or Subject(), before, runs)
+    return ClsTokens(before, runs)
 
 
 def _draw(result: ClsTokens):

@@ -18,7 +18,7 @@ from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 6, Figure 6'
 DIVERGENCE = 'divergence between heads'
@@ -81,7 +81,6 @@ class Clusters(Result):
     title: ClassVar[str] = 'Which heads behave alike'
     FORMAT: ClassVar[int] = 3
 
-    subject: Subject
     tables: Tables
     positions: Float[np.ndarray, 'H 2']
     stress: float
@@ -213,7 +212,6 @@ def clusters(
     *,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Clusters:
     """Compare all heads with all heads, and lay them out on a plane.
 
@@ -221,16 +219,16 @@ def clusters(
       pretrained: The model, with at least three heads.
       texts: The texts that the model reads.
       seed: The seed of the placements on the plane, and of the permutation test.
-      settings, subject: As in `special_tokens`.
+      settings: As in `special_tokens`.
 
     Raises:
       ValueError: The model has fewer than three heads.
     """
     tables = settings.tables(pretrained, texts, cluster_statistics())
-    return from_tables(tables, seed=seed, subject=subject or Subject())
+    return from_tables(tables, seed=seed)
 
 
-def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
+def from_tables(tables: Tables, *, seed: int) -> Clusters:
     """Return the result from the tables of `cluster_statistics`."""
     # Loaded where it is used, since it takes a second.
     from sklearn.manifold import MDS
@@ -251,7 +249,6 @@ def from_tables(tables: Tables, *, seed: int, subject: Subject) -> Clusters:
     apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     stress = np.sqrt(((apart - divergences) ** 2).sum() / (apart**2).sum())
     return Clusters(
-        subject=subject,
         tables=tables,
         positions=positions,
         stress=float(stress),

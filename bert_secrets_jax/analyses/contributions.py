@@ -37,7 +37,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -115,7 +115,6 @@ class Contributions(Result):
     title: ClassVar[str] = 'What heads move'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     weights: Tables
     moved: Moved
     lost: Lost | None = None
@@ -356,7 +355,6 @@ def contributions(
     *,
     ablation: Ablation | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
 
@@ -368,7 +366,7 @@ def contributions(
       pretrained, texts: The model, and the texts that it reads.
       ablation: The effect of losing each head, from `ablation` with the set 'heads'. It is of the
         same model or of what that was fine-tuned to. None leaves it out.
-      settings, subject: As in `special_tokens`.
+      settings: As in `special_tokens`.
 
     Raises:
       ValueError: Heads were removed from the model, the ablation is of a model with other layers
@@ -388,7 +386,7 @@ def contributions(
     mixing = one('Mixing ratios', moved.over_tokens, moved.mixing_ratios)
     outputs = one('Outputs of heads', moved.beside_layer, moved.output_norms)
     found = Moved(norms, mixing, outputs, config.family.norm_first)
-    return Contributions(subject or Subject(), weights, found, lost)
+    return Contributions(weights, found, lost)
 
 
 def statistics() -> list[Described]:

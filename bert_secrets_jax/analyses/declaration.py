@@ -10,18 +10,16 @@ without loading the module (`configs.declared`), so that `--help` takes no time.
 """
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from bert_secrets_jax.measure.catalogue import Described
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.cost import Costs
-from bert_secrets_jax.runs.input import INPUTS
-from bert_secrets_jax.runs.result import Result
-
-if TYPE_CHECKING:
-    from bert_secrets_jax.programs.given import Given
+from bert_secrets_jax.runs.input import INPUTS, Given
+from bert_secrets_jax.runs.result import Result, Subject
 
 Function = TypeVar('Function', bound=Callable[..., Result])
 
@@ -76,18 +74,18 @@ class Analysis:
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     reads: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    needs: 'tuple[str | Callable[[Given], str], ...]' = ()
+    needs: tuple[str | Callable[[Given], str], ...] = ()
     aside: tuple[str, ...] = ()
     like: Callable[..., Any] | None = None
-    wants: 'Callable[[Given], Iterable[Described]]' = _nothing
-    compares: 'Callable[[Given], Iterable[Described]]' = _nothing
+    wants: Callable[[Given], Iterable[Described]] = _nothing
+    compares: Callable[[Given], Iterable[Described]] = _nothing
     words: bool = False
-    check: 'Callable[[Given], object]' = _nothing
-    cost: 'Callable[[Given], Costs]' = lambda given: {}
+    check: Callable[[Given], object] = _nothing
+    cost: Callable[[Given], Costs] = lambda given: {}
     shares: bool = False
     axis: str = ''
     kept: bool = True
-    also: 'tuple[str, Callable[[Given, Any, Any], object]] | None' = None
+    also: tuple[str, Callable[[Given, Any, Any], object]] | None = None
 
     @property
     def name(self) -> str:
@@ -104,19 +102,15 @@ class Analysis:
         """The class of its results."""
         return inspect.signature(self.function).return_annotation
 
-    def missing(self, given: 'Given') -> str:
+    def missing(self, given: Given) -> str:
         """Return what a run lacks for it, as behind "needs"; empty if it has everything."""
-        for each in (*self.needs, *self._sources().values()):
-            found = ''
-            if callable(each) and each in self.needs:
-                found = each(given)
-            elif isinstance(each, str) and each in INPUTS:
-                found = INPUTS[each].missing(given)
-            if found:
+        inputs = [each for each in self._sources().values() if each in INPUTS]
+        for each in (*self.needs, *inputs):
+            if found := INPUTS[each].missing(given) if isinstance(each, str) else each(given):
                 return found
         return ''
 
-    def call(self, given: 'Given') -> Call:
+    def call(self, given: Given) -> Call:
         """Return the call of the analysis on the inputs and settings of a run."""
         positional, named, open_ended = [], {}, False
         parameters = inspect.signature(self.function).parameters
@@ -136,8 +130,7 @@ class Analysis:
                 positional.append(value)
             else:
                 named[name] = value
-        if 'subject' in parameters:
-            named['subject'] = given.subject_about(about)
+        named['subject'] = given.subject_about(about)
         aside = {name: given.input(name) for name in self.aside}
         return Call(self.function, tuple(positional), named, aside, self.like)
 
@@ -165,8 +158,30 @@ def analysis(**about: Any) -> Callable[[Function], Function]:
     """Return a decorator that declares an analysis; the arguments are those of `Analysis`."""
 
     def declare(function: Function) -> Function:
-        declared = Analysis(function=function, **about)
+        declared = Analysis(function=with_subject(function), **about)
         ANALYSES[declared.name] = declared
-        return function
+        return declared.function  # pyright: ignore[reportReturnType]
 
     return declare
+
+
+def with_subject(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Let an analysis take a `subject`, too: the names of the model, the texts and the task.
+
+    Sentences, captions and published numbers go by them.
+    """
+
+    @functools.wraps(function)
+    def named(*given, subject: Subject | None = None, **settings):
+        result = function(*given, **settings)
+        return result if subject is None else dataclasses.replace(result, subject=subject)
+
+    signature = inspect.signature(function)
+    every = signature.parameters.values()
+    own = inspect.Parameter(
+        'subject', inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Subject | None
+    )
+    last = [each for each in every if each.kind == each.VAR_KEYWORD]
+    parameters = [*(each for each in every if each not in last), own, *last]
+    named.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore
+    return named

@@ -36,7 +36,7 @@ from bert_secrets_jax.model.weights import check_whole
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 
 SOURCE = 'Elhage et al. 2021'
 LENS = 'the logit lens, nostalgebraist 2020'
@@ -59,7 +59,6 @@ class DirectEffects(Result):
 
     title: ClassVar[str] = 'What heads add to the answer themselves'
 
-    subject: Subject
     shape: tuple[int, int]
     heads: Effects
     parts: Mapping[str, Float[np.ndarray, ' E']]
@@ -163,7 +162,6 @@ def direct_effects(
     masking: Masking | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> DirectEffects:
     """Take the margin of the right answer apart into what heads and other parts add directly.
 
@@ -175,7 +173,7 @@ def direct_effects(
       examples: Labelled examples for a classifier; any texts for a masked LM.
       masking: Which wordpieces are hidden from a masked LM; None hides 15 % of each text.
       seed: The seed of the resamples of the test.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -223,7 +221,6 @@ def direct_effects(
             np.add.at(parts[name], of, share * sums(found)[real])
     mean = each.mean(axis=0)
     return DirectEffects(
-        subject=subject or Subject(),
         shape=(layers, heads),
         heads=assess_means(
             -mean,

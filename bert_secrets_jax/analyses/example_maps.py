@@ -23,7 +23,7 @@ from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.result import Figures, Result, Subject
+from bert_secrets_jax.runs.result import Figures, Result
 
 # First those that know which class is predicted; random scores say nothing of a token.
 _METHODS = (*SIGNED, *(method for method in METHODS if method not in (RANDOM, *SIGNED)))
@@ -34,15 +34,14 @@ class ExampleMaps(Result):
     """The maps of all heads on a few sentences.
 
     Attributes:
-      maps: The maps of each sentence, by the name of the model. A second one is fine-tuned.
+      maps: The maps of each sentence; behind those of the model, those of the 'fine-tuned'.
       telling: The heads that are drawn large, as layer and head counted from 0, by the reason for
         it ('L3-H1: most to [SEP]').
     """
 
     title: ClassVar[str] = 'Maps of example sentences'
-    FORMAT: ClassVar[int] = 4
+    FORMAT: ClassVar[int] = 5
 
-    subject: Subject
     maps: Mapping[str, tuple[TokenMaps, ...]]
     telling: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
@@ -73,7 +72,7 @@ class ExampleMaps(Result):
         return notes
 
     def token_maps(self):
-        return dict(self.maps)
+        return {name or self.subject.model: maps for name, maps in self.maps.items()}
 
 
 def _tables(given) -> Call:
@@ -114,7 +113,6 @@ def example_maps(
     count: int = 3,
     max_length: int | None = None,
     tables: Tables | None = None,
-    subject: Subject | None = None,
 ) -> ExampleMaps:
     """Return the maps of all heads on a few texts that are short enough for a figure.
 
@@ -126,20 +124,18 @@ def example_maps(
       max_length: The greatest number of tokens, as in `bs.encode`.
       tables: The statistics of `special_tokens`, in which extreme heads are drawn large; None draws
         no head large.
-      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: The count is below 1.
     """
-    subject = subject or Subject()
     chosen = choose(pretrained, as_examples(texts), count=count, max_length=max_length)
-    models = {subject.model: pretrained}
+    models = {'': pretrained}
     if tuned is not None:
         models['fine-tuned'] = one_model(tuned)
     maps = {
         name: tuple(maps_of(model, chosen, max_length=max_length)) for name, model in models.items()
     }
-    return ExampleMaps(subject, maps, telling_heads(tables) if tables else {})
+    return ExampleMaps(maps, telling_heads(tables) if tables else {})
 
 
 def maps_of(

@@ -34,7 +34,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
@@ -51,7 +51,6 @@ class BeforeAndAfter(Result):
         example by example ('change of noun'). Empty if no fine-tuned model was measured.
     """
 
-    subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
 
@@ -251,18 +250,17 @@ def features(
     *,
     tuned: Models | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Features:
     """Measure attention to nouns, verbs, negation and so on, and how fine-tuning changes it.
 
     Args:
       tuned: `pretrained` fine-tuned, or several such models; None measures only `pretrained`.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
     """
     wanted = feature_statistics()
     before = settings.tables(pretrained, texts, wanted)
     runs = settings.changes(pretrained, tuned, texts, wanted)
-    return Features(subject or Subject(), before, runs)
+    return Features(before, runs)
 
 
 def _draw_special(result: Features):

@@ -13,7 +13,7 @@ from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES, described, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.3, Table 1'
 
@@ -57,7 +57,6 @@ class Finetuning(Result):
     title: ClassVar[str] = 'Fine-tuning'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     train_texts: str
     train_examples: int
     dev_examples: int
@@ -192,15 +191,12 @@ _TUNED = {'pretrained': 'tuned', 'random': 'tuned_random'}
     needs=('tuned',),
     cost=lambda given: given.finetuned(),
 )
-def finetuning(
-    *tuned: Finetuned, subject: Subject | None = None, train_texts: str = 'the training texts'
-) -> Finetuning:
+def finetuning(*tuned: Finetuned, train_texts: str = 'the training texts') -> Finetuning:
     """Report the scores of fine-tuning beside the paper's Table 1.
 
     Args:
       *tuned: The results of `bs.finetune` from pre-trained weights, random weights, or both. Of two
         with the same start, the later one is reported; numbers of examples are those of the first.
-      subject: As in `special_tokens`.
       train_texts: The name of the training texts.
 
     Raises:
@@ -212,7 +208,6 @@ def finetuning(
     if any(each.metrics != first.metrics for each in tuned):
         raise ValueError('The runs have different metrics: report them apart.')
     return Finetuning(
-        subject=subject or Subject(),
         train_texts=train_texts,
         train_examples=first.train_examples,
         dev_examples=first.dev_examples,

@@ -176,7 +176,6 @@ def frames(
     seed: int = 0,
     shown: int = 3,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Frames:
     """Measure attention along frame links, and at places where these could stand as well.
 
@@ -191,7 +190,6 @@ def frames(
       seed: The seed of the draws, and of the choice of texts whose maps are shown.
       shown: The number of texts whose maps are shown.
       settings: The settings for encoding the texts. Its annotations are not used.
-      subject: As in `special_tokens`; the texts are the sample.
 
     Raises:
       ValueError: The sample has no relation, two relations have the same ends, or the number of
@@ -221,11 +219,11 @@ def frames(
     tests: dict[str, LinkTest] = link_tests(tables, link_scores(encoded, names, tables))
     first = next(iter(directions(names)))
     return Frames(
-        subject or Subject(texts=called),
         tests,
         {each.name: tables[each.name] for each in wanted if tables[each.name].count},
         _maps(pretrained, encoded, names[0], tables[first].mean, shown, seed),
         filters,
+        subject=Subject(texts=called),
     )
 
 

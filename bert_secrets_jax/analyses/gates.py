@@ -28,7 +28,7 @@ from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.
@@ -66,7 +66,6 @@ class Gates(GateRuns, Result):
     title: ClassVar[str] = 'Gates of heads'
     FORMAT: ClassVar[int] = 4
 
-    subject: Subject
     gated: Mapping[str, Effects]
     rounded: Mapping[str, Effects]
     examples: int
@@ -351,7 +350,6 @@ def gates(
     frozen: bool = True,
     metrics: Sequence[str] | None = None,
     seed: int = 0,
-    subject: Subject | None = None,
     **training: Any,
 ) -> Gates:
     """Learn which heads of a fine-tuned model can go, and score the models that are left.
@@ -366,7 +364,6 @@ def gates(
       frozen: Whether only the gates are learnt; False trains the weights, too.
       metrics: The names of the metrics, the most important first; None takes those of `ablation`.
       seed: The seed of the randomization test.
-      subject: The names of the model, the texts and the task, for sentences and captions.
       **training: Further settings of `bs.train_gates`, such as `epochs`, `gate_learning_rate`,
         `max_length`, `folder` or `mesh`.
 
@@ -375,17 +372,16 @@ def gates(
       ValueError: An argument is unknown, an example has no label, the model has no classifier, or
         `bs.train_gates` refuses a setting.
     """
-    subject = subject or Subject()
     model = one_model(tuned)
     labels_of(dev, model.config)
     metrics = checked_metrics(metrics, model.config, dev)
     found = train_gates(
         model, train, dev, coefficients=coefficients, seeds=seeds, frozen=frozen, **training
     )
-    return assess_gates(found, metrics, seed=seed, subject=subject)
+    return assess_gates(found, metrics, seed=seed)
 
 
-def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Subject) -> Gates:
+def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int) -> Gates:
     """Compare each gated model with the intact one, by metrics of which the first is the task's."""
     intact, labels = predictions(gated.intact), gated.labels
     runs = zip(gated.coefficients, gated.seeds, strict=True)
@@ -403,11 +399,7 @@ def assess_gates(gated: Gated, metrics: Sequence[str], *, seed: int, subject: Su
     learnt = learning_test(metrics, gated.intact.shape[-1], intact, labels)
     fields |= zip(('tested', 'reached', 'larger_class', 'p_learnt'), learnt, strict=True)
     return Gates(
-        subject=subject,
-        gated=compared(gated.gated),
-        rounded=compared(gated.rounded),
-        examples=len(labels),
-        **fields,
+        gated=compared(gated.gated), rounded=compared(gated.rounded), examples=len(labels), **fields
     )
 
 

@@ -42,7 +42,7 @@ from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
@@ -76,7 +76,6 @@ class HeadGating(Result):
     title: ClassVar[str] = 'Heads that help and hurt, by gates'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     price: float
     seeds: Real[np.ndarray, ' S']
     priced: Float[np.ndarray, 'S L N']
@@ -257,7 +256,6 @@ def head_gating(
     epochs: int = 20,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
     **training: Any,
 ) -> HeadGating:
     """Call heads facilitating, interfering or irrelevant by gates that are trained twice.
@@ -271,7 +269,7 @@ def head_gating(
       seeds: The seeds of the training of gates, or their number.
       epochs: The number of passes over `train`, in each of two trainings for each seed.
       seed: The seed of the bootstrap.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
       **training: Further settings of `bs.train_gates`, such as `gate_learning_rate`.
 
     Raises:
@@ -279,7 +277,7 @@ def head_gating(
       ValueError: An argument is unknown, an example has no label, the model has no classifier, or
         `bs.train_gates` refuses a setting.
     """
-    model, subject = one_model(tuned), subject or Subject()
+    model = one_model(tuned)
     labels, classes = labels_of(dev, model.config), model.config.num_labels
     check_several(dev)
     if not 0 < price < np.inf:
@@ -301,7 +299,6 @@ def head_gating(
     increase = (losses[1:count] - losses[0]).T.reshape(-1, *roles.shape)
     metrics = metrics_for(classes, dev)
     return HeadGating(
-        subject=subject,
         price=float(price),
         seeds=found.seeds[: len(priced)],
         priced=priced,

@@ -18,7 +18,6 @@ from jaxtyping import Float
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.populations import THIS_MODEL
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
@@ -30,7 +29,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import measure, named
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
-from bert_secrets_jax.runs.result import Subject
+from bert_secrets_jax.runs.populations import THIS_MODEL
 
 _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]'
 _STOPS, _OF_CLS, _MOVED = 'period or comma', 'entropy of [CLS] (nats)', 'moved from special tokens'
@@ -256,7 +255,6 @@ def hypotheses(
     *,
     tuned: Mapping[int, Finetuned] | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Hypotheses:
     """Test ten hypotheses about what heads look at, and three about fine-tunings.
 
@@ -265,7 +263,7 @@ def hypotheses(
     corrected for the heads of its side that may be the greatest.
 
     Args:
-      pretrained, settings, subject: As in `special_tokens`.
+      pretrained, settings: As in `special_tokens`.
       texts: The texts, at least 20 for any verdict.
       tuned: Fine-tunings of the model, of three seeds or more, by the number of labelled examples
         that they learnt from. Each of their heads is then disabled on all texts. None asks nothing
@@ -305,7 +303,7 @@ def hypotheses(
             after=np.stack(after),
         )
         verdicts += tuned_hypotheses.decided(found)
-    return Hypotheses(subject or Subject(), verdicts)
+    return Hypotheses(verdicts)
 
 
 def decided(values: Values) -> tuple[Verdict, ...]:

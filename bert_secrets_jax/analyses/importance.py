@@ -41,7 +41,7 @@ from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 _COLUMNS = {
@@ -90,7 +90,6 @@ class Importance(Result):
     title: ClassVar[str] = 'Which heads matter'
     FORMAT: ClassVar[int] = 4
 
-    subject: Subject
     scores: scoring.HeadScores
     effects: Removed
     same_examples: bool
@@ -212,7 +211,6 @@ def importance(
     metric: str | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Importance:
     """Score each head of a fine-tuned model by several methods, and compare them with its loss.
 
@@ -228,14 +226,14 @@ def importance(
       norm: How gradients are made comparable between layers: 'layer' as published, 'all' or 'none'.
       metric: The metric that heads are judged by besides the loss; None takes that of the task.
       seed: The seed of permutations and of bootstraps.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
       ValueError: An argument is unknown, the model has no classifier, an example has no fitting
         label, or there are fewer than two examples.
     """
-    model, subject = one_model(tuned), subject or Subject()
+    model = one_model(tuned)
     examples, config = as_examples(examples), model.config
     labels = labels_of(examples, config)
     same = measured_on is None
@@ -274,7 +272,7 @@ def importance(
         for method, each in scores.parts.items()
     }
     likely = reliability(effects.increase, seed=seed)
-    return Importance(subject, scores, effects, same, agreement, likely)
+    return Importance(scores, effects, same, agreement, likely)
 
 
 def default_methods(*, same_examples: bool) -> tuple[str, ...]:

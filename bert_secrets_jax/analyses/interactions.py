@@ -32,7 +32,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
-from bert_secrets_jax.runs.result import Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Result, drawn, framed
 
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
@@ -59,7 +59,6 @@ class Interactions(Result):
     title: ClassVar[str] = 'Interactions of heads'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     heads: tuple[str, ...]
     metric: str
     unit: str
@@ -163,7 +162,6 @@ def interactions(
     metric: str | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Interactions:
     """Disable every pair of heads, and measure the effect beyond the sum of the two effects.
 
@@ -174,13 +172,12 @@ def interactions(
       baseline: As in `ablation`; the mean of 'mean' is that over the examples.
       metric: The name of the metric; None takes the first metric of the task.
       seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError, ValueError: As in `ablation`; or there are fewer than two heads, or a head is given
         twice or does not exist.
     """
-    subject = subject or Subject()
     model = one_model(tuned)
     labels = labels_of(examples, model.config)
     metric = checked_metrics(metric and (metric,), model.config, examples)[0]
@@ -195,7 +192,6 @@ def interactions(
     p_values, familywise = significance.sign_flip_test(in_loss, seed=seed)
     mean, low, high = mean_interval(in_loss)
     return Interactions(
-        subject=subject,
         heads=tuple(names),
         metric=metric,
         unit='squared error' if swept.logits.shape[-1] == 1 else 'nats',

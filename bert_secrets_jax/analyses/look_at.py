@@ -36,7 +36,7 @@ from bert_secrets_jax.measure.gradients import OTHERS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 3'
 OF_CLS = 'entropy of [CLS] (nats)'
@@ -79,7 +79,6 @@ class LookAt(Result):
 
     title: ClassVar[str] = 'What heads look at'
 
-    subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
     gradients: Gradients | None = None
@@ -306,7 +305,6 @@ def look_at(
     gradients: bool | None = None,
     masking: Masking | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> LookAt:
     """Measure what heads look at, as Clark et al. (2019, section 3) do.
 
@@ -318,7 +316,7 @@ def look_at(
       gradients: Whether to measure how much a loss depends on attention, in about three times the
         time of all else. None does if there is a loss, and otherwise says why not.
       masking: Which wordpieces are hidden for the loss of a masked LM; None takes the defaults.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
 
     Raises:
       ValueError: Gradients are asked for and the model has no loss to take them of, or a text has
@@ -338,7 +336,7 @@ def look_at(
             raise ValueError(why)
     statistics = [named(name) for name in STATISTICS]
     tables = settings.tables(pretrained, examples, statistics)
-    return LookAt(subject or Subject(), describe(statistics), tables, found, why)
+    return LookAt(describe(statistics), tables, found, why)
 
 
 def _published(layers: int) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
@@ -55,7 +55,6 @@ class MaskedLMAblation(Result):
       tuning: The loss after fine-tuning compared with that before; None without such a model.
     """
 
-    subject: Subject
     baseline: str
     masking: Masking
     shape: tuple[int, int]
@@ -206,7 +205,6 @@ def masked_lm_ablation(
     baseline: str = 'uniform',
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> MaskedLMAblation:
     """Disable heads and layers of a masked LM one at a time, and measure what it predicts worse.
 
@@ -218,7 +216,7 @@ def masked_lm_ablation(
       masks, baseline: As in `ablation`; the mean of 'mean' is that over the texts.
       masking: Which wordpieces are hidden, by a seed of its own; None hides 15 % of each text.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -234,7 +232,8 @@ def masked_lm_ablation(
         models['after'] = with_masked_lm(one_model(tuned), pretrained)
     how = {'masking': masking, 'baseline': baseline, 'donor_seed': seed, 'compute': compute}
     chosen = named_masks(masks, pretrained.config)
-    losses, assessed = {}, {when: {} for when in _WHEN}
+    losses: dict[str, Any] = {}
+    assessed: dict[str, Any] = {when: {} for when in _WHEN}
     for when, model in models.items():
         for name, each in chosen.items():
             found = masked_lm.masked_lm_losses(model, texts, with_intact(each), **how)
@@ -253,9 +252,8 @@ def masked_lm_ablation(
         after = losses['after'].losses[:1], before.losses[0], before.hidden
         tuning = masked_lm.assess_losses(*after, names=['after fine-tuning'], seed=seed)
     shape, hidden = before.masks.shape[1:], int(before.hidden.sum())
-    subject = subject or Subject()
     return MaskedLMAblation(
-        subject, baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
+        baseline, masking, shape, hidden, **assessed, guessing=guessing, tuning=tuning
     )
 
 

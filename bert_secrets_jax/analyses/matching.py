@@ -17,7 +17,7 @@ from bert_secrets_jax.measure.statistics import Maps, Marks
 from bert_secrets_jax.measure.stream import stream
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Result, Subject, framed
+from bert_secrets_jax.runs.result import Result, framed
 
 _ROUNDS = 9999  # random pairings
 
@@ -38,7 +38,6 @@ class Matching(Result):
     title: ClassVar[str] = 'Heads of two models that behave alike'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     divergences: Float[np.ndarray, 'L N M K']
     first: np.ndarray
     second: np.ndarray
@@ -100,7 +99,6 @@ def matching(
     *,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Matching:
     """Match the heads of two models by their maps on the same texts.
 
@@ -112,7 +110,7 @@ def matching(
       one, other: The models.
       texts: The texts that both read.
       seed: The seed of the random pairs.
-      settings, subject: As in `special_tokens`.
+      settings: As in `special_tokens`.
 
     Raises:
       ValueError: The models' tokenizers give other wordpieces, or there are fewer than two texts.
@@ -123,7 +121,7 @@ def matching(
         _divergences(one, other, texts[half::2], settings).astype(np.float64) for half in (0, 1)
     )
     first, second, by_chance = pairs_of(choosing, divergences, seed)
-    return Matching(subject or Subject(), divergences, first, second, len(texts) // 2, by_chance)
+    return Matching(divergences, first, second, len(texts) // 2, by_chance)
 
 
 def pairs_of(

@@ -49,7 +49,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'
@@ -113,7 +113,6 @@ class MinimalPairs(Result):
     title: ClassVar[str] = 'Minimal pairs'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     scored_by: str
     baseline: str
     shape: tuple[int, int]
@@ -303,6 +302,7 @@ def _cost(given) -> Costs:
     price='*',
     settings={
         'file': {
+            'path': True,
             'help': 'Minimal pairs of your own (.tsv, .csv or .jsonl), and the names of their '
             "columns; '' is the embedded ones.",
             'default': '',
@@ -342,7 +342,6 @@ def minimal_pairs(
     permutations: int = 0,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> MinimalPairs:
     """Score both texts of minimal pairs, with all heads and without each of them.
 
@@ -359,7 +358,7 @@ def minimal_pairs(
       permutations: The number of permutations for Shapley values, as in `bs.shapley_values`; 0
         leaves them out.
       seed: The seed of resamples, permutations and, for 'resample', of the draw of other texts.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -406,7 +405,6 @@ def minimal_pairs(
         found = shapley_of(right, orders, shape)
         shapley[name] = np.stack([found.values, found.errors])
     return MinimalPairs(
-        subject=subject or Subject(),
         scored_by=scored_by,
         baseline=baseline,
         shape=shape,

@@ -38,7 +38,7 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, OutlierDimensions, r
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
@@ -87,7 +87,6 @@ class Outliers(Result):
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
     FORMAT: ClassVar[int] = 5
 
-    subject: Subject
     found: OutlierDimensions
     disabled: tuple[int, ...]
     random: np.ndarray | None = None
@@ -335,7 +334,6 @@ def outliers(
     metrics: Sequence[str] | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Outliers:
     """Find outlier dimensions from the weights, and measure what the model is without them.
 
@@ -353,7 +351,6 @@ def outliers(
       metrics: The names of the metrics of the score; None takes those of the task.
       seed: The seed of the random sets and of the tests; what is hidden has its own.
       compute: How it is computed; nothing is written into its folder.
-      subject: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -361,7 +358,7 @@ def outliers(
         layers do not end with LayerNorm; or dimensions are given, and no loss or score can be
         measured.
     """
-    subject, config = subject or Subject(), pretrained.config
+    config = pretrained.config
     found = layer_norm.find_outliers(pretrained)
     if dimensions is not None:
         layer_norm.check_dimensions(config, dimensions)
@@ -378,7 +375,7 @@ def outliers(
             "load it with head='masked_lm', or give a fine-tuned model as `tuned`."
         )
     if not disabled:
-        return Outliers(subject, found, disabled)
+        return Outliers(found, disabled)
     if draws < FEWEST_DRAWS:
         raise ValueError(
             f'{draws=} must be at least {FEWEST_DRAWS}: of fewer random sets, none is rarer than '
@@ -410,7 +407,7 @@ def outliers(
             effects = assess(*compared, names=names, seed=seed)
             scores[metric] = Without(effects=effects, random=reached[count:] - reached[0])
     examples = len(texts) if tuned is not None else 0
-    return Outliers(subject, found, disabled, random, loss, scores, examples)
+    return Outliers(found, disabled, random, loss, scores, examples)
 
 
 def _draw_parameters(result: Outliers):

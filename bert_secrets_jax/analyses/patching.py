@@ -34,7 +34,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
-from bert_secrets_jax.runs.result import Result, Subject, drawn
+from bert_secrets_jax.runs.result import Result, drawn
 
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
@@ -68,7 +68,6 @@ class Patching(Result):
       agreement: By method, the rank correlation of these estimates with exact effects, over heads.
     """
 
-    subject: Subject
     of: str
     steps: int
     shape: tuple[int, int]
@@ -235,7 +234,6 @@ def patching(
     most: int = 100,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Patching:
     """Put each head of a text into the run on another one, and measure what this changes.
 
@@ -250,7 +248,7 @@ def patching(
       steps: The steps of integrated gradients, as in `estimate_patches`.
       most: The greatest number of pairs that are made; 0 makes all.
       seed: The seed of the pairs that are made, and of the bootstrap.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -275,7 +273,6 @@ def patching(
         for method, each in zip(SOURCES, (0, steps), strict=True)
     }
     return Patching(
-        subject=subject or Subject(),
         of=of,
         steps=steps,
         shape=exact.denoising.shape[1:],

@@ -42,7 +42,7 @@ from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.runs.run import digest
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
@@ -87,7 +87,6 @@ class Patterns(Result):
     title: ClassVar[str] = 'Patterns of attention'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     before: Tables
     runs: Mapping[str, Tables]
     confusions: np.ndarray
@@ -360,14 +359,13 @@ def patterns(
     tuned: Models | None = None,
     classifier: Classifier | None = None,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Patterns:
     """Classify the maps of all heads into the five patterns, before and after fine-tuning.
 
     Args:
       tuned: `pretrained` fine-tuned, or several such models; None measures only `pretrained`.
       classifier: The classifier of maps; None takes the one that comes with the package.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
     """
     classifier = classifier or load_classifier()
     examples = as_examples(texts)
@@ -376,7 +374,7 @@ def patterns(
     chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     shown = clearest(classifier, maps)
-    return Patterns(subject or Subject(), before, runs, classifier.confusions, shown)
+    return Patterns(before, runs, classifier.confusions, shown)
 
 
 def clearest(

@@ -29,7 +29,7 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
 RANDOM = 'random weights: '
@@ -95,7 +95,6 @@ class Probing(Result):
 
     title: ClassVar[str] = 'Probes: dependency heads from attention alone'
 
-    subject: Subject
     seeds: tuple[int, ...]
     words: Float32[np.ndarray, ' E']
     right: Mapping[str, Float32[np.ndarray, '_ E']]
@@ -336,7 +335,6 @@ def probing(
     random_weights: bool = True,
     max_length: int | None = None,
     tokens_per_batch: int = 1024,
-    subject: Subject | None = None,
     folder: str | pathlib.Path | None = None,
     **training: Any,
 ) -> Probing:
@@ -354,7 +352,6 @@ def probing(
       random_weights: Whether random weights are probed, too, which takes as long again.
       max_length: The greatest number of tokens, as in `bs.encode`.
       tokens_per_batch: The greatest number of rows times padded length that the encoder reads.
-      subject: The names of the model, the texts and the task, for sentences and captions.
       folder: The folder of unfinished work, as in `train_probes`.
       **training: As in `train_probes`: `seeds`, `batch_size`, `learning_rate`, `reading` and
         `cache_mb`.
@@ -390,7 +387,6 @@ def probing(
         unknown = vectors.unknown(form for parse in (*train, *dev) for form in parse.forms)
         logging.info('%.1f %% of the words have no vector.', 100 * unknown)
     return Probing(
-        subject=subject or Subject(),
         seeds=probes.seeds,
         words=found.words[counting],
         right={name: each[:, counting] for name, each in right.items()},

@@ -39,7 +39,7 @@ from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {**TITLES, ANEW: 'gradient, measured anew', RANDOM: 'at random'}
@@ -113,7 +113,6 @@ class Pruning(Result):
     title: ClassVar[str] = 'How many heads can go'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     seeds: tuple[int, ...]
     metric: str
     intact: np.ndarray
@@ -459,7 +458,6 @@ def pruning(
     metric: str | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Pruning:
     """Remove the heads of fine-tuned models step by step, in the order of several scores.
 
@@ -476,14 +474,14 @@ def pruning(
         with its heads cut out, beside the full one; none does not time it.
       metric: The name of the metric; None takes that of the task.
       seed: The seed of random orders, permutations and bootstraps.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
       ValueError: An argument is unknown or out of range; a model has no classifier, or another
         shape than the others; or labels are missing or all the same.
     """
-    models, subject = arguments.all_models(tuned), subject or Subject()
+    models = arguments.all_models(tuned)
     examples, others = as_examples(examples), as_examples(measured_on)
     check_whole(*models)
     arguments.check_alike(models)
@@ -520,7 +518,6 @@ def pruning(
         measured_on=len(others),
         shared=arguments.in_both(examples, others),
         tolerance=tolerance,
-        subject=subject,
     )
     mask = result.chosen[0].mask
     if not batch_sizes or (mask != 0).all():

@@ -20,7 +20,7 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Result, Subject, drawn
+from bert_secrets_jax.runs.result import Figures, Result, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
 
@@ -38,7 +38,6 @@ class Linked(Result):
 
     FORMAT: ClassVar[int] = 3
 
-    subject: Subject
     tests: links.Tests
     tables: Tables
 
@@ -127,7 +126,6 @@ def relations(
     draws: int = 100,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Relations:
     """Measure attention along relations, and at places where these links could stand as well.
 
@@ -140,7 +138,7 @@ def relations(
         `settings.annotations`.
       draws: The number of places to draw for each link, of each kind.
       seed: The seed of the draws.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
 
     Raises:
       ValueError: The texts lack a relation, two relations have the same ends, or the number of
@@ -151,4 +149,4 @@ def relations(
     tests: dict[str, LinkTest] = link_tests(tables, scores)
     names = [each.name for each in wanted if each.name in tables]
     found = {name: tables[name] for name in names if tables[name].count}
-    return Relations(subject or Subject(), tests, found)
+    return Relations(tests, found)

@@ -49,7 +49,7 @@ from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_const
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
 OPTIMAL = 'optimal'
@@ -91,7 +91,6 @@ class Replacements(Result):
     title: ClassVar[str] = 'What replaces a head'
     FORMAT: ClassVar[int] = 6
 
-    subject: Subject
     shape: tuple[int, int]
     effects: Mapping[str, Effects]
     outcomes: Mapping[tuple[str, str], Effects]
@@ -250,7 +249,6 @@ def replacements(
     learning_rate: float = 0.1,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Replacements:
     """Measure the loss without each head, with five replacements of its output.
 
@@ -262,14 +260,14 @@ def replacements(
         gradient for every head. Heads that need it get up to four times as many.
       learning_rate: The size of the first steps (see `pruning.constants.optimal_constants`).
       seed: The seed of bootstraps, of the order of examples and of the other texts.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
       ValueError: An argument is out of range, the model has no classifier, an example has no
         fitting label, or there are fewer than two examples.
     """
-    model, subject = arguments.one_model(tuned), subject or Subject()
+    model = arguments.one_model(tuned)
     check_whole(model)
     examples, others = as_examples(examples), as_examples(fit_on)
     metric = checked_metrics(None, model.config, examples)[0]
@@ -320,7 +318,6 @@ def replacements(
     intact = losses[OPTIMAL][0]
     means = np.stack([intact, *(intact + each for each in changes.values())])
     return Replacements(
-        subject=subject,
         shape=shape,
         effects={name: assess(each, heads) for name, each in losses.items()},
         outcomes=outcomes,

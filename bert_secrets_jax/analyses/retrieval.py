@@ -32,7 +32,6 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import Subject
 
 SOURCE = 'retrieval with embeddings, Thakur et al. 2021 (BEIR), section 3'
 Texts = Sequence[str] | Mapping[Any, str]
@@ -126,6 +125,7 @@ def _searched(*texts: Mapping[Any, str]) -> list[Example]:
     price='1 min',
     settings={
         'files': {
+            'path': True,
             'help': 'A search of your own: three files (.tsv, .csv or .jsonl) and their columns, '
             'as in bs.read_search. None is an embedded one.',
             'default': [],
@@ -148,7 +148,6 @@ def retrieval(
     prompts: tuple[str | None, str | None] = (None, None),
     seed: int = 0,
     compute: Compute | None = None,
-    subject: Subject | None = None,
 ) -> Retrieval:
     """Disable heads and layers one at a time, and measure how well documents are found.
 
@@ -165,7 +164,7 @@ def retrieval(
         place answers a query, and further ones answer none.
       sides: Whether heads are disabled for 'both', or for 'queries' alone.
       prompts: The prompts of queries and of documents, as in `bs.embed`.
-      masks, baseline, seed, compute, subject: As in `similarity`.
+      masks, baseline, seed, compute: As in `similarity`.
 
     Raises:
       TypeError: The model is not a `Pretrained`.
@@ -191,7 +190,7 @@ def retrieval(
             for score, values in scores_of_queries(ranks, judged[:, 0], grades).items()
         }
     shape = next(iter(chosen.values())).shape[1:]
-    return Retrieval(subject or Subject(), baseline, sides, shape, outcomes, len(read))
+    return Retrieval(baseline, sides, shape, outcomes, len(read))
 
 
 def _listed(query: Any, documents: Any) -> Iterable[Any]:

@@ -36,7 +36,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -74,7 +74,6 @@ class Roles(Result):
     title: ClassVar[str] = 'Roles of heads'
     FORMAT: ClassVar[int] = 2
 
-    subject: Subject
     tables: Tables
     chance: tuple[float, float]
     relations: tuple[str, ...]
@@ -296,7 +295,6 @@ def roles(
     results: Sequence[Result] = (),
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> Roles:
     """Find out what role each head has, and whether those with a role are left when heads go.
 
@@ -305,16 +303,15 @@ def roles(
         (whose maps are heterogeneous), `pruning` and `gates` (which heads stay). If the model has
         no classifier, the latter two are of its fine-tunings.
       seed: The seed of random permutations.
-      pretrained, texts, settings, subject: As in `special_tokens`.
+      pretrained, texts, settings: As in `special_tokens`.
 
     Raises:
       ValueError: A result is of a model with other layers or heads.
     """
     encoded, chance = with_rarest(encoded_of(pretrained, texts, settings, annotated=False))
     tables = in_one_pass(pretrained, encoded, role_statistics(), settings, 'Roles')
-    of_model = {'seed': seed, 'subject': subject or Subject()}
     finetuned = not pretrained.config.num_labels
-    return from_results(tables, chance, results, pruned_finetuned=finetuned, **of_model)
+    return from_results(tables, chance, results, pruned_finetuned=finetuned, seed=seed)
 
 
 def role_statistics() -> list[Described]:
@@ -356,7 +353,6 @@ def from_results(
     *,
     pruned_finetuned: bool,
     seed: int,
-    subject: Subject,
 ) -> Roles:
     """Return the result from the tables of `role_statistics` and what other analyses have found."""
     shape = tables[CONFIDENCE].mean.shape
@@ -387,7 +383,7 @@ def from_results(
                 f'this one has {shape[0]} of {shape[1]}: give results of the same model.'
             )
     return Roles(
-        subject, tables, chance, relations, gains, heterogeneous, stays, seed,
+        tables, chance, relations, gains, heterogeneous, stays, seed,
         maps_of=maps_of, pruned_finetuned=pruned_finetuned,
     )  # fmt: skip
 

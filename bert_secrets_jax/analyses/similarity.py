@@ -31,7 +31,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn
+from bert_secrets_jax.runs.result import Finding, Result, drawn
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
 _WHERE = {
@@ -53,7 +53,6 @@ class EmbeddingEffects(Result):
       outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
     """
 
-    subject: Subject
     baseline: str
     sides: str
     shape: tuple[int, int]
@@ -154,7 +153,6 @@ def similarity(
     baseline: str = 'uniform',
     seed: int = 0,
     compute: Compute | None = None,
-    subject: Subject | None = None,
 ) -> Similarity:
     """Disable heads and layers one at a time, and measure how the cosines of pairs change.
 
@@ -172,7 +170,7 @@ def similarity(
         of the last two.
       masks, baseline: As in `ablation`; the mean of 'mean' is that over the texts.
       seed: The seed of the bootstrap and, for 'resample', of the draw of other texts.
-      compute, subject: As in `ablation`; None reads texts as long as the model does.
+      compute: As in `ablation`; None reads texts as long as the model does.
 
     Raises:
       TypeError: The model is not a `Pretrained`, or texts do not come in pairs.
@@ -214,7 +212,7 @@ def similarity(
             outcome = dataclasses.replace(COSINE, name=f'{COSINE.name} of pairs ({kind})')
             outcomes[name][_KIND + kind] = dataclasses.replace(found, outcome=outcome)
     shape = next(iter(chosen.values())).shape[1:]
-    return Similarity(subject or Subject(), baseline, sides, shape, outcomes)
+    return Similarity(baseline, sides, shape, outcomes)
 
 
 def _extremes(each: Effects, label: str) -> Iterator[Finding]:

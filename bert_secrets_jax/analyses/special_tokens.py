@@ -30,7 +30,7 @@ from bert_secrets_jax.measure.catalogue import Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 ENTROPY = 'entropy (nats)'
 STATISTICS = (
@@ -70,7 +70,6 @@ class SpecialTokens(Result):
     FORMAT: ClassVar[int] = 2
     title: ClassVar[str] = 'Attention to special tokens and neighbours'
 
-    subject: Subject
     statistics: tuple[Description, ...]
     tables: Tables
     reach: tuple[int | None, ...]
@@ -190,7 +189,6 @@ def special_tokens(
     *,
     statistics: Sequence[str | Described] = STATISTICS,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> SpecialTokens:
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
 
@@ -199,7 +197,6 @@ def special_tokens(
       statistics: The statistics to measure: names of the catalogue (`bs.catalogue`),
         'package.module:name' for your own, or `Described` objects.
       settings: The settings for encoding the texts and finding words in them.
-      subject: The names of the model, the texts and the task, for sentences and captions.
 
     Raises:
       ValueError: A statistic is unknown.
@@ -207,7 +204,7 @@ def special_tokens(
     wanted = [named(each) if isinstance(each, str) else each for each in statistics]
     tables = settings.tables(pretrained, texts, wanted)
     reach = tuple(kind.reach for kind in pretrained.config.layer_kinds)
-    return SpecialTokens(subject or Subject(), describe(wanted), tables, reach)
+    return SpecialTokens(describe(wanted), tables, reach)
 
 
 def _draw_grids(result: SpecialTokens, names: Sequence[str], caption: str):

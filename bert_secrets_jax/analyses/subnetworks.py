@@ -38,7 +38,7 @@ from bert_secrets_jax.pruning.curves import fleiss_kappa, masks_by_gradients, sp
 from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 # The good subnetwork has the fewest heads with which this share of the full score is reached, as
@@ -68,7 +68,6 @@ class Subnetworks(Result):
     title: ClassVar[str] = 'Subnetworks, trained again'
     FORMAT: ClassVar[int] = 1
 
-    subject: Subject
     seeds: tuple[int, ...]
     metric: str
     full: Float[np.ndarray, ' S']
@@ -257,7 +256,6 @@ def subnetworks(
     share: float = SHARE,
     training: Mapping[str, Any] | None = None,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> Subnetworks:
     """Train the heads that survive pruning again, beside others.
 
@@ -272,7 +270,7 @@ def subnetworks(
       share: The share of the full score that the good subnetwork reaches there.
       training: The settings of `bs.finetune` for training again, such as `epochs`; give those of
         the first fine-tuning. None takes the defaults.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: An argument is something else.
@@ -325,7 +323,6 @@ def subnetworks(
             )
             retrained[-1].append(_scores(metric, whole, labels)[0])
     return Subnetworks(
-        subject=subject or Subject(),
         seeds=tuple(tuned.seeds),
         metric=metric,
         full=np.array(full),

@@ -57,7 +57,7 @@ from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
-from bert_secrets_jax.runs.result import Figures, Finding, Result, Subject, framed
+from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
@@ -97,7 +97,6 @@ class SyntaxHeads(Result):
     title: ClassVar[str] = 'Heads that find relations between words'
     FORMAT: ClassVar[int] = 3
 
-    subject: Subject
     relations: tuple[str, ...]
     train: Found
     dev: Found
@@ -390,7 +389,6 @@ def syntax_heads(
     draws: int = 100,
     seed: int = 0,
     settings: TextSettings = TextSettings(),
-    subject: Subject | None = None,
 ) -> SyntaxHeads:
     """Look for heads whose greatest attention follows a relation between words.
 
@@ -411,7 +409,6 @@ def syntax_heads(
         `dev`; 0 does without.
       seed: The seed of the draws and of the random weights.
       settings: The settings for encoding. Passes are kept in `settings.folder` until it is deleted.
-      subject: The names of the model and the texts, for sentences and captions.
 
     Raises:
       ValueError: There are no links, or no relation has links in both parts.
@@ -446,7 +443,6 @@ def syntax_heads(
         random = shares_found(random_dev, chosen_heads(random_train)).T
     beyond, kinds = _beyond(pretrained, parts['dev'], names, on_dev, draws, seed, settings)
     return SyntaxHeads(
-        subject=subject or Subject(),
         relations=names,
         train=on_train,
         dev=on_dev,

@@ -23,7 +23,7 @@ from bert_secrets_jax.model.embedding import Pooling
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Moeller et al. 2024, section 2'
 # Contributions that miss the similarity by more than this are not its parts.
@@ -46,7 +46,6 @@ class TokenPairs(Result):
 
     title: ClassVar[str] = 'Which tokens make two texts similar'
 
-    subject: Subject
     pairs: tuple[PairedTokens, ...]
     layer: int
     similarity: str
@@ -202,7 +201,6 @@ def token_pairs(
     max_examples: int = 0,
     shown: int = 5,
     compute: Compute | None = None,
-    subject: Subject | None = None,
 ) -> TokenPairs:
     """Say which pairs of tokens make texts similar, and compare that with deleting them.
 
@@ -214,7 +212,6 @@ def token_pairs(
       max_examples: The number of pairs, the first ones, that are looked at; 0 is all. On a CPU, a
         pair takes seconds.
       shown: The number of pairs, the first ones, whose tokens are in a frame.
-      subject: As in `ablation`.
 
     Raises:
       TypeError: The model or the texts are something else.
@@ -229,7 +226,6 @@ def token_pairs(
         raise ValueError('Similarities are of pairs of texts, such as [(one, other)].')
     how = {'layer': layer, 'steps': steps, 'similarity': similarity, 'pooling': pooling}
     return TokenPairs(
-        subject=subject or Subject(),
         pairs=tuple(paired_tokens(pretrained, pairs, **how, compute=compute)),
         layer=paired_layer(pretrained, layer),
         similarity=similarity,

@@ -36,7 +36,7 @@ from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, Subject, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 EVERY_SCHEDULE = dataclasses.replace(
     verdicts.LAST_LAYERS,
@@ -73,7 +73,6 @@ class WhereItChanges(Result):
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
     FORMAT: ClassVar[int] = 3
 
-    subject: Subject
     changes: Mapping[str, AttentionChange]
     moved: Mapping[str, Float[np.ndarray, 'S L M']]
     random: Float[np.ndarray, 'D L L']
@@ -300,7 +299,6 @@ def where_it_changes(
     draws: int = 3,
     seed: int = 0,
     compute: Compute = Compute(),
-    subject: Subject | None = None,
 ) -> WhereItChanges:
     """Compare where attention changes with where gradients and weights move, under each schedule.
 
@@ -312,7 +310,7 @@ def where_it_changes(
       tuned: Its fine-tunings by `bs.finetune`, by the name of the schedule, such as 'decay 0.65'.
       texts: As in `attention_change`.
       draws: The number of random steps of each layer, which follow from `seed`.
-      compute, subject: As in `ablation`.
+      compute: As in `ablation`.
 
     Raises:
       TypeError: A model or the texts are something else.
@@ -357,9 +355,8 @@ def where_it_changes(
         tables = {}
         for number, start, model in zip(each.seeds, starts[name], each.models, strict=True):
             tables[str(number)] = similarity(start, model, f'Change ({name}, seed {number})')
-        found[name] = AttentionChange(Subject(), {'paper': tables})
+        found[name] = AttentionChange({'paper': tables})
     return WhereItChanges(
-        subject=subject or Subject(),
         changes=found,
         moved=moved,
         random=steps,

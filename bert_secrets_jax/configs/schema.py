@@ -40,6 +40,7 @@ class Setting:
       allowed: The values that it may have; None leaves that to the type of the default.
       smoke: The value for a run of seconds; None is that of other runs.
       help: Its purpose; empty where the name says it.
+      path: Whether it names a file, files or a folder.
     """
 
     name: str
@@ -47,27 +48,29 @@ class Setting:
     allowed: Range | Words | ListedNumbers | None = None
     smoke: Any = None
     help: str = ''
+    path: bool = False
 
 
 _FILE = pathlib.Path(__file__).with_name('settings.toml')
 
 
-def _setting(name: str, default: Any = None, smoke: Any = None, help: str = '', **allowed: Any):
+def _setting(name: str, default: Any = None, smoke: Any = None, **others: Any):
     default, smoke = (tuple(v) if isinstance(v, list) else v for v in (default, smoke))
-    match allowed:
+    about = {each: others.pop(each) for each in ('help', 'path') if each in others}
+    match others:
         case {'range': [least, most]}:
             whole = isinstance(least, int)
-            found = Range(least, most, whole=whole, without=allowed.get('without'))
+            found = Range(least, most, whole=whole, without=others.get('without'))
         case {'numbers': [least, most]}:
             each = Range(least, most, whole=isinstance(least, int))
-            found = ListedNumbers(each, needed=allowed.get('needed', False))
+            found = ListedNumbers(each, needed=others.get('needed', False))
         case {'listed': words}:
             found = Listed(*words)
         case {'words': words}:
             found = Words(*words)
         case _:
             found = None
-    return Setting(name, default, found, smoke, help)
+    return Setting(name, default, found, smoke, **about)
 
 
 def _listed() -> dict[str, Setting]:

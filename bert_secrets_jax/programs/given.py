@@ -197,10 +197,7 @@ class Given:
     @staticmethod
     def _named(made: Call, result: Result) -> Result:
         """Return a result with the names of this run, which may have others for its texts."""
-        subject = made.named.get('subject')
-        if subject is None:
-            return result
-        return dataclasses.replace(result, subject=subject.value())  # pyright: ignore
+        return dataclasses.replace(result, subject=made.named['subject'].value())
 
     # Facts of the model and the texts.
 

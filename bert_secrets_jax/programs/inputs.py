@@ -18,13 +18,6 @@ from bert_secrets_jax.files import read_json
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.folder import check_folder
 
-# The settings that name a file, files or a folder.
-_FILES = (
-    'model.name', 'data.glue_dir', 'data.tfds_dir', 'data.file', 'data.train_file', 'frames.sample',
-    'frames.folder', 'treebank.train', 'treebank.dev', 'probe.vectors', 'across.files',
-    'minimal_pairs.file', 'retrieval.files', 'patterns.annotated', 'patterns.classifier',
-)  # fmt: skip
-
 
 def runs_of(config: ConfigDict, workdir: pathlib.Path) -> list[tuple[ConfigDict, pathlib.Path]]:
     """Return the settings and the folder of a run for each task that `data.task` names."""
@@ -80,7 +73,7 @@ def check(config: ConfigDict, workdir: pathlib.Path) -> None:
 
 def _check_files(config: ConfigDict) -> None:
     """Raise FileNotFoundError for what a setting names and is not there; it names the setting."""
-    for setting in _FILES:
+    for setting in (name for name, each in SETTINGS.items() if each.path):
         named = operator.attrgetter(setting)(config) or ()
         for file in (named,) if isinstance(named, str) else named:
             try:

@@ -79,10 +79,9 @@ def _write_manifest(folder: pathlib.Path, parts: dict[str, dict]) -> None:
 
 def _state(result: Result, state: str) -> str:
     """Return what the files of a result depend on: its own state, its names, this code."""
-    subject = getattr(result, 'subject', None)
     code = describe_versions()
     code = [code['bert_secrets_jax'], code['commit']]
-    return digest([state, str(subject), type(result).__name__, result.FORMAT, code])
+    return digest([state, str(result.subject), type(result).__name__, result.FORMAT, code])
 
 
 def _remove(folder: pathlib.Path, files: Iterable[str]) -> None:

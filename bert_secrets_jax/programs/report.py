@@ -340,7 +340,7 @@ def _chapter(section: str) -> str:
 
 def _texts(result: Result, subject: Subject, *, own: bool) -> tuple[str, bool]:
     """Return the texts that a result is about, and whether the first line has said so."""
-    texts = getattr(result, 'subject', subject).texts
+    texts = result.subject.texts
     main, texts = texts == subject.texts, texts.removeprefix('the ')
     return (f'your texts: {texts}' if main and own else texts), main
 
@@ -349,7 +349,7 @@ def headlines(results: Mapping[str, Result], texts: str) -> list[str]:
     """Return what results say of these texts: which heads matter, what they do, what changed."""
 
     def mine(result: Result) -> bool:
-        return getattr(getattr(result, 'subject', None), 'texts', texts).startswith(texts)
+        return result.subject.texts.startswith(texts)
 
     own = {name: result for name, result in results.items() if mine(result)}
 

@@ -3,12 +3,12 @@
 import dataclasses
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_secrets_jax.runs.call import Call
 
-if TYPE_CHECKING:
-    from bert_secrets_jax.programs.given import Given
+# A `programs.given.Given`, which looks up settings and inputs.
+Given = Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,15 +25,15 @@ class Input:
         the key of the call, for what no file holds.
     """
 
-    make: 'Callable[[Given], Any]'
-    missing: 'Callable[[Given], str]' = lambda given: ''
-    label: 'Callable[[Given], str]' = lambda given: ''
-    load: 'Callable[[Given, Call], Any]' = lambda given, call: call.value()
-    ready: 'Callable[[Given], bool]' = lambda given: True
-    content: 'Callable[[Given, str], str] | None' = None
+    make: Callable[[Given], Any]
+    missing: Callable[[Given], str] = lambda given: ''
+    label: Callable[[Given], str] = lambda given: ''
+    load: Callable[[Given, Call], Any] = lambda given, call: call.value()
+    ready: Callable[[Given], bool] = lambda given: True
+    content: Callable[[Given, str], str] | None = None
 
 
-def of_value(given: 'Given', name: str) -> str:
+def of_value(given: Given, name: str) -> str:
     """Return the digest of an input itself, by its `repr`."""
     return hashlib.sha256(repr(given.value(name)).encode()).hexdigest()
 
@@ -43,8 +43,8 @@ INPUTS: dict[str, Input] = {}
 
 
 def an_input(
-    *, content: 'Callable[[Given, str], str] | None' = of_value, **about: Any
-) -> 'Callable[[Callable[[Given], Any]], Callable[[Given], Any]]':
+    *, content: Callable[[Given, str], str] | None = of_value, **about: Any
+) -> Callable[[Callable[[Given], Any]], Callable[[Given], Any]]:
     """Return a decorator of the function that makes the call of an input named after it."""
 
     def declare(make):

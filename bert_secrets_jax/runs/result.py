@@ -21,9 +21,9 @@ from bert_secrets_jax.runs import store
 if TYPE_CHECKING:
     import pandas
 
-    from bert_secrets_jax.analyses.verdicts import Verdict
     from bert_secrets_jax.measure.token_maps import TokenMaps
     from bert_secrets_jax.plots import Figure
+    from bert_secrets_jax.runs.verdict import Verdict
 
 # How an atlas draws the marks of heads.
 DRAWN = ('colour', 'ring', 'corner')
@@ -248,6 +248,7 @@ def class_title(result: 'Result') -> str:
     return re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(result).__name__).capitalize()
 
 
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Result:
     """The base class of results: frozen dataclasses of documented arrays and numbers.
 
@@ -256,9 +257,12 @@ class Result:
 
     Attributes:
       FORMAT: The version of the fields, to be raised whenever older files no longer fit.
+      subject: The names of the model, the texts and the task, for sentences and captions.
     """
 
     FORMAT: ClassVar[int] = 1
+
+    subject: Subject = dataclasses.field(default=Subject(), kw_only=True)
 
     @property
     def title(self) -> str:

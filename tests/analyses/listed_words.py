@@ -19,7 +19,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import extreme
 from bert_secrets_jax.runs.input import an_input
-from bert_secrets_jax.runs.result import HeadMarks, Result, Subject
+from bert_secrets_jax.runs.result import HeadMarks, Result
 
 TITLE = 'attention to listed words'
 STATISTIC = Described(TITLE, TITLE, attention_to('listed'), unit='attention', features=('listed',))
@@ -43,7 +43,6 @@ def word_list(given) -> Call:
 class ListedWords(Result):
     """Attention to the words of a list, and how it is put together from two kinds of heads."""
 
-    subject: Subject
     tables: Tables
     weights: np.ndarray
 
@@ -73,7 +72,7 @@ class ListedWords(Result):
     question='which heads attend to the words of a list',
     group='Syntax and meaning',
     settings={
-        'file': {'help': 'A file of words, one on each line.'},
+        'file': {'path': True, 'help': 'A file of words, one on each line.'},
         'updates': {'default': 20, 'range': [1, 1000], 'smoke': 2, 'help': 'Steps of the fit.'},
     },
     cost=lambda given: given.one_pass('listed words', 1, 1, 1),
@@ -85,7 +84,6 @@ def listed_words(
     *,
     updates: int = 20,
     settings: TextSettings | None = None,
-    subject: Subject | None = None,
 ) -> ListedWords:
     """Measure attention to the words of a list, and fit it by the layers in so many updates."""
     found = re.compile(rf'\b({"|".join(map(re.escape, word_list))})\b')
@@ -110,4 +108,4 @@ def listed_words(
     weights = np.zeros(len(of_layers))
     for _ in range(updates):
         weights += 0.5 * (of_layers.mean() - weights @ of_layers) * of_layers
-    return ListedWords(subject or Subject(), tables, weights)
+    return ListedWords(tables, weights)

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.attribution import EFFECT, Attribution, ScoredText
 from bert_secrets_jax.contributions.faithfulness import SHARES, Faithfulness
 from bert_secrets_jax.contributions.scores import SOURCES
@@ -32,7 +31,7 @@ def result_of(*, rank, tokens=20, learnt=('accuracy', 0.9, 0.5, 1e-6), classes=2
     scores = dict.fromkeys((*METHODS, EFFECT), np.array([0.1, 0.2, 0.3]))
     special = np.array([True, False, True])
     text = ScoredText(('[CLS]', 'a', '[SEP]'), special, 'positive', 0.9, scores)
-    return Attribution(bs.analyses.Subject('tiny', 'own'), test, classes, learnt, (text,), 0)
+    return Attribution(test, classes, learnt, (text,), 0)
 
 
 def finding(result, name):

@@ -77,7 +77,7 @@ def tables_of(divergences, *, layers, **behaviours):
 
 
 def clusters_of(divergences, **options):
-    return from_tables(tables_of(divergences, **options), seed=0, subject=bs.analyses.Subject())
+    return from_tables(tables_of(divergences, **options), seed=0)
 
 
 def test_a_plane_gives_back_distances_that_lie_in_one():

@@ -171,7 +171,7 @@ def simulated(rng, heads, effects, *, pairs=40):
     names = [f'L1-H{head + 1}' for head in range(heads)]
     fields = assess_preference(np.stack([intact, *(intact + changes)]), of, names=names, seed=0)
     told = {name: Told(pairs // 2, pairs, 0, 0, 0) for name in of}
-    return MinimalPairs(bs.analyses.Subject(), 'scores', 'zero', (1, heads), told, **fields)
+    return MinimalPairs('scores', 'zero', (1, heads), told, **fields)
 
 
 @pytest.mark.parametrize('worlds', [12, pytest.param(300, marks=pytest.mark.slow)])

@@ -34,7 +34,7 @@ def roles_of(gains=(), **means):
     }  # fmt: skip
     gains = np.zeros((2, 0, *shape)) if not len(gains) else np.asarray(gains)
     relations = tuple(f'relation {number}' for number in range(gains.shape[1]))
-    return Roles(bs.analyses.Subject(), tables, (0.1, 0.2), relations, gains, None, {})
+    return Roles(tables, (0.1, 0.2), relations, gains, None, {})
 
 
 def test_published_thresholds():
@@ -145,10 +145,7 @@ def test_statistics_read_the_texts(model, texts, settings):
 def test_results_of_another_model_are_refused(results):
     other = {name: table(np.zeros((2, 4))) for name in results['roles'].tables}
     with pytest.raises(ValueError, match='3 layers of 4 heads, and this one has 2 of 4'):
-        from_results(
-            other, (0.1, 0.2), [results['pruning']], pruned_finetuned=True, seed=0,
-            subject=results['roles'].subject,
-        )  # fmt: skip
+        from_results(other, (0.1, 0.2), [results['pruning']], pruned_finetuned=True, seed=0)
 
 
 def test_error_rate_and_power_within_layers():

@@ -65,8 +65,7 @@ def test_the_table_of_tasks():
         task: (verdict(strong, 1e-6, 1.0), verdict(weak, 1.0, p), none)
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))
     }
-    subject = bs.analyses.Subject()
-    found = {task: bs.analyses.Claims(subject, each) for task, each in verdicts.items()}
+    found = {task: bs.analyses.Claims(each) for task, each in verdicts.items()}
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
     frames = bs.analyses.Comparison((), found, over, {}, ()).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']

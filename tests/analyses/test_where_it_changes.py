@@ -17,7 +17,7 @@ DECAYS = (0.65, 1.0, 1.5)
 
 def world(cause, *, seeds=5, layers=6, seed=0):
     """Weights move as far as the rates say, and maps as far as the cause says, with some noise."""
-    rng, subject = np.random.default_rng(seed), bs.analyses.Subject()
+    rng = np.random.default_rng(seed)
     changes, moved, reached, p_values = {}, {}, {}, {}
     for decay in DECAYS:
         rates = decay ** np.arange(layers)[::-1]
@@ -28,7 +28,7 @@ def world(cause, *, seeds=5, layers=6, seed=0):
             change = 0.4 * profile[:, None] + rng.normal(0, 0.004, (layers, 1)) + np.zeros(2)
             runs[str(run)] = {'cosine': bs.HeadTable(1 - change, np.full((layers, 2), 1e-4), 200.0)}
         name = f'decay {decay:g}'
-        changes[name] = AttentionChange(subject, {'paper': runs})
+        changes[name] = AttentionChange({'paper': runs})
         noise = 1 + rng.normal(0, 0.01, (seeds, layers, 4))
         moved[name] = rates[:, None] * noise
         reached[name], p_values[name] = np.full(seeds, 0.8), np.full(seeds, 1e-4)
@@ -36,7 +36,7 @@ def world(cause, *, seeds=5, layers=6, seed=0):
     by_step = {name: {} for name in changes}
     learnt = {'larger_class': 0.5, 'reached': reached, 'p_learnt': p_values}
     given = {'by_step': by_step, 'tested': 'accuracy', 'dev_examples': 200, **learnt}
-    return WhereItChanges(subject, changes, moved, steps, 1.0, **given)
+    return WhereItChanges(changes, moved, steps, 1.0, **given)
 
 
 def number(result, start):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
+from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, with_subject
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import api, conversation
 from bert_secrets_jax.programs.sources import INPUTS, Given
@@ -51,7 +51,8 @@ def give(monkeypatch):
 
 def fake(function, **about):
     """Return a section that is answered by a function, whose arguments are inputs and settings."""
-    return Analysis(**{'function': function, 'question': '', 'report': 'always'} | about)
+    about = {'question': '', 'report': 'always'} | about
+    return Analysis(function=with_subject(function), **about)
 
 
 @pytest.fixture

@@ -335,7 +335,6 @@ def test_inputs_that_are_missing_fail_once(answer, run, monkeypatch):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Marked(Told):
-    subject: Subject
     marks: HeadMarks
 
     def head_marks(self):
@@ -348,7 +347,7 @@ def test_all_texts_are_named_and_the_headline_is_about_ones_own():
     def result(texts, rank, marks):
         marks, about = np.array([marks]), {'title': 'does', 'drawn': 'colour', 'rank': rank}
         marks = HeadMarks(marks=marks, sentences=marks, **about)
-        return Marked('x', Subject('m', texts), marks)
+        return Marked('x', marks, subject=Subject('m', texts))
 
     own = result('mine', 1, ['self', 'self', ''])
     other = result('the example frames', 0, ['', 'target', 'target'])

@@ -13,7 +13,6 @@ recipe: on average, or most of them.
 Claims are in a module for each topic, and `verdict.py` has what all of them share.
 """
 
-from bert_secrets_jax.analyses.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.analyses.verdicts.disabling import (
     FRAME_HEADS,
     HEAD_HELPS,
@@ -127,3 +126,4 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     in_all_runs,
     not_measured,
 )
+from bert_secrets_jax.runs.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL

@@ -56,8 +56,8 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
     """Test the claims about several tasks at once, for each model that results name as subject."""
     models: dict[str, dict[str, list[Result]]] = {}
     for result in (each for results in tasks.values() for each in results):
-        subject = getattr(result, 'subject', None)
-        if isinstance(result, Finetuning | Ablation) and subject and subject.task is not None:
+        subject = result.subject
+        if isinstance(result, Finetuning | Ablation) and subject.task is not None:
             models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
     needed = 'fine-tuning on two tasks of the paper', 'disabling heads on STS-B and RTE'
     return {

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float32
 
-from bert_secrets_jax.analyses.populations import ANY_PROBE, THESE_PROBES
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.probes.evaluation import scores
+from bert_secrets_jax.runs.populations import ANY_PROBE, THESE_PROBES
 
 # Much more often than an offset, and hardly more often: percentage points.
 PRACTICAL_LEAD = 0.10
