@@ -165,7 +165,7 @@ def analysis(**about: Any) -> Callable[[Function], Function]:
     return declare
 
 
-def with_subject(function: Callable[..., Result]) -> Callable[..., Result]:
+def with_subject(function: Function) -> Function:
     """Let an analysis take a `subject`, too: the names of the model, the texts and the task.
 
     Sentences, captions and published numbers go by them.
@@ -184,4 +184,4 @@ def with_subject(function: Callable[..., Result]) -> Callable[..., Result]:
     last = [each for each in every if each.kind == each.VAR_KEYWORD]
     parameters = [*(each for each in every if each not in last), own, *last]
     named.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore
-    return named
+    return named  # pyright: ignore[reportReturnType]

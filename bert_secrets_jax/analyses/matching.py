@@ -10,6 +10,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.analyses.declaration import with_subject
 from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.divergence import head_divergences
@@ -92,6 +93,7 @@ class Matching(Result):
         ]
 
 
+@with_subject
 def matching(
     one: Pretrained,
     other: Pretrained,
