@@ -225,8 +225,3 @@ def test_an_effect_is_counted_by_wordpiece():
     np.testing.assert_allclose(found.difference, [0.1, 0.0])
     assert found.intact == 2.0 and found.sample == 3
     assert found.low[1] == found.high[1] == 0 and found.corrected[1] == 1
-
-
-def test_a_plain_batch_is_refused(model):
-    with pytest.raises(ValueError, match='bs.mask_words'):
-        bs.sweep(model, bs.encode(model.tokenizer, TEXTS), np.ones((1, 3, 4)))

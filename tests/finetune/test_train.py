@@ -377,7 +377,6 @@ def placed(label):
         ({'train': relabelled(TRAIN, 'yes')}, "Training example train/0 has the label 'yes'"),
         ({'dev': relabelled(DEV, 0, 2)}, 'Dev example dev/1 has the label 2, and the classes are'),
         ({'train': relabelled(TRAIN, *[0] * 30)}, "All training labels are 'LABEL_0', so that"),
-        ({'train': relabelled(TRAIN, *[1] * 30)}, "All training labels are 'LABEL_1', so that"),
         (
             {'train': relabelled(TRAIN, *[0] * 30), 'label_names': ('no', 'yes')},
             "All training labels are 'no'.* one_class=True",
