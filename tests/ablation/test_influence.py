@@ -6,6 +6,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation import influence, scores, selection
 from bert_secrets_jax.ablation.significance import MARGIN, assess
+from tests.ablation.rates import chance
 from tests.ablation.test_seeds import covered
 
 # The variance of the intact model's predictions, and its correlation with the labels.
@@ -63,7 +64,7 @@ def test_intervals_and_equivalence_at_the_border(noise, examples, least):
         low, high = influence.limits(difference, parts)
         held.append(low[0] <= -MARGIN <= high[0])
         equivalent.append(influence.p_matters(difference, parts, MARGIN)[0] <= 0.05)
-    assert least - 3 * np.sqrt(0.05 * 0.95 / runs) <= np.mean(held) <= 0.99
+    assert least - chance(runs) <= np.mean(held) <= 0.99
     assert np.mean(equivalent) <= most(runs)
 
 
@@ -86,7 +87,7 @@ def test_the_interval_of_the_chosen_mask_holds_its_gain(noise):
         best = scores.differences('pearson', *given)[0].argmax()
         low, high = influence.interval('pearson', *given, below=below, above=above, chosen=True)
         held += low[best] <= -0.03 <= high[best]
-    assert held / runs >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert held / runs >= 0.95 - chance(runs)
 
 
 @pytest.mark.parametrize('events', [1, 3, 10, 30])

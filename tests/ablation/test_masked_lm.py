@@ -9,6 +9,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.masked_lm import assess_losses
+from tests.ablation.rates import holds_zero
 from tests.conftest import forward
 
 TEXTS = [
@@ -193,7 +194,7 @@ def test_intervals_and_errors_in_simulated_worlds():
     covered, any_found = 0, 0
     for number in range(rounds):
         found = assess_losses(*world(rng, texts, [0.0] * tests), seed=number)
-        covered += ((found.low <= 0) & (found.high >= 0)).mean()
+        covered += holds_zero(found).mean()
         any_found += (found.corrected <= 0.05).any()
     assert 0.93 <= covered / rounds <= 0.97
     assert any_found / rounds <= 0.075

@@ -10,6 +10,7 @@ from bert_secrets_jax.ablation import seeds, significance
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.measure.flips import sign_flip_test
+from tests.ablation.rates import chance
 
 # Standard deviations, on the scale of the models' margins: of a mask's effect over seeds, over
 # examples (the same ones for all seeds), and of the remainder.
@@ -145,7 +146,7 @@ def test_holm_finds_nothing_where_there_is_nothing(null):
             mean = values.mean(axis=(0, 2))
             errors += bool((np.abs(mean) >= variance.least_significant(0.05 / masks)).any())
         # Binomial: two standard deviations above one in twenty.
-        assert errors / rounds <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / rounds), count
+        assert errors / rounds <= 0.05 + chance(rounds, 2), count
 
 
 @pytest.mark.parametrize('count', [6, 8, 10])
@@ -156,7 +157,7 @@ def test_flips_find_nothing_where_there_is_nothing(count):
     for _ in range(rounds):
         common = rng.standard_t(3, size=(count, 1))
         errors += (seeds.max_t(common + rng.standard_t(3, size=(count, 24))) <= 0.05).any()
-    assert errors / rounds <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / rounds)
+    assert errors / rounds <= 0.05 + chance(rounds, 2)
 
 
 @pytest.mark.parametrize('count', range(2, 13))

@@ -87,28 +87,6 @@ def test_json_lines(tmp_path):
         tagged.read_tagged(path, names=('a', 'b'))
 
 
-@pytest.mark.parametrize(
-    ('row', 'fault'),
-    [
-        ({'tokens': ['A'], 'tags': ['DET', 'X']}, 'line 2: 1 words have 2 tags'),
-        ({'tokens': ['A']}, "line 2: there are no lists 'tokens' and 'tags'"),
-        ({'tokens': 'A', 'tags': 'D'}, 'line 2: there are no lists'),
-        ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is no text: give names'),
-        ({'tokens': [' '], 'tags': ['X']}, 'line 2: .* or a word or a tag is empty'),
-        ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
-        ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
-        ({'tokens': ['A'], 'tags': ['D ']}, "line 2: the tag 'D ' has a space at its ends"),
-        ({'tokens': ['A'], 'tags': ['D\ud83d']}, 'line 2: .* surrogates not allowed'),
-        ({'tokens': ['\ud83d'], 'tags': ['D']}, 'line 2: .* surrogates not allowed'),
-    ],
-)
-def test_bad_lines_are_named(tmp_path, row, fault, untyped):
-    path = write(tmp_path / 'c.jsonl', [{'tokens': ['A'], 'tags': ['D']}, row])
-    with pytest.raises(ValueError, match=fault):
-        tagged.read_tagged(path)
-    assert len(tagged.read_tagged(path, bad_rows='skip')) == 1
-
-
 def test_first_wordpieces(tokenizer):
     """As transformers aligns words that it is given as words."""
     texts = [

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-import sentencepiece
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.contributions.layers import each_layer
@@ -19,15 +18,8 @@ from bert_secrets_jax.model.bert import all_layers, init_params, own_layers
 from bert_secrets_jax.model.config import GLOBAL, LOCAL
 from bert_secrets_jax.model.config_json import read_config, write_config
 from bert_secrets_jax.model.weights import save_pretrained, tensors_from_params
-from tests.conftest import (
-    RELATIVES,
-    WORDS,
-    as_torch,
-    forward,
-    random_inputs,
-    random_params,
-    relative,
-)
+from tests.conftest import RELATIVES, as_torch, forward, random_inputs, random_params, relative
+from tests.fuzz.test_checkpoints import make_with_pieces, plain_pieces, read_tokens
 from tests.model.conftest import in_pytorch, of_real_tokens, rewrite, without_tensors
 
 OWN = {
@@ -115,10 +107,16 @@ def test_variants_equal_pytorch(config, tokenizer_of, tmp_path, variant):
     ours = bs.from_pretrained(tmp_path)
     for name, value in settings.items():
         assert getattr(ours.config, name) == value
+    assert_as_in_pytorch(ours, inputs, expected)
+
+
+def assert_as_in_pytorch(ours, inputs, expected):
+    """Logits, and maps where padding may mean nothing."""
     found = forward(ours.bert, ours.params, inputs)
     np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
     maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
-    np.testing.assert_allclose(*of_real_tokens(config, inputs, found.attentions, maps), atol=5e-6)
+    both = of_real_tokens(ours.config, inputs, found.attentions, maps)
+    np.testing.assert_allclose(*both, atol=5e-6)
 
 
 @pytest.mark.parametrize('model_type', RELATIVES)
@@ -463,28 +461,13 @@ def test_training_of_deberta_drops_distances_alike_in_all_batches(config):
         each_layer(dict, bert, params, forward(bert, params, inputs))
 
 
-def test_a_vocabulary_of_sentencepiece(config, tmp_path):
-    """The hub has DeBERTa-v3 without tokenizer.json."""
-    special = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece='[PAD]', bos_piece='[CLS]')
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([' '.join(WORDS)] * 9), model_prefix=str(tmp_path / 'spm'),
-        vocab_size=44, eos_piece='[SEP]', unk_piece='[UNK]', minloglevel=2, **special,
-    )  # fmt: skip
-    bert = bs.Bert(
-        dataclasses.replace(relative(config, 'deberta-v2'), label_names=(), add_pooler=False)
-    )
-    save_pretrained(bs.Pretrained(bert, random_params(bert), None), tmp_path)
-    (tmp_path / 'tokenizer_config.json').write_text('{"do_lower_case": false, "vocab_type": "spm"}')
-    model = bs.from_pretrained(tmp_path)
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / 'spm.model'))
-    (batch,) = bs.encode(model.tokenizer, ['the teacher never slept'])
-    found = np.asarray(batch.input_ids)[0][np.asarray(batch.attention_mask)[0] == 1].tolist()
-    assert found == [1, *pieces.encode('the teacher never slept'), 2]
-    save_pretrained(model, tmp_path / 'again')
-    again = bs.from_pretrained(tmp_path / 'again').tokenizer
-    assert (
-        again('the cat', 'a dog')['input_ids'] == model.tokenizer('the cat', 'a dog')['input_ids']
-    )
+def test_a_vocabulary_of_sentencepiece(tmp_path):
+    """The hub has DeBERTa-v3 without tokenizer.json; its wordpieces are those of sentencepiece."""
+    make_with_pieces(tmp_path)
+    expected = plain_pieces(tmp_path)
+    assert read_tokens(tmp_path) == expected
+    save_pretrained(bs.from_pretrained(tmp_path), tmp_path / 'again')
+    assert read_tokens(tmp_path / 'again') == expected
     (tmp_path / 'spm.model').write_bytes(b'no model')
     with pytest.raises(ValueError, match='The tokenizer in .* was not loaded'):
         bs.from_pretrained(tmp_path)
@@ -626,12 +609,9 @@ def test_files_of_half_precision_equal_pytorch(config, tokenizer_of, tmp_path, m
     # Read again, since `to` rounds frequencies that no file has.
     model = type(model).from_pretrained(tmp_path, dtype=torch.float64, attn_implementation='eager')
     expected = model(**as_torch(config, inputs), output_attentions=True)
-    maps = np.stack([maps.detach() for maps in expected.attentions], axis=1)
     for _ in range(2):
         ours = bs.from_pretrained(tmp_path)
-        found = forward(ours.bert, ours.params, inputs)
-        np.testing.assert_allclose(found.logits, expected.logits.detach(), atol=5e-6)
-        np.testing.assert_allclose(found.attentions, maps, atol=5e-6)
+        assert_as_in_pytorch(ours, inputs, expected)
         save_pretrained(ours, tmp_path)
 
 

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from absl import logging
 
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import Bert
@@ -125,14 +124,10 @@ def test_vocabularies_that_do_not_fit_are_refused(directory, with_vocabulary, ch
         (lambda lines: [*lines[:-1], 'cat'], "vocab.txt has 1 wordpieces twice, such as 'cat'"),
     ],
 )
-def test_vocabularies_that_hardly_fit_are_told(
-    directory, with_vocabulary, monkeypatch, change, told
-):
+def test_vocabularies_that_hardly_fit_are_told(directory, with_vocabulary, caplog, change, told):
     write_vocabulary(directory, change(with_vocabulary))
-    lines = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
     from_pretrained(directory)
-    assert told in '\n'.join(lines)
+    assert told in caplog.text
 
 
 @pytest.mark.parametrize(
