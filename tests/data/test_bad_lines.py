@@ -14,6 +14,10 @@ def record(**changes):
     return {'text_a': 'the cat'} | changes
 
 
+def answered(texts, starts):
+    return LINE | {'answers': {'text': texts, 'answer_start': starts}}
+
+
 # A reader, a good line, and bad ones with what is said of them.
 FORMATS = [
     (
@@ -57,15 +61,9 @@ FORMATS = [
         questions.read_questions,
         LINE,
         [
-            (
-                LINE | {'answers': {'text': [], 'answer_start': []}},
-                'There is no answer. Questions without one (SQuAD 2)',
-            ),
-            (
-                LINE | {'answers': {'text': ['dog'], 'answer_start': [3]}},
-                "'dog' does not stand at character 3",
-            ),
-            (LINE | {'answers': {'text': ['dog'], 'answer_start': []}}, ''),
+            (answered([], []), 'There is no answer. Questions without one (SQuAD 2)'),
+            (answered(['dog'], [3]), "'dog' does not stand at character 3"),
+            (answered(['dog'], []), ''),
             (LINE | {'answers': None}, ''),
             (LINE | {'question': ''}, "question='' must be a text"),
             (LINE | {'context': 3}, 'context=3 must be a text'),
