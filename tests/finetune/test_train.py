@@ -16,14 +16,13 @@ from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.seeds import train_runs
 from bert_secrets_jax.finetune.steps import Data
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.weights import (
     Pretrained,
     from_pretrained,
     save_pretrained,
     with_classifier,
 )
-from tests.conftest import WORDS, fresh_params, rarely, relative
+from tests.conftest import WORDS, fresh_params, rarely
 from tests.fuzz.broken import logged
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
@@ -73,27 +72,6 @@ def assert_same(a, b):
 @pytest.fixture(scope='module')
 def tuned(pretrained):
     return finetune(pretrained, TRAIN, DEV, **SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ('model_type', 'has_classifier'),
-    [('bert', True), ('bert', False), ('roberta', True), ('distilbert', True), ('electra', False)],
-)
-def test_a_fresh_classifier_is_that_of_from_pretrained(
-    config, tokenizer_of, tmp_path, model_type, has_classifier
-):
-    config = relative(config, model_type)
-    if not has_classifier:
-        config = dataclasses.replace(config, label_names=(), add_pooler=model_type == 'bert')
-    bert = Bert(config)
-    given = Pretrained(bert, fresh_params(bert, 1), tokenizer_of(model_type))
-    save_pretrained(given, tmp_path)
-    expected = from_pretrained(tmp_path, label_names=('no', 'yes'), seed=5)
-    found = with_classifier(given, ('no', 'yes'), seed=5)
-    assert_same(found, expected)
-    # The weights are shared, but for what is fresh.
-    assert found.params['layers'] is given.params['layers']
-    assert ('pooler' in given.params) == (found.params['pooler'] is given.params.get('pooler'))
 
 
 def test_a_fresh_classifier_follows_its_seed_and_needs_names(pretrained):

@@ -25,6 +25,7 @@ from bert_secrets_jax.model.weights import (
     fingerprint,
     from_pretrained,
     save_pretrained,
+    with_classifier,
     without_head,
 )
 from tests.conftest import RELATIVES, forward, fresh_params, relative
@@ -176,18 +177,25 @@ def test_heads_of_pretraining_are_left_out(of_type):
 
 
 def test_a_fresh_classifier_of_every_model_type(of_type):
-    """On the dense layer that is there; where there is none, both are fresh."""
+    """On the dense layer that is there; where there is none, both are fresh. In memory, too."""
     model, directory = of_type
-    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    fresh = {'label_names': ('a', 'b'), 'seed': 5}
+    loaded, made = from_pretrained(directory, **fresh), with_classifier(model, **fresh)
     assert loaded.params['classifier']['kernel'].shape == (24, 2)
     assert_equal(loaded.params['pooler'], model.params['pooler'])
+    # The weights are shared, but for what is fresh.
+    for part in ('layers', 'pooler'):
+        assert made.params[part] is model.params[part]
+    assert loaded.config == made.config
+    assert_equal(loaded.params, made.params)
     rewrite(directory, without_tensors('classifier', 'pooler', 'head.'))
-    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    loaded, bare = from_pretrained(directory, **fresh), from_pretrained(directory)
     assert_equal(loaded.params['layers'], model.params['layers'])
     for head in ('pooler', 'classifier'):
         assert 0.01 < np.std(loaded.params[head]['kernel']) < 0.03
         np.testing.assert_array_equal(loaded.params[head].get('bias', 0), 0)
-    assert 'classifier' not in from_pretrained(directory).params
+    assert 'classifier' not in bare.params
+    assert_equal(with_classifier(bare, **fresh).params, loaded.params)
 
 
 def test_classifiers_of_unknown_classes_are_refused_or_left_out(of_type):
