@@ -9,6 +9,7 @@ from bert_secrets_jax.data.annotation import read_annotations, write_annotations
 from bert_secrets_jax.data.encoding import WORD, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.treebank import count_pieces, encode_parses, read_treebank
+from tests.data.test_linguistics import linked, words
 
 # Written for these tests: form, part of speech, head, relation and feature of each word.
 ENGLISH = """She PRON 4 nsubj PronType=Prs/did AUX 4 aux _/not PART 4 advmod Polarity=Neg/
@@ -50,15 +51,11 @@ def trees(tmp_path):
 
 def said(annotation, text):
     """The findings in the words of `FOUND`."""
-
-    def words(spans):
-        return ' '.join(text[span.start : span.end] for span in spans)
-
-    found = [words(annotation.features[name]) for name in NAMES]
+    found = [words(annotation, name, text) for name in NAMES]
     for name in ('verb-subject', 'verb-nsubj', 'noun-pronoun'):
-        both = [(words(each.source), words(each.target)) for each in annotation.relations[name]]
-        found.append(' '.join(map('>'.join, both)))
-    return '|'.join(found)
+        both = linked(annotation, name, text)
+        found.append(['>'.join(map(' '.join, pair)) for pair in both])
+    return '|'.join(map(' '.join, found))
 
 
 @pytest.mark.parametrize('rows', FOUND, ids=['English', 'Turkish', 'Japanese'])
