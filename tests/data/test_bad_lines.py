@@ -1,11 +1,12 @@
 """Files of JSON lines: a bad line is named, and can be left out."""
 
+import functools
 import json
 import re
 
 import pytest
 
-from bert_secrets_jax.data import annotation, framenet, questions, tagged
+from bert_secrets_jax.data import annotation, framenet, questions, tables, tagged
 from tests.data.test_framenet import PREPARED
 from tests.data.test_questions import LINE
 
@@ -18,6 +19,7 @@ def answered(texts, starts):
     return LINE | {'answers': {'text': texts, 'answer_start': starts}}
 
 
+read_texts = functools.partial(tables.read_table, text_a='s', label='y')
 # A reader, a good line, and bad ones with what is said of them.
 FORMATS = [
     (
@@ -44,6 +46,17 @@ FORMATS = [
             (record(relations={'r': [[0, 3]]}), "relation 'r': a link is not a JSON object"),
             (record(relations={'r': [{'from': []}]}), "key='from' must be 'source' or 'target'"),
             (record(relations={'r': [{'source': [[0, 3]]}]}), 'a link needs at least one span'),
+        ],
+    ),
+    (
+        read_texts,
+        {'s': 'Fine', 'y': 1},
+        [
+            ({'s': 'No label'}, "no 'y'"),
+            ({'s': ['nested'], 'y': 0}, "'s' is not a text"),
+            ({'s': None, 'y': 0}, "no 's'"),
+            ({'s': 'Half a smile \ud83d', 'y': 0}, 'surrogates not allowed'),
+            ('{"s": ' + '9' * 5000 + '}', 'digits'),
         ],
     ),
     (
