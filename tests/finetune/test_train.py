@@ -24,6 +24,7 @@ from bert_secrets_jax.model.weights import (
 )
 from tests.conftest import WORDS, fresh_params, rarely
 from tests.fuzz.broken import logged
+from tests.model.test_weights import assert_equal
 
 # Two seeds wherever nothing else is needed: what was compiled for one test serves the next.
 SETTINGS = {
@@ -65,8 +66,7 @@ def as_regression(examples):
 
 def assert_same(a, b):
     assert a.config == b.config
-    assert jax.tree.structure(a.params) == jax.tree.structure(b.params)
-    jax.tree.map(np.testing.assert_array_equal, a.params, b.params)
+    assert_equal(a.params, b.params)
 
 
 @pytest.fixture(scope='module')
@@ -378,8 +378,7 @@ def test_what_does_not_fit_is_named_before_anything_is_trained(
         finetune(pretrained, arguments.pop('train'), arguments.pop('dev'), **arguments)
 
 
-def test_a_class_without_examples_is_told(monkeypatch):
-    lines = []
-    monkeypatch.setattr(train.logging, 'warning', lambda text, *values: lines.append(text % values))
-    assert len(train._names_from(relabelled(TRAIN, 3), DEV)) == 4
+def test_a_class_without_examples_is_told():
+    with logged() as lines:
+        assert len(train._names_from(relabelled(TRAIN, 3), DEV)) == 4
     assert lines == ['No training example is of the class 2: classes are counted from 0.']

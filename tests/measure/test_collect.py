@@ -15,8 +15,9 @@ from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.collect import collect
-from tests.conftest import WORDS, forward, random_params
+from tests.conftest import forward, random_params
 from tests.model import numpy_bert
+from tests.probes.conftest import LETTERS
 
 STATISTICS = {
     'cls': statistics.to_cls,
@@ -36,8 +37,7 @@ def first_of_four(attentions, marks):
 @pytest.fixture(scope='module')
 def examples():
     rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha()]
-    text = lambda: ' '.join(rng.choice(words, rng.integers(1, 9)))
+    text = lambda: ' '.join(rng.choice(LETTERS, rng.integers(1, 9)))
     return [Example(text(), text(), id=f'random/{index}') for index in range(23)]
 
 
