@@ -80,6 +80,23 @@ def test_means_by_type_are_those_of_loops():
     assert np.isfinite(means).all()
 
 
+def test_batches_and_padding_do_not_matter(masked_lm):
+    options = [{'tokens_per_batch': 24, 'buckets': ()}, {'buckets': (16, 24)}, {'max_length': 31}]
+    tables = []
+    for each in options:
+        masked = mask_words(masked_lm.tokenizer, PAIRS, **({'max_length': 24} | each))
+        tables.append(
+            gradient_importance(masked_lm, masked.batches, masked_lm_loss, keep_values=True)
+        )
+    for other in tables[1:]:
+        for name in TYPES:
+            np.testing.assert_allclose(other[name].mean, tables[0][name].mean, rtol=2e-4)
+            np.testing.assert_allclose(other[name].values, tables[0][name].values, rtol=2e-4)
+    # The second text has neither a full stop nor a comma.
+    assert [tables[0][name].count for name in TYPES] == [3, 3, 2, 3]
+    assert np.isnan(tables[0]['period or comma'].values[1]).all()
+
+
 @pytest.mark.parametrize('names', [('no', 'yes', 'perhaps'), ('score',)])
 def test_the_loss_of_a_task(config, tokenizer, names):
     bert = bs.Bert(dataclasses.replace(config, label_names=names))
@@ -101,9 +118,6 @@ def test_the_loss_of_a_task(config, tokenizer, names):
         np.testing.assert_allclose(found['[SEP]'].values[row], expected, rtol=2e-4, atol=1e-7)
     # Though of the last layer only the row of [CLS] is read.
     assert (found['[SEP]'].mean > 0).all()
-    # The second text has neither a full stop nor a comma.
-    assert [found[name].count for name in TYPES] == [3, 3, 2, 3]
-    assert np.isnan(found['period or comma'].values[1]).all()
 
 
 def test_the_same_loss_is_compiled_once():

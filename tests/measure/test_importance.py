@@ -9,7 +9,6 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
-from bert_secrets_jax.measure.gradients import gradient_importance
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
 from bert_secrets_jax.measure.relevance import head_relevance
 from tests.conftest import PAIRS, forward, random_params, relative
@@ -76,14 +75,8 @@ def test_tokens_add_up_to_the_gradient(model):
     np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
 
 
-def by_type(model, batches, **how):
-    found = gradient_importance(model, batches, bs.task_loss, **how)
-    return dataclasses.replace(found['[SEP]'], values=np.stack([x.values for x in found.values()]))
-
-
 # What measures heads, and how far rounding may move it.
 MEASURES = {
-    'gradients': (by_type, {'rtol': 2e-4}),
     'relevance': (head_relevance, {'rtol': 1e-4}),
     'paper': (functools.partial(head_importance, loss=bs.task_loss), {'rtol': 2e-3, 'atol': 1e-6}),
     'notebook': (
