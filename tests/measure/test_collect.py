@@ -241,3 +241,5 @@ def test_heads_without_counterparts_are_told_in_words(model, tokenizer):
     words = 'first model has 3 layers of 4 heads, the second 2 layers of 4 heads'
     with pytest.raises(ValueError, match=words):
         bs.compare(model, other, bs.encode(tokenizer, ['a cat']), ['cosine'])
+    with pytest.raises(ValueError, match=words):
+        bs.analyses.attention_change(model, other, ['a cat'])
