@@ -12,7 +12,7 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.finetune import answers, losses, metrics, tags
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
-from tests.conftest import WORDS, fresh_params, rarely
+from tests.conftest import WORDS, as_torch, forward, fresh_params, rarely
 
 SETTINGS = {
     'epochs': 8, 'batch_size': 8, 'micro_batch': 8, 'learning_rate': 5e-3, 'max_length': 16,
@@ -228,6 +228,21 @@ def test_tags_are_learnt(learnt):
     assert 'span F1' in str(report)
 
 
+def test_what_is_exported_is_read_by_transformers(learnt):
+    torch = pytest.importorskip('torch')
+    import transformers
+
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(learnt.checkpoint(0))
+    model = learnt.models[0]
+    (batch,) = bs.encode(model.tokenizer, [tagged(1, 5)[0].text])
+    ours = forward(model.bert, model.params, batch.inputs).logits
+    with torch.no_grad():
+        expected = theirs.eval()(**as_torch(model.config, batch.inputs)).logits.numpy()
+    real = batch.marks['token']
+    np.testing.assert_allclose(np.asarray(ours)[real], expected[real], atol=2e-5)
+    assert theirs.config.id2label == {0: 'O', 1: 'B-PET', 2: 'I-PET'}
+
+
 def test_answers_are_learnt(pretrained, tmp_path):
     found = bs.finetune(pretrained, asked(96), asked(24, 1), folder=tmp_path, **SETTINGS)
     assert found.head == QUESTIONS and found.metrics == ('exact_match', 'answer_f1')
@@ -258,6 +273,7 @@ def test_without_learning_nothing_is_learnt(pretrained):
     [
         ({'dev': [bs.Tagged(('a',), ('B-X',))]}, "dev/0 has the tag 'B-X', none of those"),
         ({'dev': [bs.Example('a', None, 1)]}, 'several kinds are mixed'),
+        ({'dev': []}, 'Dev examples: there are none'),
         ({'metrics': ['accuracy']}, "For these 3 tags of words, metric='accuracy' must"),
         ({'train': [bs.Tagged(('a',), ('O',))]}, "All words have the tag 'O'"),
         ({'train': bs.Tagged(('a',), ('O',))}, 'a single one is given as a list'),
