@@ -57,6 +57,12 @@ def test_heads_are_disabled_as_in_one_pass_for_each_mask(model, modes):
     np.testing.assert_allclose(bs.embed(embedder, TEXTS), found[-1], atol=1e-6)
 
 
+def test_padding_changes_nothing(model):
+    for mode in MODES:
+        alone = np.concatenate([bs.embed(model, [text], pooling=mode) for text in TEXTS])
+        np.testing.assert_allclose(bs.embed(model, TEXTS, pooling=mode), alone, atol=1e-5)
+
+
 def test_a_model_that_does_not_say_how_it_pools(model, pretrained):
     for given, said in (
         ({}, "does not say how it pools: give pooling='mean'"),

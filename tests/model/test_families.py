@@ -229,11 +229,14 @@ def test_local_layers_see_their_window(config):
     """Maps are 0 beyond it, and a disabled head is uniform within it."""
     bert = bs.Bert(relative(config, 'modernbert'))
     inputs = random_inputs(bert.config, lengths=(11, 6), length=11, seed=5)
-    maps = np.asarray(forward(bert, random_params(bert), inputs).attentions)
+    masks = np.ones((3, 4), np.float32)
+    masks[1, 2] = 0
+    maps = np.asarray(forward(bert, random_params(bert), inputs, head_mask=masks).attentions)
     real = inputs['attention_mask'].astype(bool)
     far = np.abs(np.arange(11)[:, None] - np.arange(11)) > 2
     row, query, key = np.nonzero(far & real[:, :, None] & real[:, None, :])
     assert maps[row, 0, :, query, key].min() > 0 and not maps[row, 1:, :, query, key].any()
+    np.testing.assert_allclose(maps[:, 1:].sum(axis=-1), 1, atol=1e-6)
     scope = attention.Scope(attention.visible_keys(jnp.asarray(inputs['attention_mask']), 2))
     uniform = np.asarray(attention.uniform_probabilities(scope))[:, 0]
     assert sorted(set(np.round(uniform[0].max(axis=-1), 6))) == [0.2, 0.25, 0.333333]
