@@ -17,6 +17,7 @@ from bert_secrets_jax.data.tasks import Example
 from tests.probes.conftest import LETTERS
 
 TEXTS = ['the cat ran .', 'a dog saw the cat', 'he ran']
+STATISTICS = ['[SEP]', 'entropy (nats)', 'previous token']
 
 
 def text_file(path, texts=TEXTS):
@@ -261,6 +262,21 @@ def test_a_stream_that_is_left_ends_its_thread(tokenizer, monkeypatch):
     assert threading.active_count() == before
     # No more than waits for the device, and what was being made.
     assert 2 <= taken <= 2 * (streams._WAITING + 3)
+
+
+def test_results_are_those_of_a_list(pretrained, tmp_path):
+    texts = bs.stream_texts(text_file(tmp_path / 'x.txt', sentences(1_000)))
+    batches = bs.stream_batches(pretrained.tokenizer, texts, max_length=32)
+    streamed = bs.collect(pretrained, batches, STATISTICS, keep_values=True)
+    whole = bs.encode(pretrained.tokenizer, list(texts), max_length=32)
+    expected = bs.collect(pretrained, whole, STATISTICS, keep_values=True)
+    for name, table in expected.items():
+        assert streamed[name].count == table.count == 1_000
+        np.testing.assert_allclose(streamed[name].mean, table.mean, atol=1e-6)
+        np.testing.assert_allclose(streamed[name].variance, table.variance, atol=1e-6)
+        np.testing.assert_allclose(streamed[name].values, table.values, atol=1e-6)
+    changed = bs.compare(pretrained, pretrained, batches, ['[SEP]'])['change of [SEP]']
+    assert changed.count == 1_000 and not changed.mean.any()
 
 
 def test_nothing_of_a_corpus_is_kept(pretrained, tmp_path, monkeypatch):
