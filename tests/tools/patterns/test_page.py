@@ -1,6 +1,7 @@
 """The labelling page: over HTTP, and in a real browser where there is one."""
 
 import base64
+import concurrent.futures
 import contextlib
 import errno
 import fcntl
@@ -286,6 +287,12 @@ def test_a_client_that_breaks_off(labelled, monkeypatch):
         connection.close()
     drawing.set()
     assert gone(threads)
+
+
+def test_200_requests_at_once_are_all_answered(labelled):
+    with concurrent.futures.ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(get, [f'{labelled}/state'] * 200))
+    assert len(set(answers)) == 1 and json.loads(answers[0])['done'] == 1
 
 
 def test_connections_are_bounded(maps, tmp_path, impatient, monkeypatch):
