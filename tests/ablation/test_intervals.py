@@ -7,6 +7,7 @@ import scipy.stats
 from bert_secrets_jax.ablation import intervals
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
+from tests.ablation.rates import chance
 
 LABEL, INTACT, MASKED = np.indices((2, 2, 2)).reshape(3, 8)
 DRAWS = 10_000
@@ -169,7 +170,7 @@ def at_the_border(metric, mix, margin, sign):
 @pytest.mark.parametrize('metric', OF_TWO)
 @pytest.mark.parametrize('examples', [277, 560, 872, 1500, 4000])
 def test_equivalence_is_seldom_claimed_at_the_border(metric, examples):
-    error = 3 * np.sqrt(0.05 * 0.95 / DRAWS)
+    error = chance(DRAWS)
     for sign in (-1, 1):
         for changed in (0, 0.01, 0.04):
             shares = at_the_border(metric, changed, 0.005, sign)

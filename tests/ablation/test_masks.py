@@ -25,10 +25,6 @@ PLACES = list(np.ndindex(3, 4))
             [{(layer, each) for each in range(4) if each != head} for layer, head in PLACES],
         ),
         (bs.masks.pairs, [set(pair) for pair in itertools.combinations(PLACES, 2)]),
-        (
-            lambda config: bs.masks.pairs(config, [(0, 1), (2, 3), (2, 0)]),
-            [{(0, 1), (2, 3)}, {(0, 1), (2, 0)}, {(2, 3), (2, 0)}],
-        ),
     ],
 )
 def test_sets_disable_what_they_are_called_after(config, made, expected):

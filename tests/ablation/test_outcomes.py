@@ -11,6 +11,7 @@ from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 from bert_secrets_jax.ablation.shrinkage import shrink
+from tests.ablation.rates import holds_zero
 
 NAMES = [f'L1-H{head}' for head in range(1, 5)]
 
@@ -137,7 +138,7 @@ def test_errors_in_worlds_without_an_effect(noise):
         found = assess_outcomes([margins(1.6 * margin)], labels, names=['L1-H1'] * 8, seed=number)
         tested = [found[name] for name in ('discrimination', 'auc')]
         wrong.append([(each.corrected <= 0.05).any() for each in tested])
-        covered.append([((each.low <= 0) & (each.high >= 0)).mean() for each in tested])
+        covered.append([holds_zero(each).mean() for each in tested])
     # Three standard errors above 5 %.
     assert np.max(np.mean(wrong, axis=0)) <= 0.103
     assert np.min(np.mean(covered, axis=0)) >= 0.93
@@ -213,7 +214,7 @@ def test_intervals_where_few_texts_carry_a_change(carrying, least):
         rare = rng.random((20, 200)) < carrying / 200
         values = rare * (1 + rng.exponential(size=rare.shape)) - carrying / 100
         found = of_values(values + 0.05 * rng.normal(size=rare.shape), number)
-        covered.append(((found.low <= 0) & (found.high >= 0)).mean())
+        covered.append(holds_zero(found).mean())
         wrong.append((found.corrected <= 0.05).any())
     assert least <= np.mean(covered) <= 0.99
     # Two standard errors above 5 %.
@@ -323,7 +324,7 @@ def test_over_seeds_errors_are_rare(world):
             found = over_seeds(of_seeds[..., None] + shared + noise)
             true = (found.corrected <= 0.05) & (np.sign(found.difference) != side)
             wrong.append(true.any())
-            covered.append(((found.low <= 0) & (found.high >= 0)).mean())
+            covered.append(holds_zero(found).mean())
         assert np.mean(wrong) <= 0.103
         assert lowest <= np.mean(covered) <= 0.99
 

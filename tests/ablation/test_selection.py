@@ -8,6 +8,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation import scores, selection
 from bert_secrets_jax.ablation.significance import Answers, gain_of_choice, selected_gain
+from tests.ablation.rates import chance
 from tests.ablation.test_significance import slack
 
 
@@ -98,7 +99,7 @@ def test_interval_covers_the_true_gain_of_the_chosen_mask(metric, masks, size, b
         covered.append(found.low <= truth[found.best] <= found.high)
         chosen.append(found.best)
         assert found.low <= found.naive <= found.high
-    assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert np.mean(covered) >= 0.95 - chance(runs)
     assert name != 'one is clearly best' or np.mean(np.array(chosen) == 3) > 0.95
 
 
@@ -191,7 +192,7 @@ def test_a_choice_elsewhere_is_measured_without_luck(metric, name):
         covered.append(found.low <= truth[found.best] <= found.high)
         errors.append(found.gain - truth[found.best])
         lucky.append(found.where_chosen - truth[found.best])
-    assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert np.mean(covered) >= 0.95 - chance(runs)
     assert abs(np.mean(errors)) <= slack(errors)
     assert np.mean(lucky) > slack(lucky)
 

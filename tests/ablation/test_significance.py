@@ -13,6 +13,7 @@ from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.significance import METRICS
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.measure import confusion
+from tests.ablation.rates import chance
 from tests.ablation.test_effects import drawn
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -156,7 +157,7 @@ def test_false_alarms_of_one_test(metric, size, runs):
             found = significance.randomization_test(metric, *given, rounds=199, seed=seed)
             p_values.append(found[0])
     rates = np.array(p_values) <= 0.05
-    error = 3 * np.sqrt(0.05 * 0.95 / runs)
+    error = chance(runs)
     assert rates.mean() <= 0.05 + error
     # A test that never finds anything would pass too; McNemar's steps keep it below its level.
     assert rates.mean() >= (0.01 if metric == 'accuracy' else 0.05 - error)
@@ -176,7 +177,7 @@ def test_family_wise_error_of_holm(metric, masks, size, runs):
             else significance.randomization_test(metric, *given, rounds=399, seed=seed)
         )
     any_error = [(significance.holm(p_values) <= 0.05).any() for p_values in families]
-    assert np.mean(any_error) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+    assert np.mean(any_error) <= 0.05 + chance(runs)
     assert np.mean([(p_values <= 0.05).any() for p_values in families]) > 0.1
 
 

@@ -16,6 +16,7 @@ from bert_secrets_jax.ablation.retrieval import (
     scores_of_queries,
 )
 from bert_secrets_jax.ablation.similarity import assess_similarities
+from tests.ablation.rates import holds_zero
 from tests.conftest import PAIRS
 
 TEXTS = list(dict.fromkeys(text for pair in PAIRS for text in pair))
@@ -71,13 +72,10 @@ def test_blocks_do_not_change_the_mean_that_replaces_a_head(embedder, masks, mon
     np.testing.assert_allclose(bs.similarities(*given, baseline='mean'), whole, atol=1e-5)
 
 
-def test_what_is_no_pair_is_refused(embedder, model, masks):
-    with pytest.raises(TypeError, match='Cosines are of pairs'):
-        bs.similarities(embedder, TEXTS, masks)
-    with pytest.raises(TypeError, match='Cosines are of pairs'):
-        bs.similarities(embedder, [], masks)
-    with pytest.raises(ValueError, match='does not say how it pools'):
-        bs.similarities(model, MINE, masks)
+def test_what_is_no_pair_is_refused(embedder, masks):
+    for wrong in (TEXTS, []):
+        with pytest.raises(TypeError, match='Cosines are of pairs'):
+            bs.similarities(embedder, wrong, masks)
     with pytest.raises(ValueError, match="sides='neither' must be"):
         bs.similarities(embedder, MINE, masks, sides='neither')
 
@@ -150,7 +148,7 @@ def test_rates_of_errors_and_of_finds(outcome, worlds):
         real = each.corrected <= 0.05
         false += real[other].any()
         found += real[3]
-        held += ((each.low <= 0) & (each.high >= 0))[other].sum()
+        held += holds_zero(each)[other].sum()
     print(f'{outcome}: {false=} {found=} of {worlds}, held {held / worlds / 19:.1%}')
     # Any error in 5 % of worlds, and 95 % of intervals: so many or more are chance in one of 1,000.
     assert false <= scipy.stats.binom.isf(0.001, worlds, 0.05)
@@ -168,7 +166,7 @@ def test_losses_of_few_queries_may_be_missing(queries, least):
         changes = np.where(share < 0.1, 0.05, np.where(share > 0.98, -0.25, 0))
         scores = 0.5 + np.concatenate([np.zeros((1, queries)), changes])
         found = assess_retrieval(scores, name='MRR', names=[''] * 24, seed=seed)
-        held.append(((found.low <= 0) & (found.high >= 0)).mean())
+        held.append(holds_zero(found).mean())
         assert found.unseen == 1 - 0.025 ** (1 / queries)
     assert least <= np.mean(held) <= 0.99
 

@@ -196,7 +196,6 @@ def test_kept_tokens_move_up_and_keep_their_segment(encoded):
     [
         (lambda model: token_scores(model, ['a'], methods=['saliency']), "must be 'random'"),
         (lambda model: token_scores(model, ['a'], methods='rollout'), "not 'rollout'"),
-        (lambda model: token_scores(model, ['a'], methods=['alti']), 'Did you mean ALTI'),
         (lambda model: token_scores(without_classifier(model), ['a']), 'has no classifier'),
         (lambda model: bs.analyses.attribution(model, ['a'], shares=(1.0,)), 'Shares are a list'),
         (lambda model: bs.analyses.attribution(model, ['a'], shown=-1), 'shown is the number of t'),

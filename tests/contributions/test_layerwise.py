@@ -55,23 +55,17 @@ def test_all_are_those_of_vectors_written_out(config, tokenizer, model_type, sca
     compare_with_reference(random_model(mine, tokenizer, scale))
 
 
-def test_scores_of_globenc_multiply_norms(config, tokenizer):
-    check_globenc(random_model(config, tokenizer))
-
-
-@pytest.mark.parametrize('name', ['all-MiniLM-L6-v2'])
-def test_scores_of_globenc_multiply_norms_of_real_weights(name):
-    model = bs.from_pretrained(real_checkpoint(name))
-    check_globenc(bs.with_classifier(model, ('no', 'yes'), seed=0))
-
-
-def check_globenc(model):
-    """Compare scores with the published ones: norms as they are, multiplied, and the row read.
+@pytest.mark.parametrize('real', [False, True])
+def test_scores_of_globenc_multiply_norms(config, tokenizer, real):
+    """Scores are the published ones: norms as they are, multiplied, and a row is read.
 
     Products of norms whose rows are made to sum to 1, which is not published, are far from them.
     """
-    text, (name,) = 'the cat saw a dog ran .', ['GlobEnc']
-    (scores,) = token_scores(model, [text], methods=[name]).scores[name]
+    text, model = 'the cat saw a dog ran .', random_model(config, tokenizer)
+    if real:
+        model = bs.from_pretrained(real_checkpoint('all-MiniLM-L6-v2'))
+        model = bs.with_classifier(model, ('no', 'yes'), seed=0)
+    (scores,) = token_scores(model, [text], methods=['GlobEnc']).scores['GlobEnc']
     inputs = dict(model.tokenizer(text, return_tensors='np'))
     reference = Reference(model, forward(model.bert, model.params, inputs), 0, len(scores))
     published = other = np.eye(len(scores))

@@ -1,8 +1,5 @@
 """Characters become the right wordpieces in both readings; a file is read as it was written."""
 
-import json
-import re
-
 import numpy as np
 import pytest
 
@@ -158,41 +155,3 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     path = tmp_path / 'links.jsonl'
     write_annotations(path, [one, other], annotations)
     assert read_annotations(path) == ([one, other], annotations)
-
-
-def record(**changes):
-    return {'text_a': 'the cat'} | changes
-
-
-@pytest.mark.parametrize(
-    'line, fault',
-    [
-        ('{"text_a": ', 'malformed JSON at column 12'),
-        ([], '[] is not a JSON object'),
-        ({'text_b': 'a'}, "no 'text_a'"),
-        (record(text_a=3), "'text_a' is not a text"),
-        (record(label=1), "key='label' must be 'text_a', "),
-        (record(features=[]), "'features' is not a JSON object"),
-        (record(features={'f': 3}), "feature 'f': 3 is not a list"),
-        (record(features={'f': [0, 3]}), "feature 'f': 0 is not [start, end]"),
-        (record(features={'f': [[0, True]]}), "feature 'f': [0, true] is not [start, end]"),
-        (record(features={'f': [[0, 8]]}), 'span [0, 8] is not within text_a, which has 7'),
-        (record(features={'f': [[-1, 3]]}), 'span [-1, 3] is empty: it needs 0 <= start'),
-        (record(features={'f': [[3, 3]]}), 'span [3, 3] is empty'),
-        (record(features={'f': [[0, 1, 1]]}), 'span [0, 1, 1], but there is no text_b'),
-        (record(features={'f': [[0, 1, 2]]}), 'span in text 2: text_a is 0'),
-        (record(features={'cls': []}), "'cls' cannot name a feature"),
-        (record(features={'r': []}, relations={'r': []}), "'r' names a feature and a relation"),
-        (record(relations={'r': {}}), '{} is not a list'),
-        (record(relations={'r': [[0, 3]]}), "relation 'r': a link is not a JSON object"),
-        (record(relations={'r': [{'from': []}]}), "key='from' must be 'source' or 'target'"),
-        (record(relations={'r': [{'source': [[0, 3]]}]}), 'a link needs at least one span'),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path, line, fault):
-    path = tmp_path / 'bad.jsonl'
-    bad = line if isinstance(line, str) else json.dumps(line)
-    path.write_text(json.dumps(record()) + '\n' + bad + '\n')
-    with pytest.raises(ValueError, match=f'bad.jsonl: 1 of 2 .* line 2: .*{re.escape(fault)}'):
-        read_annotations(path)
-    assert len(read_annotations(path, bad_rows='skip')[0]) == 1

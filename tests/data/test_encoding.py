@@ -9,7 +9,6 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import tokenizers
 from absl import logging
 
 import bert_secrets_jax as bs
@@ -306,24 +305,9 @@ def test_annotations_of_roberta(bytewise):
     assert (tokens[query], tokens[key], number) == ('Ġsaw', 'Ġdog', 0)
 
 
-def test_spaces_of_sentencepiece():
+def test_spaces_of_sentencepiece(sentencepiece_of):
     """XLM-R's kind of tokenizer, whose offsets have the space too."""
-    from transformers import PreTrainedTokenizerFast
-
-    special = ['<s>', '<pad>', '</s>', '<unk>']
-    pieces = [(piece, -1.0) for piece in [*special, '▁', '▁the', '▁cat', 's', '▁dog']]
-    backend = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=3))
-    backend.add_special_tokens(special)
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single='<s> $A </s>',
-        pair='<s> $A </s> </s> $B </s>',
-        special_tokens=[('<s>', 0), ('</s>', 2)],
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, cls_token='<s>', sep_token='</s>', pad_token='<pad>',
-        unk_token='<unk>',
-    )  # fmt: skip
+    tokenizer = sentencepiece_of('▁ ▁the ▁cat s ▁dog')
     encoded = tokenize(tokenizer, [pair('the  cats', 'dog the')])
     assert encoded.offsets[0].tolist() == [
         [0, 0], [0, 3], [4, 4], [5, 8], [8, 9], [0, 0], [0, 0], [0, 3], [4, 7], [0, 0]

@@ -283,26 +283,6 @@ def test_any_relation_is_welcome_but_there_must_be_links(tmp_path):
         framenet.read_framenet_sample(path)
 
 
-@pytest.mark.parametrize(
-    ('line', 'fault'),
-    [
-        (PREPARED | {'target_span': [16, 99]}, 'not within text_a'),
-        (PREPARED | {'target_span': [16]}, r'\[16\] is not \[start, end\]'),
-        (PREPARED | {'link_spans': [[2, 2]]}, 'is empty'),
-        (PREPARED | {'link_spans': 3}, 'link_spans'),
-        (PREPARED | {'sentence': 7}, 'sentence'),
-        ({'sentence': 'He sat.', 'link_spans': []}, "'target_span' is missing"),
-        ('{"sentence": ', 'malformed JSON at column 14'),
-    ],
-)
-def test_bad_lines_are_named(line, fault, tmp_path):
-    path = write_lines(tmp_path / 'a.jsonl', PREPARED)
-    text = line if isinstance(line, str) else json.dumps(line)
-    path.write_text(path.read_text() + text)
-    with pytest.raises(ValueError, match=f'a.jsonl: 1 of 2 rows are bad: line 2: .*{fault}'):
-        framenet.read_framenet_sample(path)
-
-
 def test_the_papers_473_sentences():
     path = REAL_DATA / 'framenet' / 'framenet_473.jsonl'
     if not path.is_file():

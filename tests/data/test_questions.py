@@ -32,25 +32,6 @@ def test_both_layouts_are_the_same(tmp_path):
     assert other.place.endswith('q.json, question x')
 
 
-@pytest.mark.parametrize(
-    ('change', 'fault'),
-    [
-        ({'answers': {'text': [], 'answer_start': []}}, r'line 2: There is no answer.*SQuAD 2'),
-        ({'answers': {'text': ['dog'], 'answer_start': [3]}}, "'dog' does not stand at char.* 3"),
-        ({'answers': {'text': ['dog'], 'answer_start': []}}, 'line 2'),
-        ({'answers': None}, 'line 2'),
-        ({'question': ''}, "line 2: question='' must be a text"),
-        ({'context': 3}, 'line 2: context=3 must be a text'),
-    ],
-)
-def test_bad_questions_are_named(tmp_path, change, fault, untyped):
-    path = tmp_path / 'q.jsonl'
-    path.write_text(f'{json.dumps(LINE)}\n{json.dumps(LINE | change)}\n')
-    with pytest.raises(ValueError, match=fault):
-        questions.read_questions(path)
-    assert len(questions.read_questions(path, bad_rows='skip')) == 1
-
-
 def test_other_files(tmp_path):
     (tmp_path / 'q.json').write_text('{"data": 3}')
     with pytest.raises(ValueError, match=r'q\.json is not laid out as SQuAD'):

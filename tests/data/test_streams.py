@@ -14,7 +14,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 import bert_secrets_jax as bs
 from bert_secrets_jax.data import rows, streams, tables
 from bert_secrets_jax.data.tasks import Example
-from tests.conftest import WORDS
+from tests.probes.conftest import LETTERS
 
 TEXTS = ['the cat ran .', 'a dog saw the cat', 'he ran']
 STATISTICS = ['[SEP]', 'entropy (nats)', 'previous token']
@@ -35,8 +35,7 @@ def record_file(path, records):
 
 def sentences(count, *, seed=0, longest=9):
     rng = np.random.default_rng(seed)
-    words = [word for word in WORDS if word.isalpha()]
-    return [' '.join(rng.choice(words, rng.integers(1, longest))) for _ in range(count)]
+    return [' '.join(rng.choice(LETTERS, rng.integers(1, longest))) for _ in range(count)]
 
 
 def read(path, **options):

@@ -52,9 +52,6 @@ def test_reads_each_column(conllu, column, tags):
         ('INTJ', '_', 'upos', r"at line 7: 'Yes' has no upos.*bad_rows='skip'"),
         ('NER=B-LOC', 'NER', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
         ('NER=B-LOC', 'NER=', 'misc.NER', r"\(sent_id 1\): 'le' has misc\.NER without a value"),
-        ('2\tle', '1\tle', 'upos', r'\(sent_id 1\): its words are numbered \[1, 1\], not from 1'),
-        ('1\tYes', '2\tYes', 'upos', r'at line 7: its words are numbered \[2\], not from 1 to 1'),
-        ('\tle\t', '\t\t', 'upos', r'\(sent_id 1\): a line has no form'),
         ('INTJ', '\u00a0INTJ', 'upos', r"the tag '\\xa0INTJ' has a space at its ends"),
     ],
 )
@@ -64,18 +61,6 @@ def test_words_that_are_bad_are_named(conllu, old, new, column, fault):
         tagged.read_conllu(conllu, column=column)
     if column != 'feats':
         assert len(tagged.read_conllu(conllu, column=column, bad_rows='skip')) == 1
-
-
-def test_other_files_are_no_conllu(tmp_path):
-    path = tmp_path / 'wrong.conllu'
-    path.write_text('The cat\n')
-    with pytest.raises(ValueError, match=r'wrong\.conllu: 1 of 1 .*at line 1: it is no CoNLL-U'):
-        tagged.read_conllu(path)
-    path.write_text('')
-    with pytest.raises(ValueError, match='nothing to read'):
-        tagged.read_conllu(path)
-    with pytest.raises(FileNotFoundError):
-        tagged.read_conllu(tmp_path / 'none.conllu')
 
 
 def write(path, rows):
@@ -100,29 +85,6 @@ def test_json_lines(tmp_path):
     write(path, [{'tokens': ['A'], 'tags': [2]}])
     with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
         tagged.read_tagged(path, names=('a', 'b'))
-
-
-@pytest.mark.parametrize(
-    ('row', 'fault'),
-    [
-        ({'tokens': ['A'], 'tags': ['DET', 'X']}, 'line 2: 1 words have 2 tags'),
-        ({'tokens': ['A']}, "line 2: there are no lists 'tokens' and 'tags'"),
-        ({'tokens': 'A', 'tags': 'D'}, 'line 2: there are no lists'),
-        ({'tokens': ['A'], 'tags': [3]}, 'line 2: the tag 3 is no text: give names'),
-        ({'tokens': [' '], 'tags': ['X']}, 'line 2: .* or a word or a tag is empty'),
-        ({'tokens': [], 'tags': []}, 'line 2: There are no words'),
-        ({'tokens': [1], 'tags': ['X']}, 'line 2: words=.* must be a sequence of texts'),
-        ({'tokens': ['A'], 'tags': ['D ']}, "line 2: the tag 'D ' has a space at its ends"),
-        ({'tokens': ['A'], 'tags': ['D\ud83d']}, 'line 2: .* surrogates not allowed'),
-        ({'tokens': ['\ud83d'], 'tags': ['D']}, 'line 2: .* surrogates not allowed'),
-        ([1], 'line 2: .* is not a JSON object'),
-    ],
-)
-def test_bad_lines_are_named(tmp_path, row, fault, untyped):
-    path = write(tmp_path / 'c.jsonl', [{'tokens': ['A'], 'tags': ['D']}, row])
-    with pytest.raises(ValueError, match=fault):
-        tagged.read_tagged(path)
-    assert len(tagged.read_tagged(path, bad_rows='skip')) == 1
 
 
 def test_first_wordpieces(tokenizer):

@@ -116,6 +116,7 @@ def words(*heads):
         (words(0).replace('\t', ' '), 'no CoNLL-U'),
         (words('x'), 'it is no CoNLL-U'),
         ('# only = a comment\n', 'it has no words'),
+        ('', 'has nothing to read'),
         *((words(*heads), "the heads go round in a circle from 'ran'")
           for heads in ((2, 1), (2, 1, 0), (0, 3, 4, 2))),
     ],

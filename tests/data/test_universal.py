@@ -4,13 +4,12 @@ import types
 
 import pytest
 import spacy
-import tokenizers
-import transformers
 
 from bert_secrets_jax.data.annotation import read_annotations, write_annotations
 from bert_secrets_jax.data.encoding import WORD, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
 from bert_secrets_jax.data.treebank import count_pieces, encode_parses, read_treebank
+from tests.data.test_linguistics import linked, words
 
 # Written for these tests: form, part of speech, head, relation and feature of each word.
 ENGLISH = """She PRON 4 nsubj PronType=Prs/did AUX 4 aux _/not PART 4 advmod Polarity=Neg/
@@ -52,15 +51,11 @@ def trees(tmp_path):
 
 def said(annotation, text):
     """The findings in the words of `FOUND`."""
-
-    def words(spans):
-        return ' '.join(text[span.start : span.end] for span in spans)
-
-    found = [words(annotation.features[name]) for name in NAMES]
+    found = [words(annotation, name, text) for name in NAMES]
     for name in ('verb-subject', 'verb-nsubj', 'noun-pronoun'):
-        both = [(words(each.source), words(each.target)) for each in annotation.relations[name]]
-        found.append(' '.join(map('>'.join, both)))
-    return '|'.join(found)
+        both = linked(annotation, name, text)
+        found.append(['>'.join(map(' '.join, pair)) for pair in both])
+    return '|'.join(map(' '.join, found))
 
 
 @pytest.mark.parametrize('rows', FOUND, ids=['English', 'Turkish', 'Japanese'])
@@ -102,17 +97,9 @@ def test_a_pipeline_of_any_language_finds_the_same(monkeypatch):
 
 
 @pytest.fixture(scope='module')
-def metaspace():
-    """A tokenizer like XLM-RoBERTa's, with pieces that hold two words, and without '▁魚'."""
-    pieces = '<s> </s> <pad> <unk> ▁ ▁猫は 猫 は 魚 を 食べない 。'.split()
-    model = tokenizers.models.Unigram([(each, -1.0) for each in pieces], unk_id=3)
-    fast = tokenizers.Tokenizer(model)
-    fast.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-    special = {'special_tokens': [('<s>', 0), ('</s>', 1)]}
-    around = tokenizers.processors.TemplateProcessing
-    fast.post_processor = around('<s> $A </s>', '<s> $A </s> </s> $B </s>', **special)
-    roles = {'cls_token': '<s>', 'sep_token': '</s>', 'pad_token': '<pad>', 'unk_token': '<unk>'}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=fast, **roles)
+def metaspace(sentencepiece_of):
+    """A tokenizer with pieces that hold two words, and without '▁魚'."""
+    return sentencepiece_of('▁ ▁猫は 猫 は 魚 を 食べない 。')
 
 
 def test_words_without_spaces_come_from_the_treebank(trees, metaspace, tmp_path):

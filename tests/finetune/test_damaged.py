@@ -6,11 +6,11 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from absl import logging
 
 from bert_secrets_jax.files import checksums, write_record
 from bert_secrets_jax.finetune.train import Finetuned, finetune, remove_unknown
 from tests.finetune.test_train import DEV, SETTINGS, TRAIN
+from tests.fuzz.broken import logged
 
 FEW = SETTINGS | {'seeds': 1, 'epochs': 1}
 
@@ -27,11 +27,10 @@ def folder(finished, tmp_path):
 
 
 @pytest.fixture
-def told(monkeypatch):
+def told():
     """The warnings."""
-    lines = []
-    monkeypatch.setattr(logging, 'warning', lambda text, *values: lines.append(text % values))
-    return lines
+    with logged() as lines:
+        yield lines
 
 
 DAMAGES = {

@@ -97,12 +97,10 @@ def vars_of(found):
         (lambda bs, m: bs.from_pretrained(None), 'name=None must be a text or a path'),
         (lambda bs, m: bs.from_pretrained(''), "name='' must be"),
         (lambda bs, m: bs.masks.parse_heads([]), r'text=\[\] must be a text'),
-        (lambda bs, m: bs.masks.disable(1.5, [[(0, 1)]]), r'config=1.5 must be a bs.BertConfig'),
         (lambda bs, m: bs.masks.disable(m.config, 1.5), 'sets=1.5 must be a list'),
         (lambda bs, m: bs.masks.random_sets(m.config, size=2, count=1, seed=-1), 'seed=-1'),
         (lambda bs, m: bs.read_table('x.csv', text_a='a', labels=[0, None]), r'labels=\[0, None\]'),
         (lambda bs, m: bs.from_pretrained('x', label_names='ab'), "label_names='ab' must be"),
-        (lambda bs, m: bs.collect(m.bert, [], ['[SEP]']), 'pretrained=.* must be a bs.Pretrained'),
         (lambda bs, m: bs.analyses.across({'a': m.bert}, {}), "pretrained={'a': Bert"),
         (lambda bs, m: bs.analyses.hypotheses(m, [], tuned={3: 5}), 'tuned={3: 5} must be a dict'),
         (

@@ -428,7 +428,7 @@ def make_with_pieces(folder: pathlib.Path) -> None:
     (folder / 'tokenizer_config.json').write_text('{"do_lower_case": false, "vocab_type": "spm"}')
 
 
-def _plain_pieces(folder: pathlib.Path) -> Any:
+def plain_pieces(folder: pathlib.Path) -> Any:
     data = (folder / 'spm.model').read_bytes()
     pieces = sentencepiece.SentencePieceProcessor(model_proto=data)
     special = [pieces.id_to_piece(place) for place in range(4)]
@@ -483,7 +483,7 @@ def changed_pieces(data: bytes) -> st.SearchStrategy[bytes]:
     return drawn.map(changed)
 
 
-PIECES = Format(make_with_pieces, read_tokens, _plain_pieces, names=VOCABULARIES.names, told=True)
+PIECES = Format(make_with_pieces, read_tokens, plain_pieces, names=VOCABULARIES.names, told=True)
 
 
 @broken(changes(PIECES, 'spm.model', changed_pieces, changed_pieces))

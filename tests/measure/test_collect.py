@@ -15,8 +15,9 @@ from bert_secrets_jax.data.encoding import encode, tokenize
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.measure import statistics, stream
 from bert_secrets_jax.measure.collect import collect
-from tests.conftest import WORDS, forward, random_params
+from tests.conftest import forward, random_params
 from tests.model import numpy_bert
+from tests.probes.conftest import LETTERS
 
 STATISTICS = {
     'cls': statistics.to_cls,
@@ -36,8 +37,7 @@ def first_of_four(attentions, marks):
 @pytest.fixture(scope='module')
 def examples():
     rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha()]
-    text = lambda: ' '.join(rng.choice(words, rng.integers(1, 9)))
+    text = lambda: ' '.join(rng.choice(LETTERS, rng.integers(1, 9)))
     return [Example(text(), text(), id=f'random/{index}') for index in range(23)]
 
 
@@ -119,9 +119,8 @@ def test_a_head_mask_changes_the_maps_behind_it(pretrained, tokenizer, examples)
     mask[1] = 0
     plain = collect(pretrained, batches, STATISTICS)['cls'].mean
     masked = collect(pretrained, batches, STATISTICS, head_mask=mask)['cls'].mean
-    for wrong in (np.nan, 5, -1):
-        with pytest.raises(ValueError, match=f'A mask of heads has {wrong}:'):
-            collect(pretrained, batches, STATISTICS, head_mask=mask * wrong)
+    with pytest.raises(ValueError, match='A mask of heads has 5:'):
+        collect(pretrained, batches, STATISTICS, head_mask=5 * mask)
     np.testing.assert_allclose(masked[:2], plain[:2], atol=2e-6)
     assert np.abs(masked[2] - plain[2]).max() > 1e-3
 
@@ -213,7 +212,6 @@ def test_repeated_calls_compile_once(pretrained, tokenizer, examples):
     [
         ({'batches': []}, ValueError, 'no batches'),
         ({'batches': 'one'}, TypeError, 'Batches are several'),
-        ({'batches': 'the cat'}, TypeError, 'str is no list of batches: bs.encode'),
         ({'statistics': '[SEP]'}, TypeError, 'this is a single one: give names'),
         ({'statistics': statistics.to_sep}, TypeError, 'this is a single one: give names'),
         ({'statistics': [statistics.to_sep]}, TypeError, 'A function has no name'),

@@ -1,6 +1,7 @@
 """Importance of heads: beside finite differences of the mask, by example, by token, by layer."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.measure.importance import head_importance, normalised, token_gradients
+from bert_secrets_jax.measure.relevance import head_relevance
 from tests.conftest import PAIRS, forward, random_params, relative
 
 LABELS = np.array([1, 0, 2])
@@ -17,7 +19,9 @@ LABELS = np.array([1, 0, 2])
 @pytest.fixture(scope='module', params=['bert', 'modernbert'])
 def model(request, config, tokenizer):
     mine = dataclasses.replace(
-        relative(config, request.param), label_names=('no', 'yes', 'perhaps')
+        relative(config, request.param),
+        label_names=('no', 'yes', 'perhaps'),
+        classifier_pooling='mean' if request.param == 'modernbert' else 'cls',
     )
     bert = bs.Bert(mine)
     return bs.Pretrained(bert, random_params(bert), tokenizer)
@@ -71,20 +75,32 @@ def test_tokens_add_up_to_the_gradient(model):
     np.testing.assert_allclose(found.values.mean(axis=0), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize('reading', ['paper', 'notebook'])
-def test_batches_padding_and_devices_do_not_matter(model, reading, mesh):
+# What measures heads, and how far rounding may move it.
+MEASURES = {
+    'relevance': (head_relevance, {'rtol': 1e-4}),
+    'paper': (functools.partial(head_importance, loss=bs.task_loss), {'rtol': 2e-3, 'atol': 1e-6}),
+    'notebook': (
+        functools.partial(head_importance, loss=bs.task_loss, reading='notebook'),
+        {'rtol': 2e-3, 'atol': 1e-6},
+    ),
+}
+
+
+@pytest.mark.parametrize('kind', MEASURES)
+def test_batches_padding_and_devices_do_not_matter(model, kind, mesh):
+    measure, near = MEASURES[kind]
     first, *others = (
-        head_importance(
-            model, batches_of(model.tokenizer, **options), bs.task_loss, reading=reading,
-            keep_values=True, mesh=mesh if 'batch_multiple' in options else None,
+        measure(
+            model, batches_of(model.tokenizer, **options)[::-1], keep_values=True,
+            mesh=mesh if 'batch_multiple' in options else None,
         ).values
         for options in (
-            {'buckets': ()}, {'tokens_per_batch': 24, 'buckets': ()}, {'max_length': 31},
-            {'batch_multiple': 8},
+            {'buckets': ()}, {'tokens_per_batch': 24, 'buckets': ()},
+            {'max_length': 31, 'buckets': ()}, {'batch_multiple': 8},
         )
     )  # fmt: skip
     for values in others:
-        np.testing.assert_allclose(values, first, rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(values, first, **near)
 
 
 def test_norms():

@@ -259,21 +259,6 @@ def test_the_steps_written_again_are_the_model(model):
     np.testing.assert_allclose(logits, output.logits, atol=2e-5)
 
 
-def test_batches_padding_and_devices_do_not_matter(config, tokenizer, plain, mesh):
-    mine = dataclasses.replace(relative(config, 'modernbert'), classifier_pooling='mean')
-    model = random_model(mine, tokenizer)
-    whole = batches_of(tokenizer)
-    small = batches_of(tokenizer, tokens_per_batch=31, max_length=31, buckets=(31,))
-    assert len(small) > 1 and small[0].input_ids.shape[1] > whole[0].input_ids.shape[1]
-    first = head_relevance(model, whole, keep_values=True).values
-    for batches in (small, small[::-1]):
-        again = head_relevance(model, batches, keep_values=True).values
-        np.testing.assert_allclose(again, first, rtol=1e-4)
-    first = head_relevance(plain, batches_of(plain.tokenizer)).mean
-    spread = batches_of(plain.tokenizer, batch_multiple=8)
-    np.testing.assert_allclose(head_relevance(plain, spread, mesh=mesh).mean, first, rtol=1e-4)
-
-
 @pytest.mark.parametrize('model_type', ['bert', 'modernbert'])
 def test_each_token_starts_an_equal_share(config, tokenizer, model_type):
     mine = relative(config, model_type)

@@ -32,13 +32,12 @@ def by_hand(maps, words):
 @hypothesis.given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=st.integers(0, 99)
 )
-def test_rows_still_sum_to_one(sizes, seed):
+def test_maps_of_words_are_those_by_hand(sizes, seed):
     rng = np.random.default_rng(seed)
     words = np.repeat(np.arange(len(sizes)), sizes)
     maps = rng.dirichlet(np.ones(len(words)), (2, 3, len(words))).astype(np.float32)
     found = np.asarray(bs.word_maps(maps, words))
     np.testing.assert_allclose(found, by_hand(maps, words.tolist()), atol=1e-6)
-    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
     # Padding changes nothing.
     wider = np.pad(maps, [(0, 0), (0, 0), (0, 2), (0, 2)])
     padded = jax.jit(bs.word_maps, static_argnames='count')(

@@ -5,8 +5,12 @@ float32, and a disabled head's map put in by hand.
 """
 
 import math
+import operator
 
+import jax
 import numpy as np
+
+from tests.contributions.reference import gelu
 
 
 def forward(
@@ -19,11 +23,7 @@ def forward(
     Returns hidden states [L+1, T, D], learned maps [L, N, T, T], logits [C].
     """
     replace, outputs = replace or {}, outputs or {}
-    as_float = lambda tree: {
-        name: as_float(value) if isinstance(value, dict) else np.asarray(value, np.float64)
-        for name, value in tree.items()
-    }
-    p = as_float(params)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     real = np.asarray(attention_mask).astype(bool)
     embed = p['embeddings']
     hidden = (
@@ -34,7 +34,7 @@ def forward(
     hidden = _norm(hidden, embed['norm'], config.layer_norm_eps)
     states, maps = [hidden], []
     for layer in range(config.num_hidden_layers):
-        weights = _layer(p['layers'], layer)
+        weights = jax.tree.map(operator.itemgetter(layer), p['layers'])
         attention = weights['attention']
         attended = np.zeros_like(hidden) + attention['output']['bias']
         for head in range(config.num_attention_heads):
@@ -54,8 +54,7 @@ def forward(
             attended += context @ attention['output']['kernel'][head]
         hidden = _norm(hidden + attended, weights['attention_norm'], config.layer_norm_eps)
         wide = hidden @ weights['intermediate']['kernel'] + weights['intermediate']['bias']
-        wide = wide * 0.5 * (1 + np.vectorize(math.erf)(wide / math.sqrt(2)))
-        narrow = wide @ weights['output']['kernel'] + weights['output']['bias']
+        narrow = gelu(wide) @ weights['output']['kernel'] + weights['output']['bias']
         hidden = _norm(hidden + narrow, weights['output_norm'], config.layer_norm_eps)
         states.append(hidden)
     pooled = np.tanh(hidden[0] @ p['pooler']['kernel'] + p['pooler']['bias'])
@@ -75,13 +74,6 @@ def uniform_map(real_length: int, length: int) -> np.ndarray:
 def zero_map(real_length: int, length: int) -> np.ndarray:
     del real_length
     return np.zeros((length, length))
-
-
-def _layer(tree, layer):
-    return {
-        name: _layer(value, layer) if isinstance(value, dict) else value[layer]
-        for name, value in tree.items()
-    }
 
 
 def _norm(x, weights, epsilon):

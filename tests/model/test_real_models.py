@@ -155,16 +155,18 @@ def test_a_model_of_antibodies_from_fairseq(tmp_path, optimized, chain):
 
 def test_what_is_no_checkpoint_of_fairseq(tmp_path):
     torch = pytest.importorskip('torch')
-    file = tmp_path / 'model.pt'
-    torch.save({'weights': torch.ones(2)}, file)
-    with pytest.raises(ValueError, match='no "model" and "args"'):
-        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
-    torch.save({'model': {'a.weight': torch.ones(2)}, 'args': argparse.Namespace(x=1)}, file)
-    with pytest.raises(ValueError, match=r'no RoBERTa of fairseq: it has a\.weight besides'):
-        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
-    torch.save({'model': {}, 'args': pathlib.PurePosixPath('x')}, file)
-    with pytest.raises(ValueError, match='was not read'):
-        bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
+    file, weight = tmp_path / 'model.pt', torch.ones(2)
+    for content, fault in (
+        ({'weights': weight}, 'no "model" and "args"'),
+        (
+            {'model': {'a.weight': weight}, 'args': argparse.Namespace(x=1)},
+            r'no RoBERTa of fairseq: it has a\.weight besides',
+        ),
+        ({'model': {}, 'args': pathlib.PurePosixPath('x')}, 'was not read'),
+    ):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match=fault):
+            bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
     assert not (tmp_path / 'out').exists()
 
 

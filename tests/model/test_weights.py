@@ -25,6 +25,7 @@ from bert_secrets_jax.model.weights import (
     fingerprint,
     from_pretrained,
     save_pretrained,
+    with_classifier,
     without_head,
 )
 from tests.conftest import RELATIVES, forward, fresh_params, relative
@@ -47,6 +48,7 @@ def of_type(request, tmp_path, config, tokenizer_of):
 
 @pytest.mark.parametrize('with_classifier', [True, False])
 def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier):
+    """And `transformers` reads it without a tensor too few or too many."""
     model, directory = of_type
     if not with_classifier:
         model_with_it, model = model, from_pretrained(directory, label_names=())
@@ -65,23 +67,13 @@ def test_every_model_type_goes_there_and_back(of_type, tmp_path, with_classifier
     for file in ('config.json', 'model.safetensors'):
         assert (directory / file).read_bytes() == (tmp_path / 'again' / file).read_bytes()
     assert not list((tmp_path / 'again').glob('*.partial'))
-
-
-@pytest.mark.parametrize('with_classifier', [True, False])
-def test_transformers_loads_every_model_type(of_type, with_classifier):
-    transformers = pytest.importorskip('transformers')
-    pytest.importorskip('torch')
-    model, directory = of_type
     if model.config.family.code:
         assert '"jinaai/jina-bert-implementation--' in (directory / 'config.json').read_text()
         return
-    name = 'AutoModelForSequenceClassification'
-    if not with_classifier:
-        save_pretrained(from_pretrained(directory, label_names=()), directory)
-        name = 'AutoModel'
-    theirs, report = getattr(transformers, name).from_pretrained(
-        directory, output_loading_info=True
-    )
+    pytest.importorskip('torch')
+    name = 'AutoModelForSequenceClassification' if with_classifier else 'AutoModel'
+    kind = getattr(pytest.importorskip('transformers'), name)
+    theirs, report = kind.from_pretrained(directory, output_loading_info=True)
     # RobertaModel has a pooler that no classifier stands on.
     missing = {name for name in report['missing_keys'] if not name.startswith('pooler.')}
     # Nor has every model of proteins a head for contacts, though transformers always makes one.
@@ -176,18 +168,27 @@ def test_heads_of_pretraining_are_left_out(of_type):
 
 
 def test_a_fresh_classifier_of_every_model_type(of_type):
-    """On the dense layer that is there; where there is none, both are fresh."""
+    """On the dense layer that is there; where there is none, both are fresh. In memory, too."""
     model, directory = of_type
-    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    fresh = {'label_names': ('a', 'b'), 'seed': 5}
+    loaded, made = from_pretrained(directory, **fresh), with_classifier(model, **fresh)
     assert loaded.params['classifier']['kernel'].shape == (24, 2)
     assert_equal(loaded.params['pooler'], model.params['pooler'])
+    # The weights are shared, but for what is fresh.
+    for part in ('layers', 'pooler'):
+        assert made.params[part] is model.params[part]
+    assert loaded.config == made.config
+    assert_equal(loaded.params, made.params)
     rewrite(directory, without_tensors('classifier', 'pooler', 'head.'))
-    loaded = from_pretrained(directory, label_names=('a', 'b'), seed=5)
+    # The dense layer of EuroBERT.
+    rewrite(directory, lambda tensors: {x: tensors[x] for x in tensors if x[:6] != 'dense.'})
+    loaded, bare = from_pretrained(directory, **fresh), from_pretrained(directory)
     assert_equal(loaded.params['layers'], model.params['layers'])
     for head in ('pooler', 'classifier'):
         assert 0.01 < np.std(loaded.params[head]['kernel']) < 0.03
         np.testing.assert_array_equal(loaded.params[head].get('bias', 0), 0)
-    assert 'classifier' not in from_pretrained(directory).params
+    assert 'classifier' not in bare.params
+    assert_equal(with_classifier(bare, **fresh).params, loaded.params)
 
 
 def test_classifiers_of_unknown_classes_are_refused_or_left_out(of_type):

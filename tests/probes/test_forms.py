@@ -102,13 +102,6 @@ def test_scores_are_those_of_a_loop_over_pairs(form, reading):
     np.testing.assert_allclose(found, loop(form, params, one, reading), atol=2e-5)
 
 
-def test_the_notebooks_vectors_are_those_of_the_next_word():
-    paper, notebook = sentence(), sentence(reading='notebook')
-    np.testing.assert_array_equal(paper.candidates[1:5], notebook.candidates[:4])
-    assert paper.named.tolist() == [False, *[True] * 4, *[False] * 2]
-    assert notebook.named.tolist() == [True] * 4 + [False] * 3
-
-
 def test_initial_weights_are_glorots():
     """Uniform up to the limits of the published shapes: 2 M maps, 2 V numbers, 256 units."""
     sizes = Sizes(150, 100)

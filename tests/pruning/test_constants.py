@@ -186,14 +186,13 @@ def test_errors_say_what_is_wrong(model, untyped):
     with pytest.raises(ValueError, match=r'1 heads, such as L1-H2, have a constant'):
         found.of_heads()
     shape = r'\[M, 2, 2\] with at least one mask, got \[1, 3, 4\]'
-    for given, options, error, message in (
-        (batches, {'passes': 0}, ValueError, 'must be above 0'),
-        (batches, {'learning_rate': np.inf}, ValueError, 'must be above 0'),
-        (batches, {'masks': np.ones((1, 3, 4))}, ValueError, shape),
-        ([], {}, ValueError, 'There are no examples'),
-        (batches[0], {}, TypeError, 'Batches are several'),
+    for given, options, message in (
+        (batches, {'passes': 0}, 'must be above 0'),
+        (batches, {'learning_rate': np.inf}, 'must be above 0'),
+        (batches, {'masks': np.ones((1, 3, 4))}, shape),
+        ([], {}, 'There are no examples'),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             optimal_constants(model, given, bs.task_loss, **options)
     broken = lambda output, batch: jnp.log(batch.labels - 1.0)
     with pytest.raises(FloatingPointError, match='loss is NaN or infinite'):

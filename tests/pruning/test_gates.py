@@ -19,7 +19,8 @@ from bert_secrets_jax.pruning.gates import (
     settled_gates,
     train_gates,
 )
-from tests.conftest import WORDS, killed_at, random_params
+from tests.conftest import killed_at, random_params
+from tests.probes.conftest import LETTERS
 
 LEVELS = (-4.0, -1.0, 0.0, 0.7, 3.0)
 # The heads of the world that do anything, as (layer, head) counted from 0.
@@ -87,8 +88,7 @@ def world(config, tokenizer):
         output[head] = 3 * params['layers']['attention']['output']['kernel'][head]
     params['layers']['attention']['output']['kernel'] = output
     rng = np.random.default_rng(0)
-    words = [word for word in WORDS if word.isalpha()]
-    texts = [bs.Example(' '.join(rng.choice(words, 6))) for _ in range(96)]
+    texts = [bs.Example(' '.join(rng.choice(LETTERS, 6))) for _ in range(96)]
     model = bs.Pretrained(bert, params, tokenizer)
     batches = bs.encode(tokenizer, texts, max_length=16)
     logits = bs.sweep(model, batches, np.ones((1, 3, 4))).logits[0]

@@ -24,6 +24,7 @@ from tests.conftest import (
     random_params,
     relative,
 )
+from tests.model.test_weights import assert_equal
 
 # Layers of four, two and no heads, in which different heads are left, and of one ALBERT's layer
 # twice the same.
@@ -33,11 +34,6 @@ SHARED = np.array([[1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 1]])
 
 def run(model, inputs, **options):
     return jax.tree.map(np.asarray, forward(model.bert, model.params, inputs, **options))
-
-
-def assert_equal(a, b):
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 @pytest.fixture(scope='module', params=RELATIVES)
