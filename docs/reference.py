@@ -38,9 +38,7 @@ def programs() -> str:
         'A clone also has these as `python -m experiments.NAME`: `reproduce` (a report), '
         '`compare`, `serve`, and `annotate` and `train_patterns` for the classifier of patterns.\n'
     ]
-    sections = titles.sections().items()
-    # As in the help of `bert-secrets`.
-    prices = {name: each.price or '+' for name, each in sections if each.report != 'always'}
+    prices = {name: each.price for name, each in titles.sections().items()}
     for group, members in {**titles.groups(), 'Everything else': titles.COMMANDS}.items():
         lines.append(f'\n## {group}\n\n| program | purpose | time |\n|---|---|---|\n')
         lines += [

@@ -205,7 +205,6 @@ def parallel(given) -> Call:
     question='whether heads do the same in several languages, on parallel treebanks',
     group='Syntax and meaning',
     report='name',
-    price='*',
     inputs={'texts': 'parallel', 'statistics': ...},
     cost=lambda given: {'across': Cost(90_000, 20, 20)},
 )

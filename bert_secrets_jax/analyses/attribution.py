@@ -324,7 +324,7 @@ def _cost(given) -> Costs:
 @analysis(
     question='which tokens a prediction comes from, and which method explains it best',
     group='What matters',
-    price='20 s',
+    time='20 s',
     inputs={
         'tuned': 'model',
         'examples': lambda given: given.drawn('ablated', 'attribution.max_examples'),

@@ -201,7 +201,7 @@ class Clusters(Result):
 
 @analysis(
     question='which heads behave alike, and whether those of one layer do',
-    price='5 s',
+    time='5 s',
     section='cluster',
     wants=lambda given: cluster_statistics(),
     cost=lambda given: given.one_pass('divergences', 2, 1, 2),

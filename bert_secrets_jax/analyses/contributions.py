@@ -344,7 +344,7 @@ def _ablation(given) -> Call | None:
 
 @analysis(
     question='what heads move, compared with what they look at, and inactive heads',
-    price='15 s',
+    time='15 s',
     inputs={'ablation': _ablation},
     wants=lambda given: statistics(),
     cost=lambda given: given.one_pass('moved', 6, 12, 5),

@@ -5,7 +5,7 @@
 
 An argument of the function is the input of its name, or else the setting of its name, such as
 `seed` or, in the section `my_analysis`, `my_analysis.draws`. `inputs` says where it is otherwise.
-The literals `question`, `group`, `report`, `price`, `section`, `settings` and `reads` are also read
+The literals `question`, `group`, `report`, `time`, `section`, `settings` and `reads` are also read
 without loading the module (`configs.declared`), so that `--help` takes no time.
 """
 
@@ -39,7 +39,7 @@ class Analysis:
       question: The question that it answers, in a line.
       group: The group of programs, and the chapter of the page, that it belongs to.
       report: When a report has it: 'always', with 'all' sections, or only by its 'name'.
-      price: The time that it takes for the quickstart on two cores, for the help; '' if unknown.
+      time: The time that it takes for the quickstart on two cores, for the help; '' if unknown.
       section: The name of the section and the program; '' is that of the function.
       file: The beginning of the names of its files; '' is the name of the function.
       title: The name of its kept result; '' is the name of the function in words.
@@ -47,10 +47,10 @@ class Analysis:
         fields that `settings.toml` explains.
       reads: The beginnings of the settings that its help lists; () is its section with a dot.
       inputs: The arguments that are not the input or the setting of their name: the name of an
-        input or, with a dot, of a setting; a function of `given`, of which None leaves the
-        argument out; or `...`, which leaves the default.
+        input or, with a dot, of a setting; the name of an input and the place of a part of it; a
+        function of `given`, of which None leaves the argument out; or `...` for the default.
       needs: Further inputs that a run must have, by name, or functions that name what is missing.
-      aside: Further arguments that change no result, such as the folder of unfinished work.
+      aside: Inputs and settings of further arguments that change no result, such as a folder.
       like: A class that has the defaults of the arguments that go through `**settings`.
       wants, compares: The statistics, of the model as it is and of it with a fine-tuned one, that
         it measures in the passes that sections share.
@@ -67,7 +67,7 @@ class Analysis:
     question: str
     group: str = 'What heads do'
     report: Literal['always', 'all', 'name'] = 'all'
-    price: str = ''
+    time: str = ''
     section: str = ''
     file: str = ''
     title: str = ''
@@ -104,7 +104,7 @@ class Analysis:
 
     def missing(self, given: Given) -> str:
         """Return what a run lacks for it, as behind "needs"; empty if it has everything."""
-        inputs = [each for each in self._sources().values() if each in INPUTS]
+        inputs = filter(None, map(_input_of, self._sources().values()))
         for each in (*self.needs, *inputs):
             if found := INPUTS[each].missing(given) if isinstance(each, str) else each(given):
                 return found
@@ -122,8 +122,8 @@ class Analysis:
                 # Arguments behind it have names.
                 open_ended = True
                 continue
-            if isinstance(source, str) and source in INPUTS and not about:
-                about = INPUTS[source].label(given)
+            if _input_of(source) and not about:
+                about = INPUTS[_input_of(source)].label(given)
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 positional += value
             elif kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not open_ended:
@@ -131,7 +131,7 @@ class Analysis:
             else:
                 named[name] = value
         named['subject'] = given.subject_about(about)
-        aside = {name: given.input(name) for name in self.aside}
+        aside = {name.rpartition('.')[2]: given.find(name) for name in self.aside}
         return Call(self.function, tuple(positional), named, aside, self.like)
 
     def _sources(self, settings: Iterable[str] = ()) -> dict[str, Any]:
@@ -148,6 +148,12 @@ class Analysis:
             elif name in settings or own in settings:
                 found[name] = name if name in settings else own
         return found
+
+
+def _input_of(source: Any) -> str:
+    """Return the name of the input that an argument comes from; empty if it is none."""
+    name = source[0] if isinstance(source, tuple) else source
+    return name if isinstance(name, str) and name in INPUTS else ''
 
 
 # By the names of sections, in the order in which the modules are imported: that in which they run.

@@ -150,7 +150,6 @@ class DirectEffects(Result):
     question='what heads add to the answer themselves, and the answer after each layer',
     group='What matters',
     report='name',
-    price='*',
     reads=('ablation.',),
     inputs={'tuned': 'model', 'examples': 'ablated', 'masking': ...},
     cost=lambda given: given.ablated() | {'direct parts': given.over('ablated', 4, 6, 8)},

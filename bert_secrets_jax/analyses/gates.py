@@ -27,7 +27,6 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_gates, train_gates
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
-from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
 SOURCE = 'Voita et al. 2019, section 6'
@@ -300,17 +299,6 @@ class Gates(GateRuns, Result):
 _OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', 'optimizer')
 
 
-@an_input()
-def checkpoint_every(given) -> int:
-    """Return the number of steps between two checkpoints of a training."""
-    return given['train.checkpoint_every']
-
-
-def seeds_of_gates(given, count: str) -> tuple[int, ...]:
-    """Return as many seeds for a training of gates as a setting says."""
-    return tuple(range(given['seed'], given['seed'] + given[count]))
-
-
 def _coefficients(given) -> tuple[float, ...]:
     return tuple(map(float, given['gates.coefficients'].split(',')))
 
@@ -324,19 +312,18 @@ def _cost(given) -> Costs:
     question='gates that learn to close: how many heads are needed at which price',
     group='What matters',
     report='name',
-    price='*',
     inputs={
         'tuned': 'model',
         'dev': 'ablated',
         'coefficients': _coefficients,
-        'seeds': lambda given: seeds_of_gates(given, 'gates.num_seeds'),
+        'seeds': lambda given: given.seeds('gates.num_seeds'),
         'epochs': 'gates.epochs',
         'gate_learning_rate': 'gates.learning_rate',
         'learning_rate': 'gates.model_learning_rate',
         'max_length': 'max_length',
         **{name: f'train.{name}' for name in _OF_TRAINING},
     },
-    aside=('folder', 'mesh', 'checkpoint_every'),
+    aside=('folder', 'mesh', 'train.checkpoint_every'),
     like=GateConfig,
     cost=_cost,
 )

@@ -28,7 +28,6 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import effects
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.gates import seeds_of_gates
 from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test, learnt_nothing
 from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.tables import grids_frame
@@ -225,7 +224,6 @@ def _cost(given) -> Costs:
     question='heads that help, hurt or do not matter, by gates trained twice',
     group='What matters',
     report='name',
-    price='*',
     reads=(
         'head_gating.',
         'gates.price',
@@ -238,7 +236,7 @@ def _cost(given) -> Costs:
         'train': lambda given: given.drawn('train', 'head_gating.max_examples'),
         'dev': 'ablated',
         'price': 'gates.price',
-        'seeds': lambda given: seeds_of_gates(given, 'head_gating.num_seeds'),
+        'seeds': lambda given: given.seeds('head_gating.num_seeds'),
         'gate_learning_rate': 'gates.learning_rate',
         **{name: f'train.{name}' for name in _OF_TRAINING},
     },

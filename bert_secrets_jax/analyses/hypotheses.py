@@ -245,7 +245,7 @@ class Hypotheses(Claims):
 
 @analysis(
     question='which of ten hypotheses, chosen on other models, this model refutes',
-    price='5 s',
+    time='5 s',
     inputs={'tuned': ...},
     cost=lambda given: given.one_pass('hypotheses', 4, 12, 3),
 )

@@ -195,7 +195,7 @@ def _cost(given) -> Costs:
 @analysis(
     question='which heads matter, by several scores, and which of the scores tell',
     group='What matters',
-    price='1 min',
+    time='1 min',
     inputs={'tuned': 'model', 'examples': 'ablated', 'measured_on': 'measured'},
     cost=_cost,
     shares=True,

@@ -140,7 +140,6 @@ def _cost(given) -> Costs:
     question='pairs of heads: the effect beyond the sum of two',
     group='What matters',
     report='name',
-    price='*',
     reads=('ablation.',),
     inputs={
         'tuned': 'model',

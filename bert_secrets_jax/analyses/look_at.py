@@ -292,7 +292,7 @@ def _has_own_loss(given) -> bool:
 
 @analysis(
     question='attention to [SEP], neighbours and punctuation, entropies, gradients',
-    price='10 s',
+    time='10 s',
     inputs={'tuned': lambda given: None if _has_own_loss(given) else given.input('tuned_already')},
     wants=lambda given: map(named, STATISTICS),
     cost=lambda given: given.one_pass('gradients', 6, 5, 3),

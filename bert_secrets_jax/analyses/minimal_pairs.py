@@ -11,7 +11,6 @@ Shapes: P pairs, F phenomena, M masks, L layers, N heads.
 import dataclasses
 import itertools
 import operator
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -262,8 +261,7 @@ def _needs(given) -> str:
 
 
 def _name(given) -> str:
-    file = given['minimal_pairs.file']
-    return pathlib.PurePath(file).stem if file else 'the example minimal pairs'
+    return given.named_by('minimal_pairs.file', 'the example minimal pairs')
 
 
 @an_input(missing=_needs, label=_name)
@@ -276,12 +274,6 @@ def good_and_bad(given) -> Call:
     return call(read_pairs, given['minimal_pairs.file'], **names, bad_rows=given['data.bad_rows'])
 
 
-@an_input()
-def good_texts(given) -> Call:
-    """Return the good texts of the minimal pairs, of which costs are estimated."""
-    return call(_good, given.input('good_and_bad'))
-
-
 def _good(pairs: Sequence[MinimalPair]) -> list[Example]:
     return [Example(pair.good) for pair in pairs]
 
@@ -290,8 +282,9 @@ def _cost(given) -> Costs:
     label = given['minimal_pairs.label']
     # A masked LM is asked for each wordpiece but [CLS] and [SEP], other models once.
     once = label or given['minimal_pairs.anchor']
-    pieces = 1 if once else given.tokens('good_texts') / len(given.value('good_texts')) - 2
-    work = given.over('good_texts', 2 * pieces * (1 + HEAD * given.heads), 10, 8)
+    pairs = given.value('good_and_bad')
+    pieces = 1 if once else given.tokens('good_and_bad', _good) / len(pairs) - 2
+    work = given.over('good_and_bad', 2 * pieces * (1 + HEAD * given.heads), 10, 8, of=_good)
     return (given.ablated() if label else {}) | {'minimal pairs': work}
 
 
@@ -299,7 +292,6 @@ def _cost(given) -> Costs:
     question='whether the better of two texts is preferred, and by which heads',
     group='What matters',
     report='name',
-    price='*',
     settings={
         'file': {
             'path': True,

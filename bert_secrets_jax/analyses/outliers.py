@@ -314,7 +314,7 @@ def _cost(given) -> Costs:
 @analysis(
     question='dimensions whose LayerNorm stands out, and the model without them',
     group='What matters',
-    price='30 s',
+    time='30 s',
     inputs={
         'texts': _texts,
         'tuned': _tuned,

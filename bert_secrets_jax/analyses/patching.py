@@ -217,7 +217,6 @@ def _cost(given) -> Costs:
     question='which heads carry the difference between two texts',
     group='What matters',
     report='name',
-    price='*',
     reads=('patching.', 'ablation.checkpoint', 'ablation.max_examples'),
     inputs={'tuned': _model, 'metric': ..., 'most': 'patching.max_examples'},
     cost=_cost,

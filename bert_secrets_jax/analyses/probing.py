@@ -309,7 +309,7 @@ def vectors(given) -> Call | None:
 @analysis(
     question='dependency heads from attention alone, by a trained probe',
     group='Syntax and meaning',
-    price='10 s',
+    time='10 s',
     section='probe',
     file='probes',
     title='probes',

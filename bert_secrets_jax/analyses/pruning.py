@@ -429,7 +429,7 @@ def _save(given, result: Pruning, folder: pathlib.Path) -> None:
 @analysis(
     question='how many heads can go, in which order, and what that saves',
     group='What matters',
-    price='2 min',
+    time='2 min',
     section='prune',
     inputs={
         'tuned': 'models',

@@ -231,7 +231,6 @@ def _cost(given) -> Costs:
     question='what replaces a head: nothing, a mean, the best constant',
     group='What matters',
     report='name',
-    price='*',
     inputs={
         'tuned': 'model',
         'examples': 'ablated',

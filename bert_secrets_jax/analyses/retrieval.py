@@ -4,8 +4,6 @@ Shapes: M masks, L layers, N heads, Q queries, P pairs of a query and a relevant
 """
 
 import dataclasses
-import operator
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -78,11 +76,10 @@ def _needs(given) -> str:
 
 
 def _name(given) -> str:
-    files = given['retrieval.files']
-    return pathlib.PurePath(files[0]).stem if files else 'the example pairs'
+    return given.named_by('retrieval.files', 'the example pairs')
 
 
-@an_input()
+@an_input(missing=_needs, label=_name)
 def search(given) -> Call:
     """Return queries, documents and judgements: those of the settings, or the embedded ones."""
     files, columns = given['retrieval.files'], given['retrieval.columns']
@@ -91,38 +88,14 @@ def search(given) -> Call:
     return call(read_search, *files, columns=columns, bad_rows=given['data.bad_rows'])
 
 
-@an_input(missing=_needs, label=_name)
-def queries(given) -> Call:
-    """Return the queries of the search."""
-    return Call(operator.itemgetter(0), (given.input('search'),))
-
-
-@an_input()
-def documents(given) -> Call:
-    """Return the documents of the search."""
-    return Call(operator.itemgetter(1), (given.input('search'),))
-
-
-@an_input()
-def relevant(given) -> Call:
-    """Return which documents answer which query."""
-    return Call(operator.itemgetter(2), (given.input('search'),))
-
-
-@an_input()
-def searched(given) -> Call:
-    """Return the texts of queries and documents, of which costs are estimated."""
-    return call(_searched, given.input('queries'), given.input('documents'))
-
-
-def _searched(*texts: Mapping[Any, str]) -> list[Example]:
-    return [Example(text) for each in texts for text in each.values()]
+def _texts(search: Sequence[Any]) -> list[Example]:
+    return [Example(text) for each in search[:2] for text in each.values()]
 
 
 @analysis(
     question='which heads a search with embeddings needs',
     group='What matters',
-    price='1 min',
+    time='1 min',
     settings={
         'files': {
             'path': True,
@@ -133,8 +106,14 @@ def _searched(*texts: Mapping[Any, str]) -> list[Example]:
         'columns': {'default': ['_id', 'text', 'query-id', 'corpus-id', 'score']},
     },
     reads=('retrieval.', 'ablation.baseline'),
-    inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
-    cost=lambda given: embedded_cost(given, 'ranks', 'searched'),
+    inputs={
+        'pretrained': 'embedder',
+        'queries': ('search', 0),
+        'documents': ('search', 1),
+        'relevant': ('search', 2),
+        'baseline': 'ablation.baseline',
+    },
+    cost=lambda given: embedded_cost(given, 'ranks', 'search', of=_texts),
 )
 def retrieval(
     pretrained: Pretrained,

@@ -284,7 +284,7 @@ def _results(given) -> list[Call] | None:
 
 @analysis(
     question='positional, syntactic and rare-token heads, and whether they stay',
-    price='5 s',
+    time='5 s',
     inputs={'results': _results},
     cost=lambda given: given.one_pass('rarest', 2, 3, 3),
 )

@@ -8,7 +8,7 @@ Shapes: M masks, L layers, N heads, E pairs.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -128,16 +128,16 @@ class Similarity(EmbeddingEffects):
         return super().head_marks() if scored else []
 
 
-def embedded_cost(given, name: str, texts: str) -> Costs:
+def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
     """Return the work of embeddings of all texts of an input without each head and each layer."""
     passes = HEAD * given.heads + MANY * given.layers
-    return {name: given.over(texts, passes, 12, 5)}
+    return {name: given.over(texts, passes, 12, 5, **of)}
 
 
 @analysis(
     question='which heads make two texts alike, and which tell negations apart',
     group='What matters',
-    price='1 min',
+    time='1 min',
     reads=('ablation.baseline',),
     inputs={'pretrained': 'embedder', 'baseline': 'ablation.baseline'},
     cost=lambda given: embedded_cost(given, 'cosines', 'pairs'),

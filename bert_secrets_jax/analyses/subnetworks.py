@@ -236,7 +236,6 @@ def _cost(given) -> Costs:
     question='heads that survive pruning, trained again, compared with others',
     group='What matters',
     report='name',
-    price='*',
     inputs={
         'tuned': 'tuned_here',
         'dev': 'ablated',

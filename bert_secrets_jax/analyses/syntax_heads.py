@@ -375,7 +375,7 @@ def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
 @analysis(
     question='heads that find dependency relations, on a treebank',
     group='Syntax and meaning',
-    price='15 s',
+    time='15 s',
     reads=('treebank.', 'links.'),
     inputs={'train': 'trees', 'dev': 'dev_trees', 'draws': 'links.draws'},
     cost=lambda given: {'treebank': Cost(40_000, 12, 5)},

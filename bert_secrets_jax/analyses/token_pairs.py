@@ -186,7 +186,6 @@ def _cost(given) -> Costs:
     question='which pairs of tokens make two texts similar, compared with deleting them',
     group='What matters',
     report='name',
-    price='*',
     inputs={'pretrained': 'embedder', 'texts': 'pairs'},
     cost=_cost,
 )

@@ -280,7 +280,6 @@ def _cost(given) -> Costs:
     question='which layers change under other learning rates, and why',
     group='What training changed',
     report='name',
-    price='*',
     reads=('where_it_changes.', 'train.'),
     inputs={
         'tuned': lambda given: {

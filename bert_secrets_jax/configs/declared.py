@@ -21,9 +21,14 @@ class Declared:
     question: str
     group: str = 'What heads do'
     report: str = 'all'
-    price: str = ''
+    time: str = ''
     reads: tuple[str, ...] = ()
     settings: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def price(self) -> str:
+        """The mark in lists: '*' by name alone, else its time or '+'; '' if a report has it."""
+        return {'always': '', 'name': '*'}.get(self.report, self.time or '+')
 
 
 def read(folder: pathlib.Path = FOLDER) -> list[Declared]:

@@ -136,8 +136,7 @@ def _parser() -> argparse.ArgumentParser:
 def _overview(*, whole: bool) -> str:
     """Return the help on one screen; as a `whole` with the flags of several processes."""
     rows = []
-    sections = titles.sections()
-    prices = {name: each.price or '+' for name, each in sections.items() if each.report != 'always'}
+    prices = {name: each.price for name, each in titles.sections().items() if each.price}
     for group, programs in titles.groups().items():
         # A price stays on the line of its section.
         names = (f'{n} ({prices[n]})'.replace(' ', '\0') if n in prices else n for n in programs)

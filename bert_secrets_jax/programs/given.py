@@ -5,6 +5,7 @@ a page need.
 """
 
 import dataclasses
+import operator
 import pathlib
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.data.encoding import knows_words, tokenize
 from bert_secrets_jax.data.language import foreign_language, language_of
-from bert_secrets_jax.data.tasks import Example, draw
+from bert_secrets_jax.data.tasks import Example, draw, examples_of
 from bert_secrets_jax.files import read_record, write_record
 from bert_secrets_jax.finetune.outcome import OUTCOME
 from bert_secrets_jax.model.config import BertConfig
@@ -71,8 +72,11 @@ class Given:
         of_group = {name.partition('.')[2]: name for name in names}
         return {last: self[name] for last, name in of_group.items() if last not in without}
 
-    def find(self, source: str | Callable[['Given'], Any]) -> Any:
-        """Return an input or a setting by its name, or what a function looks up."""
+    def find(self, source: str | tuple[str, int] | Callable[['Given'], Any]) -> Any:
+        """Return an input, a part of one, a setting, or what a function looks up."""
+        if isinstance(source, tuple):
+            name, place = source
+            return Call(operator.itemgetter(place), (self.input(name),))
         if not isinstance(source, str):
             return source(self)
         return self.input(source) if source in INPUTS else self[source]
@@ -112,6 +116,16 @@ class Given:
         if not wanted:
             return whole
         return Call(draw, (whole, wanted, seed), aside={'setting': setting})
+
+    def named_by(self, setting: str, otherwise: str) -> str:
+        """Return the name of the file, or the first file, of a setting; for none, another name."""
+        files = self[setting]
+        first = files if isinstance(files, str) else next(iter(files), '')
+        return pathlib.PurePath(first).stem if first else otherwise
+
+    def seeds(self, count: str) -> tuple[int, ...]:
+        """Return as many seeds as a setting says."""
+        return tuple(range(self['seed'], self['seed'] + self[count]))
 
     def subject_about(self, texts: str) -> Call:
         """Return the names of the model and of texts, by default of those of the run."""
@@ -310,21 +324,25 @@ class Given:
         """The number of layers of the model."""
         return self.value('pretrained').config.num_hidden_layers
 
-    def tokens(self, name: str) -> float:
-        """Return about how many tokens one pass over the examples of an input has, with padding."""
+    def tokens(self, name: str, of: Callable[[Any], Sequence[Any]] = examples_of) -> float:
+        """Return about how many tokens one pass over the examples of an input has, with padding.
+
+        `of` returns the examples of an input that is something else.
+        """
 
         def measured() -> float:
-            # Without tags and answers.
-            examples = [getattr(each, 'example', each) for each in self.value(name)]
+            examples = of(self.value(name))
             tokenizer, length = self.value('pretrained').tokenizer, self['encoding.max_length']
             lengths = tokenize(tokenizer, some(examples), max_length=length).lengths
             return len(examples) * float(lengths.mean() + lengths.max()) / 2
 
         return self.study.once(('tokens', name), measured)
 
-    def over(self, name: str, passes: Number, programs: Number, seconds: Number = 0) -> Cost:
-        """Return the work of passes over the examples of an input."""
-        return Cost(passes * self.tokens(name), programs, seconds)
+    def over(
+        self, name: str, passes: Number, programs: Number, seconds: Number = 0, **of: Any
+    ) -> Cost:
+        """Return the work of passes over the examples of an input; `of` as in `tokens`."""
+        return Cost(passes * self.tokens(name, **of), programs, seconds)
 
     def share(self, name: str, wanted: int) -> float:
         """Return the share of the examples of an input that a number of them is; 0 is all."""

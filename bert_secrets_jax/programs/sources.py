@@ -408,8 +408,7 @@ def _treebank(given: Given) -> str:
 
 
 def _name_of_treebank(given: Given) -> str:
-    dev = given['treebank.dev']
-    return pathlib.PurePath(dev).stem if dev else 'the example treebank'
+    return given.named_by('treebank.dev', 'the example treebank')
 
 
 def _trees(given: Given, part: str) -> Call:
