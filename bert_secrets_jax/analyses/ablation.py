@@ -25,10 +25,15 @@ from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import assess_seeds
 from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.learnt import (
+    learning_test,
+    learnt_nothing,
+    not_learnt,
+    unless_noise,
+)
+from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt, unless_noise
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
 from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.brief import check_name
@@ -100,7 +105,7 @@ class Ablated:
         leads.
       averages: The effect on that metric in each model, on average over the masks.
       tested, reached, larger_class, p_learnt: The tests of whether models have learnt anything, as
-        `analyses.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
+        `analyses.common.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
       gain: The gain of the best mask on the task's own metric, with and without the luck of being
         chosen; None over several models.
       elsewhere: The gain here of the mask that is best on other examples; None without others.

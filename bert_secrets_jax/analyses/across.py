@@ -20,11 +20,11 @@ from bert_secrets_jax.ablation.agreement import (
     ranks_with_errors,
     without_noise,
 )
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
-from bert_secrets_jax.analyses.tables import grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.data.treebank import (

@@ -8,10 +8,8 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.special_tokens import ENTROPY, STATISTICS
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
@@ -23,7 +21,9 @@ from bert_secrets_jax.analyses.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.special_tokens import ENTROPY, STATISTICS
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import SHARE, Described, change, named

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.marks import MOSTLY
+from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.marks import MOSTLY
-from bert_secrets_jax.analyses.tables import LEVEL, Tables, grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
 from bert_secrets_jax.measure.divergence import head_divergences

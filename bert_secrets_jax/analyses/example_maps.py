@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.models import Models, one_model
+from bert_secrets_jax.analyses.common.tables import Tables, top_head
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.analyses.special_tokens import STATISTICS
-from bert_secrets_jax.analyses.tables import Tables, top_head
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
 from bert_secrets_jax.data.encoding import tokenize

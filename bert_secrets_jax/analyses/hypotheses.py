@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.special_tokens import ENTROPY
-from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim
 from bert_secrets_jax.contributions.norms import shares_of_norms

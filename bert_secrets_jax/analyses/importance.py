@@ -20,17 +20,17 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
-from bert_secrets_jax.analyses.learnt import (
+from bert_secrets_jax.analyses.common.effects import findings_of, intact_of, loss_effects, notes_of
+from bert_secrets_jax.analyses.common.learnt import (
     Learnt,
     if_not_learnt,
     learning_test,
     learnt_nothing,
     unless_noise,
 )
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
-from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
@@ -62,7 +62,7 @@ class Removed:
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
       difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
+      learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
     FORMAT: ClassVar[int] = 4

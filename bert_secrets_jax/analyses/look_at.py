@@ -8,12 +8,11 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.gradients import Gradients, gradients_or_why, loss_of
-from bert_secrets_jax.analyses.models import Models, one_model, seeds_of
-from bert_secrets_jax.analyses.special_tokens import ENTROPY
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.gradients import Gradients, gradients_or_why, loss_of
+from bert_secrets_jax.analyses.common.models import Models, one_model, seeds_of
+from bert_secrets_jax.analyses.common.tables import (
     LEVEL,
     Description,
     Tables,
@@ -24,7 +23,9 @@ from bert_secrets_jax.analyses.tables import (
     mean_over_runs,
     notes_on,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
+from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.masking import Masking

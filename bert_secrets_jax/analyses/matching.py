@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
+from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.measure.statistics import Maps, Marks

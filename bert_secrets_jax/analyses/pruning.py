@@ -16,13 +16,13 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.scores import METRICS, quietly
 from bert_secrets_jax.ablation.significance import weighted_scores
-from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.importance import default_methods, scored_cost
-from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples

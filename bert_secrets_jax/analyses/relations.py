@@ -5,10 +5,11 @@ import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bert_secrets_jax.analyses import links, marks, verdicts
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import links, marks
+from bert_secrets_jax.analyses.common.tables import Tables, heads_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     RELATIONS,

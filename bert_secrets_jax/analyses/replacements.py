@@ -26,10 +26,9 @@ from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import (
+from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.effects import (
     effect_of,
     frame_of_outcomes,
     loss_effects,
@@ -38,7 +37,8 @@ from bert_secrets_jax.analyses.effects import (
     sample_of,
     title_of,
 )
-from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.tasks import Example, as_examples

@@ -22,10 +22,10 @@ from bert_secrets_jax.ablation.similarity import (
     assess_similarities,
     similarities,
 )
-from bert_secrets_jax.analyses import effects, marks
 from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import check_several, check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples

@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
@@ -24,7 +24,8 @@ from bert_secrets_jax.analyses.tables import (
     notes_on,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained

@@ -20,11 +20,11 @@ from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
+from bert_secrets_jax.analyses.common.models import check_varied, labels_of
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.analyses.importance import scored_cost
-from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.config import FinetuneConfig

@@ -9,7 +9,7 @@ from typing import Any
 from absl import logging
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import language_of

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_secrets_jax.analyses.links import PLACES
+from bert_secrets_jax.analyses.common.links import PLACES
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.measure.collect import HeadTable

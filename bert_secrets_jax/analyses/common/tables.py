@@ -14,7 +14,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses.effects import within
+from bert_secrets_jax.analyses.common.effects import within
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours

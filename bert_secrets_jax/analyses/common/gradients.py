@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from bert_secrets_jax.analyses.models import labels_of
-from bert_secrets_jax.analyses.tables import Tables
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
+from bert_secrets_jax.analyses.common.models import labels_of
+from bert_secrets_jax.analyses.common.tables import Tables
+from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words
 from bert_secrets_jax.data.tasks import Example

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+from bert_secrets_jax.analyses.common.models import Models, all_models, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokenize
