@@ -18,7 +18,8 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed
-from bert_secrets_jax.analyses.ablation import (
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     assess,
@@ -29,7 +30,6 @@ from bert_secrets_jax.analyses.ablation import (
     named_masks,
     swept_cost,
 )
-from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.learnt import unless_noise
 from bert_secrets_jax.analyses.common.models import (
     Models,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Real
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import labels_of, one_model

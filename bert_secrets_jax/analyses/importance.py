@@ -19,7 +19,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, intact_of, loss_effects, notes_of
 from bert_secrets_jax.analyses.common.learnt import (
     Learnt,

@@ -21,7 +21,7 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import (
     INTERVAL,
     effect_of,

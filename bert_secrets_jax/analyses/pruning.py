@@ -17,8 +17,8 @@ from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.scores import METRICS, quietly
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis

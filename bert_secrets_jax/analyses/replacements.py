@@ -26,8 +26,8 @@ from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.ablation import checked_metrics
 from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import (
     effect_of,
     frame_of_outcomes,

@@ -22,8 +22,8 @@ from bert_secrets_jax.ablation.similarity import (
     assess_similarities,
     similarities,
 )
-from bert_secrets_jax.analyses.ablation import instead, named_masks
 from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import instead, named_masks
 from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name

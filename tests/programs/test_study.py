@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.analyses.declaration import ANALYSES
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.measure.catalogue import named
