@@ -12,12 +12,11 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.models import Models, one_model
 from bert_secrets_jax.analyses.common.tables import Tables, top_head
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
 from bert_secrets_jax.data.encoding import tokenize
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, named
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
@@ -79,11 +78,11 @@ def _tables(given) -> Call:
     """Return the tables of `special_tokens`, with its usual statistics whatever it measures."""
 
     def load() -> Tables:
-        settings, wanted = given.value('settings'), [named(name) for name in STATISTICS]
+        settings, wanted = given.value('settings'), [named(name) for name in DEFAULTS]
         return settings.tables(given.value('pretrained'), given.value('texts'), wanted)
 
     result = (given.made('special_tokens'),)
-    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: STATISTICS)
+    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: DEFAULTS)
 
 
 def _check(given) -> None:
@@ -101,7 +100,7 @@ def _check(given) -> None:
     file='maps',
     title='maps',
     inputs={'tuned': 'tuned_already', 'count': 'maps.examples', 'tables': _tables},
-    wants=lambda given: map(named, STATISTICS),
+    wants=lambda given: map(named, DEFAULTS),
     check=_check,
     cost=lambda given: given.one_pass('example maps', 0, 6, 6),
 )
@@ -167,8 +166,8 @@ def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
         for name in ('[CLS]', '[SEP]', 'previous token', 'next token')
         if name in tables
     }
-    if 'entropy (nats)' in tables:
-        entropy = tables['entropy (nats)'].mean
+    if ENTROPY in tables:
+        entropy = tables[ENTROPY].mean
         extremes |= {'most focused': -entropy, 'broadest': entropy}
     reasons: dict[tuple[int, int], list[str]] = {}
     for reason, values in extremes.items():

@@ -25,12 +25,11 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.special_tokens import ENTROPY
 from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text, as_examples
-from bert_secrets_jax.measure.catalogue import SHARE, UNIFORM, named
+from bert_secrets_jax.measure.catalogue import ENTROPY, SHARE, UNIFORM, named
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.measure.gradients import OTHERS

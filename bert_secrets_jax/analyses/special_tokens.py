@@ -27,22 +27,12 @@ from bert_secrets_jax.analyses.common.tables import (
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, limits_of, named
+from bert_secrets_jax.measure.catalogue import DEFAULTS, Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
-ENTROPY = 'entropy (nats)'
-STATISTICS = (
-    '[CLS]',
-    '[SEP]',
-    '[CLS] and all [SEP]',
-    'self',
-    'previous token',
-    'next token',
-    ENTROPY,
-)
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 # The statistics that are drawn side by side, on one scale, and the caption, by the figure's name.
@@ -188,7 +178,7 @@ def special_tokens(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
-    statistics: Sequence[str | Described] = STATISTICS,
+    statistics: Sequence[str | Described] = DEFAULTS,
     settings: TextSettings = TextSettings(),
 ) -> SpecialTokens:
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.
