@@ -9,6 +9,7 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
+    BeforeAndAfter,
     Tables,
     mean_finding,
     mean_over_runs,
@@ -16,7 +17,6 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.features import BeforeAndAfter
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -42,7 +42,7 @@ class ClsTokens(BeforeAndAfter):
     """The attention of [CLS] to each type of token ('from [CLS] to noun').
 
     Attributes:
-      before, runs: As in `features.BeforeAndAfter`.
+      before, runs: As in `common.tables.BeforeAndAfter`.
     """
 
     title: ClassVar[str] = '[CLS] in the last layer'

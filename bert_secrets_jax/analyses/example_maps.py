@@ -6,16 +6,14 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses.common.models import Models, one_model
 from bert_secrets_jax.analyses.common.tables import Tables, top_head
+from bert_secrets_jax.analyses.common.texts import readable
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
-from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.data.tasks import Example, Text, as_examples
+from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, named
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
@@ -127,7 +125,7 @@ def example_maps(
     Raises:
       ValueError: The count is below 1.
     """
-    chosen = choose(pretrained, as_examples(texts), count=count, max_length=max_length)
+    chosen = readable(pretrained, as_examples(texts), count=count, max_length=max_length)
     models = {'': pretrained}
     if tuned is not None:
         models['fine-tuned'] = one_model(tuned)
@@ -144,19 +142,6 @@ def maps_of(
     classifies = model.config.head == SEQUENCES and model.config.num_labels
     methods = _METHODS if classifies else ()
     return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
-
-
-def choose(
-    pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int | None
-) -> list[Example]:
-    """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
-    if count < 1:
-        raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
-    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
-    by_length = np.argsort(encoded.lengths, kind='stable')
-    readable = by_length[: max(count, len(by_length) // 5)]
-    places = np.linspace(0, len(readable) - 1, min(count, len(readable))).astype(int)
-    return [examples[place] for place in readable[places].tolist()]
 
 
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:

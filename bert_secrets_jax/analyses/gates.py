@@ -15,6 +15,7 @@ from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
+from bert_secrets_jax.analyses.common.given import seeds_of_gates
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import grids_frame
@@ -304,11 +305,6 @@ _OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', '
 def checkpoint_every(given) -> int:
     """Return the number of steps between two checkpoints of a training."""
     return given['train.checkpoint_every']
-
-
-def seeds_of_gates(given, count: str) -> tuple[int, ...]:
-    """Return as many seeds for a training of gates as a setting says."""
-    return tuple(range(given['seed'], given['seed'] + given[count]))
 
 
 def _coefficients(given) -> tuple[float, ...]:

@@ -27,6 +27,7 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.given import seeds_of_gates
 from bert_secrets_jax.analyses.common.learnt import (
     Learnt,
     if_not_learnt,
@@ -36,7 +37,6 @@ from bert_secrets_jax.analyses.common.learnt import (
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.gates import seeds_of_gates
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of

@@ -20,9 +20,8 @@ from bert_secrets_jax.analyses.common.tables import (
     over_seeds,
     top_head,
 )
-from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings, readable
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.example_maps import choose
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -372,7 +371,7 @@ def patterns(
     examples = as_examples(texts)
     before = settings.tables(pretrained, examples, map_statistics(classifier))
     runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
-    chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
+    chosen = readable(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     shown = clearest(classifier, maps)
     return Patterns(before, runs, classifier.confusions, shown)

@@ -18,11 +18,11 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
 from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.given import needs_own_layers
 from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.subnetworks import needs_own_layers
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text

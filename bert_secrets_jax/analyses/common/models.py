@@ -10,6 +10,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import filled
 
@@ -58,6 +59,12 @@ def check_alike(models: Sequence[Pretrained]) -> None:
         raise ValueError(
             'The models differ in their layers, heads or classes: give fine-tunings of one recipe.'
         )
+
+
+def has_own_layers(config: BertConfig) -> bool:
+    """Return whether a model uses each of its layers, keys and values once."""
+    own = config.num_key_value_heads in (None, config.num_attention_heads)
+    return own and config.num_hidden_groups in (None, config.num_hidden_layers)
 
 
 def check_several(examples: Sequence[Any]) -> None:
