@@ -1,6 +1,7 @@
 """The public names: all there, loaded when they are used, whatever was imported before."""
 
 import ast
+import functools
 import importlib.metadata
 import inspect
 import subprocess
@@ -23,6 +24,20 @@ FUNCTIONS = ('finetune', 'measure', 'report')
 MODULES = (
     'analyses catalogue claims links masks paper patterns plots significance statistics'
 ).split()
+
+# The parts of `analyses` that any analysis may import.
+SHARED = ('common', 'declaration', 'verdicts')
+# Those that are about the results of others, which they are given, make, or tell apart by class.
+ABOUT_RESULTS = {
+    'across': {'syntax_heads'},
+    'claims': {'verdicts.several'},
+    'comparison': {'ablation', 'attention_change', 'claims', 'finetuning', 'verdicts.several'},
+    'contributions': {'ablation'},
+    'hypotheses': {'claims', 'tuned_hypotheses'},
+    'roles': {'gates', 'patterns', 'pruning', 'syntax_heads'},
+    'verdicts.several': {'ablation', 'ablation_over_seeds', 'features', 'finetuning', 'frames'},
+    'where_it_changes': {'attention_change'},
+}
 
 LOADED = 'print(*[name for name in sys.argv[1:] if name in sys.modules])'
 
@@ -137,8 +152,9 @@ def test_compiled_programs_are_kept(tmp_path, monkeypatch):
     assert run(CACHE, '').split() == [other, other, 'True']
 
 
-def test_modules_import_in_one_direction():
-    """No module needs itself by way of others, not even inside a function."""
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """Return the modules of the package that each imports, also inside a function."""
     modules = {}
     for path in sorted((ROOT / 'bert_secrets_jax').rglob('*.py')):
         name = '.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')
@@ -151,7 +167,12 @@ def test_modules_import_in_one_direction():
                     whole = f'{node.module}.{alias.name}'
                     yield whole if whole in modules else node.module
 
-    needs = {name: {each for each in imported(name) if each in modules} for name in modules}
+    return {name: {each for each in imported(name) if each in modules} for name in modules}
+
+
+def test_modules_import_in_one_direction():
+    """No module needs itself by way of others."""
+    needs = dict(imports())
     assert needs['bert_secrets_jax.programs.cli']
     while needs:
         # Those that need nothing that is left.
@@ -159,3 +180,15 @@ def test_modules_import_in_one_direction():
         assert free, f'Circles among {", ".join(sorted(needs))}.'
         for name in free:
             del needs[name]
+
+
+def test_an_analysis_imports_no_other():
+    """What several take is in `common`, which imports no analysis either."""
+    home = 'bert_secrets_jax.analyses.'
+    needs = {name.removeprefix(home): others for name, others in imports().items() if home in name}
+    shared = {name for name in needs if name.partition('.')[0] in SHARED} - {*ABOUT_RESULTS}
+    taken = {
+        name: {each.removeprefix(home) for each in others if home in each} - shared
+        for name, others in needs.items()
+    }
+    assert {name: each for name, each in taken.items() if each} == ABOUT_RESULTS

@@ -2,71 +2,54 @@
 
 Its figures are Figures 8 and 9 of the paper.
 
-Shapes: M masks, L layers, N heads, S models, E examples.
+Shapes: M masks, L layers, N heads.
 """
 
 import dataclasses
 import math
-import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation import masks as mask_sets
 from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import Effects
-from bert_secrets_jax.ablation.masks import parse_heads, with_intact
-from bert_secrets_jax.ablation.outcomes import assess_outcomes
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import assess_seeds
-from bert_secrets_jax.ablation.significance import Answers, ChosenElsewhere, SelectedGain
-from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses import effects, marks
+from bert_secrets_jax.ablation.significance import Answers
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import (
+    SOURCE,
+    Ablated,
+    assess,
+    check_disabling,
+    checked_metrics,
+    instead,
+    masks_of_run,
+    named_masks,
+    swept_cost,
+)
+from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
+from bert_secrets_jax.analyses.common.models import labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import learning_test, learnt_nothing, not_learnt, unless_noise
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
-from bert_secrets_jax.analyses.verdicts.disabling import on_average
-from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
-from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Example, Text
 from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.attention import check_baseline
-from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, HeadMarks, Result, framed
+from bert_secrets_jax.runs.result import Finding, Result, framed
 
-SOURCE = 'Kovaleva et al. 2019, section 4.6'
-# The functions that make the sets of masks, by the names that `ablation` takes.
-SETS = {
-    'heads': mask_sets.single_heads,
-    'layers': mask_sets.single_layers,
-    'one_head_left': mask_sets.one_head_left,
-}
 # Words for what the masks of a set take away, in the captions of frames.
 _LOST = effects.WITHOUT | {'one_head_left': 'all other heads of a layer'}
 # The figures of the paper and its numbers, by the name of the set.
 _PUBLISHED = {
     'heads': ('Figure 8', paper.disable_one_head),
     'layers': ('Figure 9', paper.disable_one_layer),
-}
-# Descriptions of a disabled head's behaviour, by the baseline.
-_INSTEAD = {
-    'uniform': 'attends to all tokens alike',
-    'zero': 'attends to nothing',
-    'mean': 'puts out its mean output over {corpus}',
-    'resample': 'puts out its output on another of these texts, of like length',
 }
 _COLUMNS = {
     'score': 'value',
@@ -87,98 +70,6 @@ _SHOWN = {
     for column, attribute in _COLUMNS.items()
     if column not in ('least_significant', 'p_tost')
 }
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Ablated:
-    """The comparison of a set of masks with the intact models: one, or several of one recipe.
-
-    Attributes:
-      masks: [M, L, N] The masks, which are 0 at a disabled head.
-      assessed: The effects of the masks, by the name of the metric; the task's own comes first.
-      outcomes: The effects by what sees more than a score (see `ablation.outcomes`); the first
-        leads.
-      averages: The effect on that metric in each model, on average over the masks.
-      tested, reached, larger_class, p_learnt: The tests of whether models have learnt anything, as
-        `analyses.learnt.Learnt`: `reached` and `p_learnt` are those of each model [S].
-      gain: The gain of the best mask on the task's own metric, with and without the luck of being
-        chosen; None over several models.
-      elsewhere: The gain here of the mask that is best on other examples; None without others.
-    """
-
-    FORMAT: ClassVar[int] = 7
-
-    masks: np.ndarray
-    assessed: Mapping[str, Effects]
-    outcomes: Mapping[str, Effects]
-    averages: tuple[MeanEffect, ...]
-    tested: str
-    reached: np.ndarray
-    larger_class: float
-    p_learnt: np.ndarray
-    gain: SelectedGain | None = None
-    elsewhere: ChosenElsewhere | None = None
-
-    @property
-    def metric(self) -> str:
-        """The name of the task's own metric."""
-        return next(iter(self.assessed))
-
-    @property
-    def found(self) -> Effects:
-        """The effects on the task's own metric."""
-        return self.assessed[self.metric]
-
-    @property
-    def every(self) -> dict[str, Effects]:
-        """The effects on scores and on all other outcomes."""
-        return {**self.assessed, **self.outcomes}
-
-    @property
-    def lead(self) -> Effects:
-        """The effects on how well the model tells the texts apart."""
-        return next(iter(self.outcomes.values()))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of layers and heads."""
-        return self.masks.shape[1:]
-
-    @property
-    def average(self) -> Contrasts:
-        """The mean effect over masks and models, in points (`verdicts.disabling.on_average`)."""
-        return on_average(self.averages)
-
-    def warnings(self, *names: str) -> list[Finding]:
-        """Return the warning about the first of the models, so named, that has learnt nothing."""
-        for name, value, p in zip(names, self.reached, self.p_learnt, strict=True):
-            if learnt_nothing(p):
-                test = self.tested, float(value), self.larger_class, float(p)
-                return [not_learnt(name, *test, self.averages[0].examples)]
-        return []
-
-    def notes(self, when: str) -> dict[str, np.ndarray]:
-        """Return the effect of losing each head in words [L, N], by a title that ends so."""
-        return {
-            f'{effects.title_of(each)} {when}': effects.notes_of(each, self.shape)
-            for each in (self.lead, self.found)
-        }
-
-    def marks(self, rank: int, over: str = '') -> list[HeadMarks]:
-        """Return the marks of heads that the model needs, or is better without."""
-        return [
-            mark
-            for each in (self.lead, self.found)
-            for mark in marks.mark_effects(
-                each, self.shape, rank=rank, what=effects.title_of(each) + over
-            )
-        ]
-
-    def mean_of_heads(self, name: str) -> Finding:
-        """Return the effect of losing a random head, in points."""
-        fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
-        fields |= effects.sample_of(self.found, SOURCE)
-        return measured(name, self.average.interval(0), **fields)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -284,41 +175,6 @@ class Ablation(Result):
             yield _compared(name, published, ablated)
 
 
-def masks_of_run(given) -> Any:
-    """Return the masks that the settings name: names of sets, or masks by their names."""
-    sets, heads = tuple(given['ablation.sets']), parse_heads(given['ablation.together'])
-    if not heads:
-        return sets[0] if len(sets) == 1 else sets
-    config = Call(operator.attrgetter('config'), (given.input('pretrained'),))
-    masks = {name: call(SETS[name], config) for name in sets}
-    return masks | {'together': call(mask_sets.disable, config, [heads])}
-
-
-def check_disabling(given) -> None:
-    """Refuse settings that disable nothing, heads that do not exist, and too few texts."""
-    sets, heads = given['ablation.sets'], parse_heads(given['ablation.together'])
-    choose = given['ablation.choose_examples']
-    if not (sets or heads):
-        raise ValueError('Nothing to ablate: give ablation.sets, or heads in ablation.together.')
-    if heads:
-        mask_sets.disable(given.value('pretrained').config, [heads])
-    if choose and set(sets) <= {'one_head_left'}:
-        raise ValueError(
-            f'ablation.choose_examples={choose} chooses the best head or layer to '
-            'lose, and neither is disabled here: set it to 0, or give ablation.sets more.'
-        )
-    # Intervals need two, and so do outputs on other texts.
-    check_several(given.value('ablated'))
-
-
-def swept_cost(given, seeds: int) -> Costs:
-    """Return the work of sweeps over the models of so many seeds."""
-    heads = HEAD * given.heads
-    of_sets = {'heads': heads, 'layers': MANY * given.layers, 'one_head_left': heads}
-    passes = sum(of_sets[name] for name in given['ablation.sets'])
-    return given.ablated() | {f'sweeps of {seeds}': given.over('ablated', seeds * passes, 10, 5)}
-
-
 @analysis(
     question='disabling heads and layers, and what of it is real',
     group='What matters',
@@ -416,85 +272,6 @@ def ablation(
             gain = significance.gain_of_choice(metrics[0], *answers)
             sets[name] = dataclasses.replace(sets[name], elsewhere=gain)
     return Ablation(baseline, sets, own_corpus=corpus is not None)
-
-
-def assessed_metrics(classes: int, examples: Sequence[Example]) -> tuple[str, ...]:
-    """Return the metrics that `ablation` compares by default: `metrics_for` but Spearman's.
-
-    Tasks that have it have Pearson's, too.
-    """
-    return tuple(name for name in metrics_for(classes, examples) if name != 'spearman')
-
-
-def checked_metrics(
-    metrics: Sequence[str] | None, config: BertConfig, examples: Sequence[Any]
-) -> Sequence[str]:
-    """Return metrics, by default `assessed_metrics`, of a task that the model has.
-
-    ValueError for another task, and for fewer examples than an interval needs.
-    """
-    check_several(examples)
-    metrics = metrics or assessed_metrics(config.num_labels, examples)
-    check_metrics(metrics, config.num_labels)
-    return metrics
-
-
-def assess(
-    swept: Sequence[Swept], labels: np.ndarray, metrics: Sequence[str], *, seed: int
-) -> Ablated:
-    """Compare each mask with the intact model, on one model or over several of one recipe.
-
-    In each sweep, the first mask keeps all heads. The first metric is the task's own.
-    """
-    masks, classes = swept[0].masks[1:], swept[0].logits.shape[-1]
-    predictions = np.stack([each.predictions for each in swept])  # [S, 1 + M, E]
-    intact, masked = predictions[:, 0], predictions[:, 1:]
-    models = list(zip(masked, intact, strict=True))
-    names, first, assessed = [mask_sets.describe(mask) for mask in masks], metrics[0], {}
-    for metric in metrics:
-        alone = [
-            significance.assess(metric, *of_model, labels, names=names, seed=seed)
-            for of_model in models
-        ]
-        several = len(alone) > 1
-        assessed[metric] = assess_seeds(alone, masked, intact, labels) if several else alone[0]
-    tests = [learning_test(metrics, classes, each, labels) for each in intact]
-    tested, reached, larger_class, p_learnt = zip(*tests, strict=True)
-    gain = None
-    if len(models) == 1:
-        gain = significance.selected_gain(first, *models[0], labels, seed=seed)
-    return Ablated(
-        masks=masks,
-        assessed=assessed,
-        outcomes=assess_outcomes([each.logits for each in swept], labels, names=names, seed=seed),
-        averages=tuple(mean_effect(first, *of_model, labels) for of_model in models),
-        tested=tested[0],
-        reached=np.array(reached),
-        larger_class=larger_class[0],
-        p_learnt=np.array(p_learnt),
-        gain=gain,
-    )
-
-
-def instead(baseline: str, corpus: str = 'these texts') -> str:
-    """Return a sentence on what a disabled head does; the mean output is over the corpus."""
-    return f'A disabled head {_INSTEAD[baseline].format(corpus=corpus)}.'
-
-
-def named_masks(
-    masks: str | Sequence[str] | Mapping[str, np.ndarray], config: BertConfig
-) -> dict[str, np.ndarray]:
-    """Return the masks [M, L, N] of each set that `ablation` is given; ValueError if unknown."""
-    if isinstance(masks, Mapping):
-        return {name: np.asarray(each, np.float32) for name, each in masks.items()}
-    names = [masks] if isinstance(masks, str) else list(masks)
-    if not names:
-        raise ValueError(
-            f'{masks=} names no set: give some of {", ".join(SETS)}, or your own masks.'
-        )
-    for name in names:
-        check_name('masks', name, SETS)
-    return {name: SETS[name](config) for name in names}
 
 
 def _best_alone(ablated: Ablated):

@@ -18,8 +18,8 @@ from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.seeds import as_one_seed
-from bert_secrets_jax.analyses import effects, marks
-from bert_secrets_jax.analyses.ablation import (
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
     assess,
@@ -30,13 +30,19 @@ from bert_secrets_jax.analyses.ablation import (
     named_masks,
     swept_cost,
 )
+from bert_secrets_jax.analyses.common.learnt import unless_noise
+from bert_secrets_jax.analyses.common.models import (
+    Models,
+    all_models,
+    check_alike,
+    labels_of,
+    seeds_of,
+)
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import unless_noise
-from bert_secrets_jax.analyses.models import Models, all_models, check_alike, labels_of, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
-from bert_secrets_jax.runs import populations
+from bert_secrets_jax.runs import verdict as populations
 from bert_secrets_jax.runs.result import Result, framed
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.

@@ -20,11 +20,10 @@ from bert_secrets_jax.ablation.agreement import (
     ranks_with_errors,
     without_noise,
 )
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.special_tokens import STATISTICS
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
-from bert_secrets_jax.analyses.tables import grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.data.treebank import (
@@ -34,7 +33,7 @@ from bert_secrets_jax.data.treebank import (
     named_by_file,
     read_treebanks,
 )
-from bert_secrets_jax.measure.catalogue import measure, named
+from bert_secrets_jax.measure.catalogue import DEFAULTS, measure, named
 from bert_secrets_jax.measure.word_links import ALL
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.patterns.classes import CLASSES
@@ -212,7 +211,7 @@ def across(
     pretrained: Pretrained | Mapping[str, Pretrained],
     texts: Mapping[str, Sequence[Parse] | Sequence[Text]] | Sequence[Parse] | Sequence[Text],
     *,
-    statistics: Sequence[str] = STATISTICS,
+    statistics: Sequence[str] = DEFAULTS,
     resamples: int = 200,
     seed: int = 0,
     settings: TextSettings = TextSettings(),

@@ -8,10 +8,8 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.special_tokens import ENTROPY, STATISTICS
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
@@ -23,10 +21,11 @@ from bert_secrets_jax.analyses.tables import (
     seeds_frame,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import SHARE, Described, change, named
+from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, SHARE, Described, change, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids
@@ -217,7 +216,7 @@ def attention_change(
     texts: Sequence[Text],
     *,
     readings: Sequence[str] = ('paper',),
-    statistics: Sequence[str | Described] = STATISTICS,
+    statistics: Sequence[str | Described] = DEFAULTS,
     settings: TextSettings = TextSettings(),
 ) -> AttentionChange:
     """Compare the maps of a model with those of the same model fine-tuned.

@@ -18,10 +18,10 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.scores import quietly
 from bert_secrets_jax.ablation.significance import LEVEL
-from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.common.disabling import assessed_metrics
+from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
+from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions import faithfulness as tests
 from bert_secrets_jax.contributions import scores as scoring

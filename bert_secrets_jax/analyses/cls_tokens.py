@@ -7,11 +7,16 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.tables import (
+    BeforeAndAfter,
+    Tables,
+    mean_finding,
+    mean_over_runs,
+    models_frames,
+)
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.features import BeforeAndAfter
-from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import Tables, mean_finding, mean_over_runs, models_frames
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -37,7 +42,7 @@ class ClsTokens(BeforeAndAfter):
     """The attention of [CLS] to each type of token ('from [CLS] to noun').
 
     Attributes:
-      before, runs: As in `features.BeforeAndAfter`.
+      before, runs: As in `common.tables.BeforeAndAfter`.
     """
 
     title: ClassVar[str] = '[CLS] in the last layer'

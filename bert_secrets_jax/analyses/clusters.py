@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.marks import MOSTLY
+from bert_secrets_jax.analyses.common.tables import LEVEL, Tables, grids_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.marks import MOSTLY
-from bert_secrets_jax.analyses.tables import LEVEL, Tables, grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import UNIFORM, Described, named
+from bert_secrets_jax.measure.catalogue import ENTROPY, UNIFORM, Described, named
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
@@ -46,7 +46,7 @@ def cluster_statistics() -> list[Described]:
             limits=(0.0, float(np.log(2))),
             source=SOURCE,
         ),
-        *map(named, (UNIFORM, *BEHAVIOURS, 'entropy (nats)')),
+        *map(named, (UNIFORM, *BEHAVIOURS, ENTROPY)),
     ]
 
 
@@ -99,7 +99,7 @@ class Clusters(Result):
     def behaviours(self) -> Sequence[str]:
         """The main behaviour of each head [H]: one of `BEHAVIOURS`, 'broad' or 'none of these'."""
         found = np.full(len(self.positions), OTHER, object)
-        entropy = self.tables['entropy (nats)'].mean / self.tables[UNIFORM].mean
+        entropy = self.tables[ENTROPY].mean / self.tables[UNIFORM].mean
         found[entropy.ravel() > _BROAD_SHARE] = BROAD
         for name in BEHAVIOURS:
             found[self.tables[name].mean.ravel() >= MOSTLY] = name

@@ -15,9 +15,10 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablated, Ablation
+from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.attention_change import AttentionChange
 from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
+from bert_secrets_jax.analyses.common.disabling import Ablated
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first

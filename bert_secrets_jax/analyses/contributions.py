@@ -14,18 +14,18 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
-from bert_secrets_jax.analyses import tables as head_tables
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses.common import tables as head_tables
+from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
     grids_frame,
     interval_of,
     mean_over_runs,
 )
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
+from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.contributions import norms as moved
 from bert_secrets_jax.contributions.norms import MIXING
 from bert_secrets_jax.data.tasks import Text

@@ -17,11 +17,11 @@ from bert_secrets_jax.ablation.contexts import on_devices
 from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.means import assess_means
-from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import OF_SHARES
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import Models, check_several, labels_of, one_model
-from bert_secrets_jax.analyses.tables import OF_SHARES
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.decomposition import check_classifies
 from bert_secrets_jax.contributions.direct import direct_parts

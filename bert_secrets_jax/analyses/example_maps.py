@@ -6,18 +6,15 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.models import Models, one_model
+from bert_secrets_jax.analyses.common.tables import Tables, top_head
+from bert_secrets_jax.analyses.common.texts import readable
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models, one_model
-from bert_secrets_jax.analyses.special_tokens import STATISTICS
-from bert_secrets_jax.analyses.tables import Tables, top_head
 from bert_secrets_jax.contributions.attention_maps import KINDS, attention_maps
 from bert_secrets_jax.contributions.scores import METHODS, RANDOM, SIGNED
-from bert_secrets_jax.data.encoding import tokenize
-from bert_secrets_jax.data.tasks import Example, Text, as_examples
-from bert_secrets_jax.measure.catalogue import named
+from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.measure.catalogue import DEFAULTS, ENTROPY, named
 from bert_secrets_jax.measure.token_maps import TokenMaps
 from bert_secrets_jax.model.config import SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained
@@ -79,11 +76,11 @@ def _tables(given) -> Call:
     """Return the tables of `special_tokens`, with its usual statistics whatever it measures."""
 
     def load() -> Tables:
-        settings, wanted = given.value('settings'), [named(name) for name in STATISTICS]
+        settings, wanted = given.value('settings'), [named(name) for name in DEFAULTS]
         return settings.tables(given.value('pretrained'), given.value('texts'), wanted)
 
     result = (given.made('special_tokens'),)
-    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: STATISTICS)
+    return Call(operator.attrgetter('tables'), result, make=load, content=lambda: DEFAULTS)
 
 
 def _check(given) -> None:
@@ -101,7 +98,7 @@ def _check(given) -> None:
     file='maps',
     title='maps',
     inputs={'tuned': 'tuned_already', 'count': 'maps.examples', 'tables': _tables},
-    wants=lambda given: map(named, STATISTICS),
+    wants=lambda given: map(named, DEFAULTS),
     check=_check,
     cost=lambda given: given.one_pass('example maps', 0, 6, 6),
 )
@@ -128,7 +125,7 @@ def example_maps(
     Raises:
       ValueError: The count is below 1.
     """
-    chosen = choose(pretrained, as_examples(texts), count=count, max_length=max_length)
+    chosen = readable(pretrained, as_examples(texts), count=count, max_length=max_length)
     models = {'': pretrained}
     if tuned is not None:
         models['fine-tuned'] = one_model(tuned)
@@ -147,19 +144,6 @@ def maps_of(
     return attention_maps(model, texts, max_length=max_length, kinds=tuple(KINDS), methods=methods)
 
 
-def choose(
-    pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int | None
-) -> list[Example]:
-    """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
-    if count < 1:
-        raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
-    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
-    by_length = np.argsort(encoded.lengths, kind='stable')
-    readable = by_length[: max(count, len(by_length) // 5)]
-    places = np.linspace(0, len(readable) - 1, min(count, len(readable))).astype(int)
-    return [examples[place] for place in readable[places].tolist()]
-
-
 def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
     """Return the heads, from 0, that are extreme in a statistic, by the reason."""
     extremes = {
@@ -167,8 +151,8 @@ def telling_heads(tables: Tables) -> dict[str, tuple[int, int]]:
         for name in ('[CLS]', '[SEP]', 'previous token', 'next token')
         if name in tables
     }
-    if 'entropy (nats)' in tables:
-        entropy = tables['entropy (nats)'].mean
+    if ENTROPY in tables:
+        entropy = tables[ENTROPY].mean
         extremes |= {'most focused': -entropy, 'broadest': entropy}
     reasons: dict[tuple[int, int], list[str]] = {}
     for reason, values in extremes.items():

@@ -1,27 +1,26 @@
 """Attention to linguistic features, before and after fine-tuning (section 4.4, Figure 6)."""
 
-import dataclasses
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.tables import (
+    BeforeAndAfter,
     Tables,
     mean_finding,
     models_frames,
     notes_of,
-    over_seeds,
     significant_change,
     top_as_text,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     FEATURES,
@@ -34,41 +33,18 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, drawn, framed
 
 SOURCE = 'Kovaleva et al. 2019, section 4.4'
 SPECIAL = ('[CLS]', '[SEP]')
 UNIT = 'share of attention'
 
 
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class BeforeAndAfter(Result):
-    """Statistics of a model as it is, and fine-tuned.
-
-    Attributes:
-      before: The tables of the model before fine-tuning, by the name of the statistic.
-      runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
-        example by example ('change of noun'). Empty if no fine-tuned model was measured.
-    """
-
-    before: Tables
-    runs: Mapping[str, Tables]
-
-    @property
-    def models(self) -> list[Tables]:
-        """The tables of the fine-tuned models; of the model before if there are none."""
-        return list(self.runs.values()) or [self.before]
-
-    def over_seeds(self, names: Iterable[str]) -> Tables:
-        """Return tables of the fine-tuned models, mean over seeds; empty without any model."""
-        return over_seeds(list(self.runs.values()), names) if self.runs else {}
-
-
 class Features(BeforeAndAfter):
     """The attention to [CLS], [SEP] and features, in the readings of paper and notebook.
 
     Attributes:
-      before, runs: As in `features.BeforeAndAfter`.
+      before, runs: As in `common.tables.BeforeAndAfter`.
     """
 
     title: ClassVar[str] = 'Attention to linguistic features'

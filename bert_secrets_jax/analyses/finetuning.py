@@ -8,8 +8,8 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import learnt_nothing, not_learnt
 from bert_secrets_jax.finetune.metrics import TITLES, described, mean_ends
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.runs.findings import measured

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import links, verdicts
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import links
+from bert_secrets_jax.analyses.common.linked import Linked
+from bert_secrets_jax.analyses.common.tables import heads_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.relations import Linked
-from bert_secrets_jax.analyses.tables import heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.framenet import (
@@ -72,7 +73,7 @@ class Frames(Linked):
     """The attention along frame links, or along any other annotated links.
 
     Attributes:
-      tests, tables: As in `relations.Linked`.
+      tests, tables: As in `common.linked.Linked`.
       maps: The maps of the two best heads on a few texts (Figure 4).
       filters: The number of FrameNet's sentences left after each filter; empty for other samples.
     """

@@ -13,12 +13,12 @@ from jaxtyping import Float, Real
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.significance import assess as compare
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
+from bert_secrets_jax.analyses.common.effects import rows_of
+from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
+from bert_secrets_jax.analyses.common.models import labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import rows_of
-from bert_secrets_jax.analyses.learnt import if_not_learnt, learning_test
-from bert_secrets_jax.analyses.models import labels_of, one_model
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import TITLES, predictions
 from bert_secrets_jax.finetune.train import Finetuned

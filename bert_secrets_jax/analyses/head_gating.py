@@ -26,11 +26,16 @@ from bert_secrets_jax.ablation.agreement import agreement, reliability
 from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.learnt import (
+    Learnt,
+    if_not_learnt,
+    learning_test,
+    learnt_nothing,
+)
+from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import Learnt, if_not_learnt, learning_test, learnt_nothing
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.losses import losses_of
@@ -69,7 +74,7 @@ class HeadGating(Result):
         its interval is over seeds and examples.
       reliability: That of a second sample of examples (see `ablation.agreement.reliability`).
       agreement: How well two seeds agree on the gates.
-      learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
+      learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
     title: ClassVar[str] = 'Heads that help and hurt, by gates'

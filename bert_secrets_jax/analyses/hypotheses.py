@@ -17,19 +17,18 @@ from jaxtyping import Float
 
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.claims import Claims
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.special_tokens import ENTROPY
-from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim
 from bert_secrets_jax.contributions.norms import shares_of_norms
 from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
-from bert_secrets_jax.measure.catalogue import measure, named
+from bert_secrets_jax.measure.catalogue import ENTROPY, measure, named
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
-from bert_secrets_jax.runs.populations import THIS_MODEL
+from bert_secrets_jax.runs.verdict import THIS_MODEL
 
 _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]'
 _STOPS, _OF_CLS, _MOVED = 'period or comma', 'entropy of [CLS] (nats)', 'moved from special tokens'

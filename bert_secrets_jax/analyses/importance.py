@@ -19,18 +19,18 @@ from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
-from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import findings_of, intact_of, loss_effects, notes_of
-from bert_secrets_jax.analyses.learnt import (
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
+from bert_secrets_jax.analyses.common.effects import findings_of, intact_of, loss_effects, notes_of
+from bert_secrets_jax.analyses.common.learnt import (
     Learnt,
     if_not_learnt,
     learning_test,
     learnt_nothing,
     unless_noise,
 )
-from bert_secrets_jax.analyses.models import Models, labels_of, one_model
-from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of
@@ -39,7 +39,7 @@ from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
 from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
+from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
@@ -62,7 +62,7 @@ class Removed:
       increase: [E, L, N] That of each example.
       metric: The name of the task's own metric.
       difference: [L, N] The score without each head less that with all.
-      learnt: The test of whether the model has learnt anything (see `analyses.learnt`).
+      learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
 
     FORMAT: ClassVar[int] = 4
@@ -180,16 +180,9 @@ class Importance(Result):
             yield measured(name, self.reliability, source=SOURCE, **fields)
 
 
-def scored_cost(given) -> Costs:
-    """Return the work of scoring heads by gradient, confidence, relevance and without each head."""
-    each = HEAD + MANY * given['importance.permutations']
-    work = given.over('measured', 24 + given.heads * each, 30, 5)
-    return given.ablated() | {'scores of heads': work}
-
-
 def _cost(given) -> Costs:
     work = given.over('ablated', HEAD * given.heads, 4, 3)
-    return scored_cost(given) | {'without each head': work}
+    return given.scored() | {'without each head': work}
 
 
 @analysis(
@@ -243,7 +236,7 @@ def importance(
         model,
         others,
         labels_of(others, config),
-        methods=default_methods(same_examples=same) if methods is None else methods,
+        methods=scoring.default_methods(same_examples=same) if methods is None else methods,
         permutations=permutations,
         norm=norm,
         seed=seed,
@@ -273,11 +266,6 @@ def importance(
     }
     likely = reliability(effects.increase, seed=seed)
     return Importance(scores, effects, same, agreement, likely)
-
-
-def default_methods(*, same_examples: bool) -> tuple[str, ...]:
-    """Return the methods by default, if scores and losses come from the same examples or not."""
-    return scoring.METHODS[: 3 if same_examples else 4]
 
 
 def _draw_ranks(result: Importance):

@@ -19,10 +19,10 @@ from bert_secrets_jax.ablation import interactions as pairwise
 from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.ablation import checked_metrics, instead
+from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS

@@ -19,11 +19,11 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
-from bert_secrets_jax.analyses import effects, marks
-from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
+from bert_secrets_jax.analyses.common.models import check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import learnt_nothing, unless_noise
-from bert_secrets_jax.analyses.models import check_several, one_model
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking
 from bert_secrets_jax.data.tasks import Text

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Float
 
+from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import with_subject
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.divergence import head_divergences
 from bert_secrets_jax.measure.statistics import Maps, Marks

@@ -26,11 +26,11 @@ from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.similarity import similarities
-from bert_secrets_jax.analyses import effects, marks
-from bert_secrets_jax.analyses.ablation import instead
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common.disabling import instead
+from bert_secrets_jax.analyses.common.learnt import if_not_learnt
+from bert_secrets_jax.analyses.common.models import Models, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.learnt import if_not_learnt
-from bert_secrets_jax.analyses.models import Models, one_model
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize

@@ -21,10 +21,16 @@ from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.scores import weighted_scores
 from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
+from bert_secrets_jax.analyses.common.effects import (
+    INTERVAL,
+    effect_of,
+    label_of,
+    rows_of,
+    title_of,
+)
+from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import INTERVAL, effect_of, label_of, rows_of, title_of
-from bert_secrets_jax.analyses.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.masking import Masking

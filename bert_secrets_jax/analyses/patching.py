@@ -18,10 +18,10 @@ from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
 from bert_secrets_jax.ablation.patching import Patched, as_read, patch
-from bert_secrets_jax.analyses import effects
+from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.effects import harm_explained
+from bert_secrets_jax.analyses.common.models import Models, check_several, one_model
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import Models, check_several, one_model
-from bert_secrets_jax.analyses.replacements import harm_explained
 from bert_secrets_jax.brief import TooFewTextsError
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import tokenize

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.example_maps import choose
-from bert_secrets_jax.analyses.models import Models
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.models import Models
+from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
     mean_finding,
@@ -21,7 +20,8 @@ from bert_secrets_jax.analyses.tables import (
     over_seeds,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings, readable
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
@@ -371,7 +371,7 @@ def patterns(
     examples = as_examples(texts)
     before = settings.tables(pretrained, examples, map_statistics(classifier))
     runs = settings.changes(pretrained, tuned, examples, compared_statistics(classifier))
-    chosen = choose(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
+    chosen = readable(pretrained, examples, count=_EXAMPLES, max_length=settings.max_length)
     maps = attention_maps(pretrained, chosen, max_length=settings.max_length)
     shown = clearest(classifier, maps)
     return Patterns(before, runs, classifier.confusions, shown)

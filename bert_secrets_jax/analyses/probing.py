@@ -12,9 +12,9 @@ from jaxtyping import Float, Float32, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common.models import check_several
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import check_several
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256

@@ -16,13 +16,12 @@ from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.scores import METRICS, quietly
 from bert_secrets_jax.ablation.significance import weighted_scores
-from bert_secrets_jax.analyses import models as arguments
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import checked_metrics
+from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
+from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
+from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.importance import default_methods, scored_cost
-from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.tables import grids_frame
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -34,7 +33,7 @@ from bert_secrets_jax.pruning import curves as stepwise
 from bert_secrets_jax.pruning.curves import ANEW, RANDOM, Curve, PrunedModel, over_steps
 from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.removal import remove_heads
-from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, head_scores
+from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
@@ -414,7 +413,7 @@ def _cost(given) -> Costs:
     seeds = max(len(given.study.ablated_seeds), 1)
     here = MANY * steps * (orders + given['prune.draws']) * given.tokens('ablated')
     there = (MANY * orders + 5) * steps * given.tokens('measured')
-    return scored_cost(given) | {'pruning': Cost(seeds * (here + there), 30, 15)}
+    return given.scored() | {'pruning': Cost(seeds * (here + there), 30, 15)}
 
 
 def _save(given, result: Pruning, folder: pathlib.Path) -> None:

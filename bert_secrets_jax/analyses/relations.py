@@ -1,14 +1,15 @@
 """Token to token: do heads follow relations, or only distances? (section 4.5)"""
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bert_secrets_jax.analyses import links, marks, verdicts
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import links
+from bert_secrets_jax.analyses.common.linked import Linked
+from bert_secrets_jax.analyses.common.tables import heads_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
     RELATIONS,
@@ -20,39 +21,16 @@ from bert_secrets_jax.measure.catalogue import (
 )
 from bert_secrets_jax.measure.links import LinkTest, directions, link_tests
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.result import Figures, Result, drawn
+from bert_secrets_jax.runs.result import Figures, drawn
 
 SOURCE = 'Kovaleva et al. 2019, section 4.5'
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Linked(Result):
-    """The attention along links between words.
-
-    Attributes:
-      tests: The attention along the links compared with other places, by direction ('verb to
-        subject'). Directions along which no text has a link are left out.
-      tables: The tables of the same attention by direction, in the readings of the paper and, where
-        there is one, of the notebook ('verb to subject (notebook)').
-    """
-
-    FORMAT: ClassVar[int] = 3
-
-    tests: links.Tests
-    tables: Tables
-
-    def head_notes(self):
-        return links.notes_of_tests(self.tests)
-
-    def head_marks(self):
-        return marks.mark_links(self.tests)
 
 
 class Relations(Linked):
     """The attention along relations between words.
 
     Attributes:
-      tests, tables: As in `relations.Linked`.
+      tests, tables: As in `common.linked.Linked`.
     """
 
     title: ClassVar[str] = 'Subjects, verbs, nouns and pronouns'

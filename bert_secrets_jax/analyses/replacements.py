@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
@@ -26,19 +25,20 @@ from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses import models as arguments
-from bert_secrets_jax.analyses.ablation import checked_metrics
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import (
+from bert_secrets_jax.analyses.common import models as arguments
+from bert_secrets_jax.analyses.common.disabling import checked_metrics
+from bert_secrets_jax.analyses.common.effects import (
     effect_of,
     frame_of_outcomes,
+    harm_explained,
     loss_effects,
     notes_of,
     rows_of,
     sample_of,
     title_of,
 )
-from bert_secrets_jax.analyses.tables import grids_frame
+from bert_secrets_jax.analyses.common.tables import grids_frame
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute, Encoding
 from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.tasks import Example, as_examples
@@ -327,28 +327,6 @@ def replacements(
         shared=arguments.in_both(examples, others),
         own_harm=harm_explained(changes['zero'], changes[OPTIMAL]),
     )
-
-
-def harm_explained(
-    removed: Float[np.ndarray, ' E'], replaced: Float[np.ndarray, ' E']
-) -> tuple[float, float, float] | None:
-    """Return the share of the harm of removal that another replacement does not do.
-
-    It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
-    examples (Fieller 1954), from the changes of the loss of each. It is None where the mean harm of
-    removal is not significant.
-    """
-    count = len(removed)
-    below, above = float(removed.mean()), float(replaced.mean())
-    (of_below, both), (_, of_above) = np.cov(removed, replaced) / count
-    bound = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
-    # The ratios that are not refuted lie between the roots of a polynomial.
-    square, linear = below**2 - bound * of_below, below * above - bound * both
-    if below <= 0 or square <= 0:
-        return None
-    root = math.sqrt(max(linear**2 - square * (above**2 - bound * of_above), 0.0))
-    low, high = ((linear + sign * root) / square for sign in (-1, 1))
-    return 1 - above / below, 1 - high, 1 - low
 
 
 def _draw(result: Replacements):

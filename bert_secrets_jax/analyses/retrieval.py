@@ -17,11 +17,11 @@ from bert_secrets_jax.ablation.retrieval import (
     ranks_of_relevant,
     scores_of_queries,
 )
-from bert_secrets_jax.analyses import effects
-from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
+from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import check_several
-from bert_secrets_jax.analyses.similarity import EmbeddingEffects, embedded_cost
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import search_sample, similarity_sample

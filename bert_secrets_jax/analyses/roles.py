@@ -13,13 +13,13 @@ from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import LEVEL
+from bert_secrets_jax.analyses.common.tables import Tables, grids_frame, top_head
+from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.gates import Gates
 from bert_secrets_jax.analyses.patterns import Patterns
 from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
-from bert_secrets_jax.analyses.tables import Tables, grids_frame, top_head
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (

@@ -8,7 +8,7 @@ Shapes: M masks, L layers, N heads, E pairs.
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,16 +22,16 @@ from bert_secrets_jax.ablation.similarity import (
     assess_similarities,
     similarities,
 )
-from bert_secrets_jax.analyses import effects, marks
-from bert_secrets_jax.analyses.ablation import instead, named_masks
+from bert_secrets_jax.analyses.common import effects
+from bert_secrets_jax.analyses.common.disabling import instead, named_masks
+from bert_secrets_jax.analyses.common.embeddings import EmbeddingEffects, embedded_cost
+from bert_secrets_jax.analyses.common.models import check_several, check_varied
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.models import check_several, check_varied
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
-from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.runs.result import Finding
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
 _WHERE = {
@@ -41,56 +41,6 @@ _WHERE = {
     'second': 'for the second text alone',
 }
 _KIND = 'cosine, '
-
-
-@dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class EmbeddingEffects(Result):
-    """The effects of disabling heads and layers on what embeddings are good for.
-
-    Attributes:
-      baseline, sides: As in `similarity`.
-      shape: The numbers of layers and heads.
-      outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
-    """
-
-    baseline: str
-    sides: str
-    shape: tuple[int, int]
-    outcomes: Mapping[str, Mapping[str, Effects]]
-
-    def frames(self):
-        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
-
-    def figures(self):
-        drawings = {
-            name: functools.partial(_draw_leading, name=name)
-            for name in self.outcomes
-            if name in effects.WITHOUT
-        }
-        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
-        if kinds:
-            drawings['heads_kinds'] = functools.partial(_draw_kinds, kinds=kinds)
-        return drawn(self, **drawings)
-
-    def head_notes(self):
-        return {
-            f'{effects.title_of(each)} without it': effects.notes_of(each, self.shape)
-            for each in self.outcomes.get('heads', {}).values()
-        }
-
-    def head_marks(self):
-        if 'heads' not in self.outcomes:
-            return []
-        leading = next(iter(self.outcomes['heads'].values()))
-        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
-
-    def intact_findings(self, source: str) -> list[Finding]:
-        """Return the outcomes of the intact model, where they are not 0 by their definition."""
-        return [
-            effects.intact_of(each, name=f'{effects.title_of(each)} with all heads', source=source)
-            for each in next(iter(self.outcomes.values())).values()
-            if not each.outcome.counts_from
-        ]
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -117,6 +67,11 @@ class Similarity(EmbeddingEffects):
                     found += _extremes(each, about['name'])
         return found
 
+    def _drawings(self):
+        kinds = [name for name in self.outcomes.get('heads', ()) if name.startswith(_KIND)]
+        more = {'heads_kinds': functools.partial(_draw_kinds, kinds=kinds)} if kinds else {}
+        return super()._drawings() | more
+
     def notes(self):
         return [
             f'Heads are disabled {_WHERE[self.sides]}. {instead(self.baseline)}',
@@ -126,12 +81,6 @@ class Similarity(EmbeddingEffects):
     def head_marks(self):
         scored = CORRELATIONS[0] in self.outcomes.get('heads', ())
         return super().head_marks() if scored else []
-
-
-def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
-    """Return the work of embeddings of all texts of an input without each head and each layer."""
-    passes = HEAD * given.heads + MANY * given.layers
-    return {name: given.over(texts, passes, 12, 5, **of)}
 
 
 @analysis(
@@ -225,14 +174,7 @@ def _extremes(each: Effects, label: str) -> Iterator[Finding]:
             yield effects.effect_of(each, index, name=name, source=SOURCE)
 
 
-def _draw_leading(result: EmbeddingEffects, name: str):
-    outcome, leading = next(iter(result.outcomes[name].items()))
-    caption = f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.'
-    source = plots.Source(name, 'difference', outcome, times=leading.outcome.scale)
-    return effects.draw_effects(name, leading, result.shape, caption, source)
-
-
-def _draw_kinds(result: EmbeddingEffects, kinds: Sequence[str]):
+def _draw_kinds(result: Similarity, kinds: Sequence[str]):
     each = {name.removeprefix(_KIND): result.outcomes['heads'][name] for name in kinds}
     red = min(one.red for one in each.values())
     return plots.head_grids(

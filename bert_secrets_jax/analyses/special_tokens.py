@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import marks, verdicts
-from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.tables import (
     Description,
     Tables,
     describe,
@@ -24,24 +24,15 @@ from bert_secrets_jax.analyses.tables import (
     notes_on,
     top_head,
 )
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
+from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.data.tasks import Text
-from bert_secrets_jax.measure.catalogue import Described, limits_of, named
+from bert_secrets_jax.measure.catalogue import DEFAULTS, Described, limits_of, named
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids, extreme
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
-ENTROPY = 'entropy (nats)'
-STATISTICS = (
-    '[CLS]',
-    '[SEP]',
-    '[CLS] and all [SEP]',
-    'self',
-    'previous token',
-    'next token',
-    ENTROPY,
-)
 # The kinds of tokens that a head can attend mostly to.
 _MARKED = ('[CLS]', '[SEP]', 'self', 'previous token', 'next token')
 # The statistics that are drawn side by side, on one scale, and the caption, by the figure's name.
@@ -187,7 +178,7 @@ def special_tokens(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
-    statistics: Sequence[str | Described] = STATISTICS,
+    statistics: Sequence[str | Described] = DEFAULTS,
     settings: TextSettings = TextSettings(),
 ) -> SpecialTokens:
     """Measure attention to special tokens and neighbours, its entropy, or any other statistics.

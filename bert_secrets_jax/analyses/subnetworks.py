@@ -20,17 +20,20 @@ from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
+from bert_secrets_jax.analyses.common.models import (
+    check_varied,
+    has_own_layers,
+    labels_of,
+    needs_own_layers,
+)
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.importance import scored_cost
-from bert_secrets_jax.analyses.learnt import Learnt, learning_test, seeds_not_learnt
-from bert_secrets_jax.analyses.models import check_varied, labels_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.config import FinetuneConfig
 from bert_secrets_jax.finetune.metrics import BELOW_ZERO, TITLES
 from bert_secrets_jax.finetune.train import Finetuned, finetune
-from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.paper import prasanna
 from bert_secrets_jax.pruning import subnetworks as kinds
@@ -206,12 +209,6 @@ class Subnetworks(Result):
             )
 
 
-def needs_own_layers(given) -> str:
-    """Return what a model lacks that is to be trained again without some of its heads."""
-    own = given.fits('uses layers once', has_own_layers)
-    return '' if own else 'a model that uses each of its layers once'
-
-
 # The settings `train` that change no result, or that `finetune` has in other ways.
 _NOT_OF_TRAINING = (
     'starts', 'num_seeds', 'max_examples', 'max_dev_examples', 'checkpoint_every', 'log_every',
@@ -228,7 +225,7 @@ def _training(given) -> dict[str, Any] | None:
 
 def _cost(given) -> Costs:
     tokens = 4 * sum(each.tokens for each in given.finetuned().values())
-    shared = given.finetuned() | scored_cost(given)
+    shared = given.finetuned() | given.scored()
     return shared | {'subnetworks': Cost(tokens, 20, 10)}
 
 
@@ -332,12 +329,6 @@ def subnetworks(
         share=share,
         learnt=tuple(learnt),
     )
-
-
-def has_own_layers(config: BertConfig) -> bool:
-    """Return whether a model uses each of its layers, keys and values once."""
-    own = config.num_key_value_heads in (None, config.num_attention_heads)
-    return own and config.num_hidden_groups in (None, config.num_hidden_layers)
 
 
 def surviving_heads(

@@ -18,11 +18,12 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses import marks, verdicts
+from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import marks
+from bert_secrets_jax.analyses.common.links import beyond
+from bert_secrets_jax.analyses.common.models import in_both
+from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.links import beyond
-from bert_secrets_jax.analyses.models import in_both
-from bert_secrets_jax.analyses.texts import TextSettings, encoded_of, with_progress
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark
 from bert_secrets_jax.data.tasks import Example, as_examples

@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation.scores import quietly
+from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import STEPS
 from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_layer, paired_tokens

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import answer_changes
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.models import all_models, check_alike
+from bert_secrets_jax.analyses.common.models import all_models, check_alike
 from bert_secrets_jax.analyses.verdicts import Verdict, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim
 from bert_secrets_jax.compute import Compute

@@ -17,12 +17,12 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
+from bert_secrets_jax.analyses.common.models import needs_own_layers
+from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.learnt import Learnt, learnt_nothing, not_learnt
-from bert_secrets_jax.analyses.subnetworks import needs_own_layers
-from bert_secrets_jax.analyses.tables import OF_SHARES, grids_frame
-from bert_secrets_jax.analyses.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
@@ -67,7 +67,7 @@ class WhereItChanges(Result):
       by_step: The similarity of maps after some steps, as `Finetuned.similarity`, by schedule.
       tested, dev_examples: The metric that tests whether models have learnt anything, and the
         number of examples that it is of.
-      reached, larger_class, p_learnt: As in `analyses.learnt.Learnt`, [S] each, by schedule.
+      reached, larger_class, p_learnt: As in `analyses.common.learnt.Learnt`, [S] each, by schedule.
     """
 
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'

@@ -30,10 +30,21 @@ from bert_secrets_jax.model.weights import Pretrained, check_heads_alike
 
 K = TypeVar('K', bound=Hashable)
 SHARE = 'share of attention'
+ENTROPY = 'entropy (nats)'
 UNIFORM = 'entropy of even attention'
 CONFIDENCE = 'confidence'
 GREATEST_AT_PREVIOUS = 'greatest at previous token'
 GREATEST_AT_NEXT = 'greatest at next token'
+# The statistics that are measured where none are named.
+DEFAULTS = (
+    '[CLS]',
+    '[SEP]',
+    '[CLS] and all [SEP]',
+    'self',
+    'previous token',
+    'next token',
+    ENTROPY,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +213,7 @@ def _without_annotations() -> list[Described]:
         neighbour('self', 'attention of a token to itself', statistics.to_self),
         neighbour('previous token', 'attention to the previous token', statistics.to_previous),
         neighbour('next token', 'attention to the next token', statistics.to_next),
-        focused('entropy (nats)', 'entropy of attention', statistics.entropy),
+        focused(ENTROPY, 'entropy of attention', statistics.entropy),
         summed('all [SEP]', 'attention to all [SEP] together', statistics.to_all_sep),
         summed(
             'period or comma',

@@ -26,7 +26,7 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.cost import TRAINED, Cost, Costs, Number
+from bert_secrets_jax.runs.cost import HEAD, MANY, TRAINED, Cost, Costs, Number
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Result, Subject
 from bert_secrets_jax.runs.run import digest
@@ -140,8 +140,6 @@ class Given:
         self.names.setdefault('subject', made.python)
         return dataclasses.replace(made, name='subject')
 
-    # Results of other sections.
-
     def result(self, section: str) -> Call:
         """Return the result of another section, and note that it is needed."""
         self.others.append(section)
@@ -212,8 +210,6 @@ class Given:
     def _named(made: Call, result: Result) -> Result:
         """Return a result with the names of this run, which may have others for its texts."""
         return dataclasses.replace(result, subject=made.named['subject'].value())
-
-    # Facts of the model and the texts.
 
     def digest(self, name: str) -> str:
         """Return the digest of the content of an input.
@@ -311,8 +307,6 @@ class Given:
         known = pipeline and not self.foreign_to(language_of(pipeline))
         return self.study.has_trees or bool(known)
 
-    # The work and its parts.
-
     @property
     def heads(self) -> int:
         """The number of heads of the model."""
@@ -382,6 +376,12 @@ class Given:
     def ablated(self) -> Costs:
         """Return fine-tuning, unless a model is ablated as it is."""
         return {} if self.study.as_it_is else self.finetuned()
+
+    def scored(self) -> Costs:
+        """Return the scores of heads, by gradient, confidence, relevance and without each head."""
+        each = HEAD + MANY * self['importance.permutations']
+        work = self.over('measured', 24 + self.heads * each, 30, 5)
+        return self.ablated() | {'scores of heads': work}
 
 
 def some(examples: list[Example]) -> list[Example]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from absl import logging
 
 from bert_secrets_jax.analyses.attention_change import for_reading
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.analyses.texts import TextSettings, with_progress
 from bert_secrets_jax.brief import MENDABLE
 from bert_secrets_jax.data.encoding import Encoded, bucket, mark, tokenize
 from bert_secrets_jax.files import sha256

@@ -14,8 +14,8 @@ from flax.traverse_util import flatten_dict
 
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
+from bert_secrets_jax.analyses.common.effects import AT_LEAST, IDLE, NEEDED
 from bert_secrets_jax.analyses.comparison import comparison
-from bert_secrets_jax.analyses.effects import AT_LEAST, IDLE, NEEDED
 from bert_secrets_jax.analyses.patterns import CHANGED_HEADS
 from bert_secrets_jax.brief import MENDABLE, TooFewTextsError, summary
 from bert_secrets_jax.files import read_json, write_text

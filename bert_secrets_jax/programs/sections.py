@@ -2,14 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from bert_secrets_jax.analyses.declaration import ANALYSES
-from bert_secrets_jax.programs import sources
-from bert_secrets_jax.programs.given import Given
+from bert_secrets_jax.analyses.declaration import ANALYSES as SECTIONS
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.programs.titles import refuse_unknown
 
-# In the order in which they run; their inputs are declared in `sources`, too.
-SECTIONS, INPUTS = ANALYSES, sources.INPUTS
 # In the place of names of sections: all but those that take hours.
 ALL = 'all'
 

@@ -9,7 +9,7 @@ from typing import Any
 from absl import logging
 
 from bert_secrets_jax import processes
-from bert_secrets_jax.analyses.texts import TextSettings
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.corpus import similarity_sample
 from bert_secrets_jax.data.language import language_of
@@ -30,15 +30,11 @@ from bert_secrets_jax.programs.given import Given
 from bert_secrets_jax.programs.passes import SharedSettings, own_code
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call, call
-from bert_secrets_jax.runs.input import INPUTS as INPUTS
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.run import digest
 
 # The settings `train` that are handed on to `finetune` in other ways.
 _NOT_OF_TRAINING = ('starts', 'num_seeds', 'max_examples', 'max_dev_examples', 'checkpoint_every')
-
-
-# Models.
 
 
 def _weights(given: Given, _) -> str:
@@ -258,9 +254,6 @@ def tuned_here(given: Given) -> Call:
     return given.input('tuned')
 
 
-# Texts.
-
-
 @an_input()
 def dev(given: Given) -> Call:
     """Return all examples of `data.split`, with what is to be learnt from them."""
@@ -431,9 +424,6 @@ def trees(given: Given) -> Call:
 def dev_trees(given: Given) -> Call:
     """Return the sentences with trees to score on: `treebank.max_dev` of them."""
     return _trees(given, 'dev')
-
-
-# Words, and how things are computed.
 
 
 def _words(given: Given) -> str:

@@ -1,6 +1,5 @@
 """A run: its settings, its folder, and what was loaded or computed once."""
 
-import functools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -117,13 +116,8 @@ class Study:
         """Return the folder with the checkpoints of a fine-tuning."""
         return self.folder / 'finetune' / f'{made.named["start"]}-{digest(made.key)}'
 
-    @functools.cached_property
-    def mesh(self) -> jax.sharding.Mesh | None:
-        """The devices along an axis `data`; None if there is only one."""
-        return self.mesh_with('')
-
     def mesh_with(self, second: str) -> jax.sharding.Mesh | None:
-        """Return the devices of `mesh`, along a second axis, too, if the settings name it."""
+        """Return the devices along `data`, and a second axis if the settings name it; None: one."""
         return make_mesh(parse_axes(self.config.mesh), second)
 
     def compute(self, folder: pathlib.Path | None = None, *, second: str = '') -> Compute:

@@ -35,8 +35,7 @@ def groups() -> dict[str, dict[str, str]]:
 
 def programs() -> dict[str, str]:
     """Return the purpose of each program."""
-    every = {name: each for purposes in groups().values() for name, each in purposes.items()}
-    return every | COMMANDS
+    return {name: each.question for name, each in sections().items()} | COMMANDS
 
 
 def refuse_unknown(names: Sequence[str], known: Collection[str]) -> None:

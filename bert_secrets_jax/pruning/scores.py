@@ -71,6 +71,11 @@ class HeadScores:
         return means
 
 
+def default_methods(*, same_examples: bool) -> tuple[str, ...]:
+    """Return the methods by default, if scores and losses come from the same examples or not."""
+    return METHODS[: 3 if same_examples else 4]
+
+
 def head_scores(
     tuned: Pretrained,
     examples: Sequence[Example],

@@ -93,7 +93,7 @@ class Call:
 
 
 def call(function: Callable[..., Any], *given: Any, **named: Any) -> Call:
-    """Return a call of a function; arguments of None that have this default are left out."""
+    """Return the call of a function."""
     return Call(function, given, named)
 
 

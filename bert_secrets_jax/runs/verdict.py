@@ -6,9 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bert_secrets_jax.ablation.effects import ANY_FINETUNING as ANY_FINETUNING
+from bert_secrets_jax.ablation.effects import THIS_MODEL as THIS_MODEL
 from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.names import filled
 
+# Several models were measured, and not enough of them for an interval over seeds.
+THESE_MODELS = 'these models, on examples like these'
+# Several probes were trained on one model: their seeds and sentences are samples.
+ANY_PROBE = 'any such probe of this model, on sentences like these'
+# Too few probes were trained for an interval over seeds.
+THESE_PROBES = 'these probes of this model, on sentences like these'
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
 # One of the two verdicts could not have come out, whatever the examples say.
 TOO_FEW = 'not decidable with so few examples'
@@ -102,3 +110,8 @@ class Verdict:
     def evidence(self) -> str:
         """The sentence that explains the verdict, made from the fields alone."""
         return filled(self.template, self.fields)
+
+
+def population(models: int) -> str:
+    """Return for what a number speaks that has an interval over fine-tunings of one recipe."""
+    return THIS_MODEL if models < 2 else ANY_FINETUNING

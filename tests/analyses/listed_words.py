@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas
 
+from bert_secrets_jax.analyses.common.tables import Tables, heads_frame
+from bert_secrets_jax.analyses.common.texts import TextSettings
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.tables import Tables, heads_frame
-from bert_secrets_jax.analyses.texts import TextSettings
 from bert_secrets_jax.data.annotation import Annotation, Span
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described

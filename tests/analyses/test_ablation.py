@@ -8,8 +8,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.interactions import single_and_pair_masks
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.analyses.ablation import with_intact
 
 
 def ablation(tuned, texts, masks='layers', **settings):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.runs import populations
+from bert_secrets_jax.runs import verdict as populations
 from tests.conftest import random_params
 
 COMPUTE = bs.Compute(max_length=32)

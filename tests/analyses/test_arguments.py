@@ -7,7 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.ablation import assess, assessed_metrics
+from bert_secrets_jax.analyses.common.disabling import assess, assessed_metrics
 
 
 def test_spearman_is_assessed_if_it_is_asked_for():

@@ -63,14 +63,14 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
     ).frames()['heads']
     pandas.testing.assert_frame_equal(frame, again, atol=1e-6)
     # Another list, and other updates, are other results; the same are found again.
-    kept = sorted((tmp_path / 'one' / 'kept').glob('listed*'))
+    kept = sorted((tmp_path / 'one' / 'kept').glob('listed*.npz'))
     bs.report(model, plain, out=tmp_path / 'one', **asked)
-    assert sorted((tmp_path / 'one' / 'kept').glob('listed*')) == kept
+    assert sorted((tmp_path / 'one' / 'kept').glob('listed*.npz')) == kept
     words.write_text('dog\n')
     bs.report(model, plain, out=tmp_path / 'one', **asked)
     asked['settings'] = settings | {'listed_words.updates': 3}
     bs.report(model, plain, out=tmp_path / 'one', **asked)
-    assert len(sorted((tmp_path / 'one' / 'kept').glob('listed*'))) == len(kept) + 2
+    assert len(sorted((tmp_path / 'one' / 'kept').glob('listed*.npz'))) == len(kept) + 2
     with pytest.raises(ValueError, match='needs a list of words .setting listed_words.file'):
         bs.report(model, plain, out=tmp_path / 'none', sections=['listed_words'])
 

@@ -14,7 +14,7 @@ from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.sweep import Descent
-from bert_secrets_jax.analyses.effects import (
+from bert_secrets_jax.analyses.common.effects import (
     draw_outcome,
     findings_of,
     findings_of_outcomes,

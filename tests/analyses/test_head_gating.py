@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.effects import loss_effects
+from bert_secrets_jax.analyses.common.effects import loss_effects
 from bert_secrets_jax.analyses.head_gating import roles_of
 from bert_secrets_jax.pruning import gates
 from bert_secrets_jax.pruning.gates import sample_gates

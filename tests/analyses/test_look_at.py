@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.gradients import CLASSES, HIDDEN, REGRESSION, gradients_of
-from bert_secrets_jax.analyses.look_at import COUNTED, STATISTICS, heads_over_half
+from bert_secrets_jax.analyses.look_at import (
+    CLASSES,
+    COUNTED,
+    HIDDEN,
+    REGRESSION,
+    STATISTICS,
+    gradients_of,
+    heads_over_half,
+)
 from bert_secrets_jax.data.tasks import as_examples
 from bert_secrets_jax.measure.gradients import TYPES
 from bert_secrets_jax.measure.tables import HeadTable

@@ -7,7 +7,7 @@ import types
 import numpy as np
 
 from bert_secrets_jax.ablation.effects import Outcome, loss_in
-from bert_secrets_jax.analyses import links, marks
+from bert_secrets_jax.analyses.common import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
 from tests.analyses.conftest import flat_table as table

@@ -7,7 +7,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.masks import single_heads
-from bert_secrets_jax.analyses.replacements import harm_explained
+from bert_secrets_jax.analyses.common.effects import harm_explained
 from bert_secrets_jax.finetune.losses import losses_of
 
 

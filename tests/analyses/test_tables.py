@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.effects import mean_interval
-from bert_secrets_jax.analyses.tables import interval_of, mean_over_runs, significant_change
+from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.tables import interval_of, mean_over_runs, significant_change
 from bert_secrets_jax.measure.catalogue import limits_of
 
 

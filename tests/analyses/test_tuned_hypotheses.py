@@ -12,7 +12,7 @@ from bert_secrets_jax.ablation.masks import single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses import tuned_hypotheses
 from bert_secrets_jax.analyses.tuned_hypotheses import MORE_LABELS, PREDICTED, STAY_BROAD, Measured
-from bert_secrets_jax.runs import populations
+from bert_secrets_jax.runs import verdict as populations
 
 HEADS, FIRST = 24, 12
 

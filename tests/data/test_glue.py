@@ -6,7 +6,7 @@ import time
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_secrets_jax.analyses.ablation import assessed_metrics
+from bert_secrets_jax.analyses.common.disabling import assessed_metrics
 from bert_secrets_jax.data import glue
 from bert_secrets_jax.data.tasks import GLUE, Example
 from bert_secrets_jax.finetune.train import check_examples

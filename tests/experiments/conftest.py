@@ -41,7 +41,7 @@ def run_here(monkeypatch):
     monkeypatch.setattr(figure, '_render', lambda *_, **given: empty)
     monkeypatch.setattr(conversation, 'enable_cache', str)
     # Programs of their own have one device.
-    monkeypatch.setattr(Study, 'mesh', None)
+    monkeypatch.setattr(Study, 'mesh_with', lambda *_: None)
     # And were started in the clone, whose commands the page shows.
     started = types.SimpleNamespace(name='experiments.reproduce')
     monkeypatch.setattr(sys.modules['__main__'], '__spec__', started)

@@ -1,11 +1,8 @@
 """Launchers hold no code of their own."""
 
 import ast
-import html
 import importlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +10,7 @@ from bert_secrets_jax.configs import base
 from bert_secrets_jax.programs import cli, titles
 from bert_secrets_jax.programs.sections import SECTIONS
 from tests.conftest import ROOT
-from tests.experiments.conftest import error_line, run, settings
+from tests.experiments.conftest import error_line, run
 
 LAUNCHERS = sorted(
     path for path in (ROOT / 'experiments').glob('*.py') if path.stem != '__init__'
@@ -68,35 +65,6 @@ def test_a_section_that_is_not_named_is_one_line(tmp_path, words, message):
     line = error_line(run('section', *words, *given, ok=False))
     assert line.startswith(f'error: {message}')
     assert not (tmp_path / 'run').exists()
-
-
-# The launcher in a process of its own, with its command as it is understood.
-_TOLD = """
-import runpy
-from tools import launch
-launch.run = lambda *given, **_: print(given[0], given[1].data.task, given[2])
-runpy.run_module('experiments.section', run_name='__main__', alter_sys=True)
-"""
-
-
-def test_a_section_may_be_named_behind_flags():
-    given = '--config=configs/paper.py:rte', 'cls_tokens', '--workdir=results/x'
-    told = subprocess.run(
-        [sys.executable, '-c', _TOLD, *given],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert told.stdout == "results/x rte ['cls_tokens']\n"
-
-
-@pytest.mark.slow
-def test_a_section_is_launched_by_its_name(checkpoint, glue_dir, tmp_path):
-    given = settings(checkpoint, glue_dir, tmp_path, 'configs/paper.py:mrpc:smoke')
-    said = run('section', 'cls_tokens', *given).stdout
-    assert said.splitlines()[-1] == f'Report: {tmp_path / "report.html"}'
-    # Its page names this launcher again, and for another section the launcher that is its own.
-    page = html.unescape((tmp_path / 'report.html').read_text())
-    assert 'python -m experiments.section cls_tokens --config=' in page
-    assert 'python -m experiments.ablate --config=' in page
 
 
 def test_no_program_imports_another():

@@ -15,6 +15,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from tests.conftest import forward
+from tools.convert.fairseq import convert_fairseq
 from tools.multilingual_e5 import convert
 
 # As in Schwaller et al. 2019, "Molecular transformer", and the code of both packages.
@@ -127,7 +128,7 @@ def test_a_model_of_antibodies_from_fairseq(tmp_path, optimized, chain):
     transformers = pytest.importorskip('transformers')
     torch = pytest.importorskip('torch')
     source = folder_of('sapiens') / 'models' / 'v1'
-    bs.convert_fairseq(source / f'checkpoint_{chain}.pt', source / 'dict.txt', tmp_path)
+    convert_fairseq(source / f'checkpoint_{chain}.pt', source / 'dict.txt', tmp_path)
     ours = bs.from_pretrained(tmp_path)
     assert (ours.config.num_hidden_layers, ours.config.num_attention_heads) == (4, 8)
     masked = bs.mask_words(ours.tokenizer, [ANTIBODY], masking=bs.Masking(one_at_a_time=True))
@@ -166,7 +167,7 @@ def test_what_is_no_checkpoint_of_fairseq(tmp_path):
     ):
         torch.save(content, file)
         with pytest.raises(ValueError, match=fault):
-            bs.convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
+            convert_fairseq(file, tmp_path / 'dict.txt', tmp_path / 'out')
     assert not (tmp_path / 'out').exists()
 
 

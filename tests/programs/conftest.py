@@ -5,10 +5,10 @@ import pytest
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis, with_subject
 from bert_secrets_jax.configs import paper
 from bert_secrets_jax.programs import api, conversation
-from bert_secrets_jax.programs.sources import INPUTS, Given
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.input import Input
+from bert_secrets_jax.runs.input import INPUTS, Input
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.ablation import with_intact
+from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.analyses.declaration import ANALYSES
 from bert_secrets_jax.configs import ranges
 from bert_secrets_jax.measure.catalogue import named
 from bert_secrets_jax.programs import inputs, sections, sources
 from bert_secrets_jax.programs.passes import statistic_key, tables_before
 from bert_secrets_jax.programs.report import write_report
-from bert_secrets_jax.programs.sources import INPUTS, Given
+from bert_secrets_jax.programs.sources import Given
 from bert_secrets_jax.programs.study import Study
 from bert_secrets_jax.runs.call import call
 from bert_secrets_jax.runs.folder import open_folder
+from bert_secrets_jax.runs.input import INPUTS
 from tests.analyses.conftest import with_outliers
 from tests.conftest import ROOT, relative
 from tests.experiments.conftest import check_lines

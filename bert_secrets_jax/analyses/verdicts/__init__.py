@@ -126,4 +126,4 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     in_all_runs,
     not_measured,
 )
-from bert_secrets_jax.runs.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS, THIS_MODEL

@@ -17,7 +17,7 @@ from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
-from bert_secrets_jax.runs.populations import THESE_MODELS
+from bert_secrets_jax.runs.verdict import THESE_MODELS
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.

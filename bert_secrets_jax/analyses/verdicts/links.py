@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_secrets_jax.analyses.links import PLACES
+from bert_secrets_jax.analyses.common.links import PLACES
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.populations import THIS_MODEL
+from bert_secrets_jax.runs.verdict import THIS_MODEL
 
 # A share of attention: a quarter of what the paper's two frame heads have, 0.20.
 PRACTICAL_SHARE = 0.05

@@ -11,9 +11,10 @@ import numpy as np
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablated, Ablation, instead
+from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
-from bert_secrets_jax.analyses.effects import title_of
+from bert_secrets_jax.analyses.common.disabling import Ablated, instead
+from bert_secrets_jax.analyses.common.effects import title_of
 from bert_secrets_jax.analyses.features import Features
 from bert_secrets_jax.analyses.finetuning import Finetuning
 from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames

@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.probes.evaluation import scores
-from bert_secrets_jax.runs.populations import ANY_PROBE, THESE_PROBES
+from bert_secrets_jax.runs.verdict import ANY_PROBE, THESE_PROBES
 
 # Much more often than an offset, and hardly more often: percentage points.
 PRACTICAL_LEAD = 0.10

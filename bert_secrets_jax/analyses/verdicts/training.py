@@ -10,7 +10,7 @@ import scipy.stats
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
-from bert_secrets_jax.runs.populations import ANY_FINETUNING, THESE_MODELS
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
 
 PRETRAINING = Claim(
     'Fine-tuning from pre-trained weights scores higher than from random ones, on average or in '

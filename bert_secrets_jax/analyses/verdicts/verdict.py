@@ -23,11 +23,13 @@ import scipy.stats
 
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
-from bert_secrets_jax.runs.populations import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
 from bert_secrets_jax.runs.verdict import (
+    ANY_FINETUNING,
     DOES_NOT_HOLD,
     HOLDS,
     NOT_MEASURED,
+    THESE_MODELS,
+    THIS_MODEL,
     TOO_FEW,
     UNDECIDED,
     Claim,

@@ -2,10 +2,13 @@
 
 Its checkpoints are pickles with settings and the state of an optimiser beside the weights. PyTorch
 reads them in the way that runs no code of the file (`weights_only`), and must be installed.
+
+    python -m tools.convert.fairseq checkpoint.pt dict.txt FOLDER
 """
 
 import pathlib
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,3 +138,9 @@ def _read(checkpoint: pathlib.Path) -> tuple[dict[str, Any], Mapping[str, np.nda
         if isinstance(tensor, torch.Tensor)
     }
     return dict(vars(content['args'])), weights
+
+
+if __name__ == '__main__':
+    if len(sys.argv) != 4:
+        raise SystemExit('Give a checkpoint (.pt), its dict.txt, and the folder to write.')
+    convert_fairseq(*sys.argv[1:])

@@ -14,7 +14,7 @@ import scipy.stats
 
 from bert_secrets_jax.ablation.seeds import means_variance
 from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses.effects import within
+from bert_secrets_jax.analyses.common.effects import within
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
@@ -22,7 +22,7 @@ from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.runs.result import Finding, Result, framed
 
 if TYPE_CHECKING:
     import pandas
@@ -64,6 +64,29 @@ def over_seeds(runs: Sequence[Tables], names: Iterable[str]) -> dict[str, HeadTa
         )
         for name in names
     }
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class BeforeAndAfter(Result):
+    """Statistics of a model as it is, and fine-tuned.
+
+    Attributes:
+      before: The tables of the model before fine-tuning, by the name of the statistic.
+      runs: The tables of each fine-tuned model by its seed: the same statistics, and their changes
+        example by example ('change of noun'). Empty if no fine-tuned model was measured.
+    """
+
+    before: Tables
+    runs: Mapping[str, Tables]
+
+    @property
+    def models(self) -> list[Tables]:
+        """The tables of the fine-tuned models; of the model before if there are none."""
+        return list(self.runs.values()) or [self.before]
+
+    def over_seeds(self, names: Iterable[str]) -> Tables:
+        """Return tables of the fine-tuned models, mean over seeds; empty without any model."""
+        return over_seeds(list(self.runs.values()), names) if self.runs else {}
 
 
 @dataclasses.dataclass(frozen=True)

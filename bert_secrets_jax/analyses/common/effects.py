@@ -1,6 +1,6 @@
 """One maker of the rows, figures and findings of effects, whatever was disabled and measured.
 
-Shapes: M masks, L layers, N heads.
+Shapes: M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
+from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
@@ -144,6 +145,28 @@ def mean_interval(
 def within(mean: Any, half: Any, limits: tuple[float, float]) -> tuple[Any, Any, Any]:
     """Return means and the ends of their intervals, which stay within the limits of the numbers."""
     return mean, np.maximum(mean - half, limits[0]), np.minimum(mean + half, limits[1])
+
+
+def harm_explained(
+    removed: Float[np.ndarray, ' E'], replaced: Float[np.ndarray, ' E']
+) -> tuple[float, float, float] | None:
+    """Return the share of the harm of removal that another replacement does not do.
+
+    It is 1 minus the ratio of the mean changes of the loss with the ends of its 95 % interval over
+    examples (Fieller 1954), from the changes of the loss of each. It is None where the mean harm of
+    removal is not significant.
+    """
+    count = len(removed)
+    below, above = float(removed.mean()), float(replaced.mean())
+    (of_below, both), (_, of_above) = np.cov(removed, replaced) / count
+    bound = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
+    # The ratios that are not refuted lie between the roots of a polynomial.
+    square, linear = below**2 - bound * of_below, below * above - bound * both
+    if below <= 0 or square <= 0:
+        return None
+    root = math.sqrt(max(linear**2 - square * (above**2 - bound * of_above), 0.0))
+    low, high = ((linear + sign * root) / square for sign in (-1, 1))
+    return 1 - above / below, 1 - high, 1 - low
 
 
 def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:

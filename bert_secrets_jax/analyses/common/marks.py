@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.ablation.effects import LEVEL, Effects
-from bert_secrets_jax.analyses.effects import notes_of, title_of
-from bert_secrets_jax.analyses.links import Tests, beyond, kinds_of
+from bert_secrets_jax.analyses.common.effects import notes_of, title_of
+from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
 from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks

@@ -6,12 +6,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bert_secrets_jax.analyses.models import Models, all_models, seeds_of
+import numpy as np
+
+from bert_secrets_jax.analyses.common.models import Models, all_models, seeds_of
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.annotation import Annotation
 from bert_secrets_jax.data.encoding import Batch, Encoded, bucket, mark, tokenize
 from bert_secrets_jax.data.linguistics import annotate
-from bert_secrets_jax.data.tasks import Text, as_examples
+from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.measure.catalogue import Described, measure, measure_change
 from bert_secrets_jax.measure.links import LinkScores, RandomLinks, link_scores, with_random_links
 from bert_secrets_jax.measure.statistics import Statistic
@@ -115,6 +117,19 @@ def batches_of(
     """Return the batches of similar length of what `encoded_of` returns."""
     encoded = encoded_of(pretrained, texts, settings, annotated=annotated)
     return bucket(encoded, **settings.bucketing)
+
+
+def readable(
+    pretrained: Pretrained, examples: Sequence[Example], *, count: int, max_length: int | None
+) -> list[Example]:
+    """Return examples that are short enough for a figure, spread evenly over the shortest fifth."""
+    if count < 1:
+        raise ValueError(f'The number of example sentences must be at least 1, not {count}.')
+    encoded = tokenize(pretrained.tokenizer, examples, max_length=max_length)
+    by_length = np.argsort(encoded.lengths, kind='stable')
+    shortest = by_length[: max(count, len(by_length) // 5)]
+    places = np.linspace(0, len(shortest) - 1, min(count, len(shortest))).astype(int)
+    return [examples[place] for place in shortest[places].tolist()]
 
 
 def in_one_pass(

@@ -10,6 +10,7 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.data.tasks import labels_of as labels_of
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.train import Finetuned
+from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import filled
 
@@ -60,6 +61,12 @@ def check_alike(models: Sequence[Pretrained]) -> None:
         )
 
 
+def has_own_layers(config: BertConfig) -> bool:
+    """Return whether a model uses each of its layers, keys and values once."""
+    own = config.num_key_value_heads in (None, config.num_attention_heads)
+    return own and config.num_hidden_groups in (None, config.num_hidden_layers)
+
+
 def check_several(examples: Sequence[Any]) -> None:
     """Raise ValueError for fewer examples than an interval needs."""
     if len(examples) < 2:
@@ -96,3 +103,9 @@ def check_varied(metric: str, labels: np.ndarray, name: str) -> None:
             f'All labels of {name} are {labels[0]:g} ({len(labels)} examples), so that '
             f'{metrics.TITLES[metric]} is undefined there: give examples with different labels.'
         )
+
+
+def needs_own_layers(given) -> str:
+    """Return what a model lacks that is to be trained again without some of its heads."""
+    own = given.fits('uses layers once', has_own_layers)
+    return '' if own else 'a model that uses each of its layers once'

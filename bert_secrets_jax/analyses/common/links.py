@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.analyses.tables import (
+from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
     grids_frame,

@@ -1,0 +1,1 @@
+"""The parts that analyses share: none of them asks a question."""

@@ -1,0 +1,78 @@
+"""Results about embeddings without each head and layer: frames, figures, marks and costs.
+
+Shapes: L layers, N heads.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_secrets_jax import plots
+from bert_secrets_jax.ablation.effects import Effects
+from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
+from bert_secrets_jax.runs.result import Finding, Result, drawn
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class EmbeddingEffects(Result):
+    """The effects of disabling heads and layers on what embeddings are good for.
+
+    Attributes:
+      baseline, sides: As in `similarity`.
+      shape: The numbers of layers and heads.
+      outcomes: By the name of the set of masks, the effects by outcome. The first is drawn.
+    """
+
+    baseline: str
+    sides: str
+    shape: tuple[int, int]
+    outcomes: Mapping[str, Mapping[str, Effects]]
+
+    def frames(self):
+        return {name: effects.frame_of_outcomes(each, name) for name, each in self.outcomes.items()}
+
+    def figures(self):
+        return drawn(self, **self._drawings())
+
+    def head_notes(self):
+        return {
+            f'{effects.title_of(each)} without it': effects.notes_of(each, self.shape)
+            for each in self.outcomes.get('heads', {}).values()
+        }
+
+    def head_marks(self):
+        if 'heads' not in self.outcomes:
+            return []
+        leading = next(iter(self.outcomes['heads'].values()))
+        return marks.mark_effects(leading, self.shape, rank=marks.SIMILARITY)
+
+    def intact_findings(self, source: str) -> list[Finding]:
+        """Return the outcomes of the intact model, where they are not 0 by their definition."""
+        return [
+            effects.intact_of(each, name=f'{effects.title_of(each)} with all heads', source=source)
+            for each in next(iter(self.outcomes.values())).values()
+            if not each.outcome.counts_from
+        ]
+
+    def _drawings(self) -> dict[str, Callable]:
+        """Return the function that draws each figure from the result."""
+        return {
+            name: functools.partial(_draw_leading, name=name)
+            for name in self.outcomes
+            if name in effects.WITHOUT
+        }
+
+
+def embedded_cost(given, name: str, texts: str, **of: Any) -> Costs:
+    """Return the work of embeddings of all texts of an input without each head and each layer."""
+    passes = HEAD * given.heads + MANY * given.layers
+    return {name: given.over(texts, passes, 12, 5, **of)}
+
+
+def _draw_leading(result: EmbeddingEffects, name: str):
+    outcome, leading = next(iter(result.outcomes[name].items()))
+    caption = f'Change of {effects.title_of(leading)} without {effects.WITHOUT[name]}.'
+    source = plots.Source(name, 'difference', outcome, times=leading.outcome.scale)
+    return effects.draw_effects(name, leading, result.shape, caption, source)
