@@ -59,8 +59,8 @@ class Pace:
 def in_words(seconds: Number) -> str:
     """Return a duration as a person says it.
 
-    >>> in_words(8), in_words(228), in_words(40000)
-    ('10 s', '4 min', '11 h')
+    >>> in_words(0), in_words(54), in_words(228), in_words(40000)
+    ('5 s', '55 s', '4 min', '11 h')
     """
     if seconds < 55:
         return f'{max(round(seconds / 5) * 5, 5)} s'

@@ -30,11 +30,10 @@ def read_words(file: str) -> list[str]:
     return pathlib.Path(file).read_text('utf-8').split()
 
 
-def _missing(given) -> str:
-    return '' if given['listed_words.file'] else 'a list of words (setting listed_words.file)'
+NEEDED = 'a list of words (setting listed_words.file)'
 
 
-@an_input(missing=_missing)
+@an_input(missing=lambda given: '' if given['listed_words.file'] else NEEDED)
 def word_list(given) -> Call:
     return call(read_words, given['listed_words.file'])
 
@@ -51,15 +50,14 @@ class ListedWords(Result):
         return 'Listed words'
 
     def frames(self):
-        layers = np.arange(len(self.weights)) + 1
-        fitted = pandas.DataFrame({'layer': layers, 'weight': self.weights})
+        fitted = pandas.DataFrame({'weight': self.weights})
         return {'heads': heads_frame(self.tables, 'attention', 'Every head.'), 'fit': fitted}
 
     def findings(self):
         mean = self.tables[TITLE].mean
         top = divmod(int(mean.argmax()), mean.shape[1])
-        template = '{where} attends most to the listed words: {estimate:.2f}.'
-        about = {'unit': 'attention', 'template': template, 'source': 'a test'}
+        about = {'unit': 'attention', 'source': 'a test'}
+        about['template'] = '{where} attends most to the listed words: {estimate:.2f}.'
         return [extreme('listed words', top, mean.max(), **about)]
 
     def head_marks(self):
@@ -83,26 +81,17 @@ def listed_words(
     word_list: Sequence[str],
     *,
     updates: int = 20,
-    settings: TextSettings | None = None,
+    settings: TextSettings = TextSettings(),
 ) -> ListedWords:
     """Measure attention to the words of a list, and fit it by the layers in so many updates."""
     found = re.compile(rf'\b({"|".join(map(re.escape, word_list))})\b')
-    annotations = [
-        Annotation(
-            {
-                'listed': tuple(
-                    Span(*match.span(), text)
-                    for text, string in enumerate(each.texts)
-                    for match in found.finditer(string or '')
-                )
-            },
-            {},
-        )
+    spans = [
+        [Span(*match.span()) for match in found.finditer(each.text_a)]
         for each in as_examples(texts)
     ]
+    annotations = [Annotation({'listed': tuple(each)}, {}) for each in spans]
     # Passes that sections share know other words.
-    own = TextSettings(max_length=settings.max_length if settings else None)
-    own = dataclasses.replace(own, annotations=annotations)
+    own = TextSettings(max_length=settings.max_length, annotations=annotations)
     tables = own.tables(pretrained, texts, [STATISTIC])
     of_layers = tables[TITLE].mean.mean(axis=1)
     weights = np.zeros(len(of_layers))

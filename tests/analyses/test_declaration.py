@@ -17,7 +17,6 @@ from bert_secrets_jax.runs.input import INPUTS
 @pytest.fixture
 def added(monkeypatch, tmp_path):
     """As if its line stood in `analyses/__init__.py`."""
-    inputs, analyses = dict(INPUTS), dict(ANALYSES)
     module = importlib.reload(importlib.import_module('tests.analyses.listed_words'))
     for name in ('ListedWords', 'listed_words', 'read_words'):
         monkeypatch.setattr(bs.analyses, name, getattr(module, name), raising=False)
@@ -29,9 +28,7 @@ def added(monkeypatch, tmp_path):
         setting = schema._setting(f'listed_words.{name}', **fields)
         monkeypatch.setitem(schema.SETTINGS, setting.name, setting)
     yield
-    for registry, former in ((INPUTS, inputs), (ANALYSES, analyses)):
-        registry.clear()
-        registry.update(former)
+    del INPUTS['word_list'], ANALYSES['listed_words']
 
 
 def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, capsys):
@@ -45,8 +42,7 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
     asked = {'sections': ['listed_words'], 'settings': settings}
     for run, those in (('other', plain[::2]), ('one', plain)):
         found = bs.report(model, those, out=tmp_path / run, **asked)
-    result = found.results['listed_words']
-    frame = result.frames()['heads']
+    frame = found.results['listed_words'].frames()['heads']
     # The files, the page with its lines and colours, and the comparison.
     written = pandas.read_csv(tmp_path / 'one' / 'listed_words_heads.csv')
     assert list(written.columns) == list(frame.columns) and len(written) == 12
@@ -55,8 +51,7 @@ def test_an_analysis_is_one_file_and_one_line(added, model, texts, tmp_path, cap
     line = 'listed_words = bs.analyses.listed_words(pretrained, texts, word_list'
     assert line in page and f'listed_words.file={words}' in page
     assert 'word_list = bs.analyses.read_words(' in page
-    compared = bs.compare_runs([tmp_path / 'one', tmp_path / 'other'])
-    assert 'agreement' in compared.frames()
+    assert 'agreement' in bs.compare_runs([tmp_path / 'one', tmp_path / 'other']).frames()
     # As the library measures it.
     again = bs.analyses.listed_words(
         model, plain, ['the', 'cat'], settings=bs.analyses.TextSettings(max_length=32)
@@ -83,7 +78,6 @@ def test_its_help_and_settings(added, capsys):
     with pytest.raises(SystemExit):
         cli.main(['listed_words', '--help'])
     assert '# Steps of the fit.\n  listed_words.updates=20' in capsys.readouterr().out
-    assert cli._parse(['listed_words']).program == 'listed_words'
     with pytest.raises(SystemExit, match="program 'listed_word'. Did you mean listed_words"):
         cli._parse(['listed_word'])
     config = base.get_config('smoke')

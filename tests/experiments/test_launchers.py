@@ -52,19 +52,11 @@ def test_one_launcher_lists_every_section():
     assert '\n  --workdir: ' in shown
 
 
-@pytest.mark.parametrize(
-    ('words', 'message'),
-    [
-        (['special_token'], "There is no section 'special_token'. Did you mean special_tokens"),
-        ([], 'No section is named. Sections are special_tokens, '),
-        (['maps', 'claims'], 'These words belong to no flag: claims'),
-    ],
-)
-def test_a_section_that_is_not_named_is_one_line(tmp_path, words, message):
+def test_a_section_that_is_not_named_is_one_line(tmp_path):
     given = '--config=configs/quickstart.py:smoke', f'--workdir={tmp_path / "run"}'
-    line = error_line(run('section', *words, *given, ok=False))
-    assert line.startswith(f'error: {message}')
-    assert not (tmp_path / 'run').exists()
+    line = error_line(run('section', 'special_token', *given, ok=False))
+    said = "error: There is no section 'special_token'. Did you mean special_tokens"
+    assert line.startswith(said) and not (tmp_path / 'run').exists()
 
 
 def test_no_program_imports_another():

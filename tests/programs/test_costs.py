@@ -5,7 +5,7 @@ import pytest
 from bert_secrets_jax.programs.pace import pace_of
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.programs.sources import Given
-from bert_secrets_jax.runs.cost import Cost, Pace, in_words
+from bert_secrets_jax.runs.cost import Cost, Pace
 
 
 def test_every_section_states_what_it_costs(study):
@@ -43,10 +43,3 @@ def test_the_time_left_follows_the_pace():
     assert pace.left(parts, 1, 1000.0) == 3000
     assert pace.left(parts, 1, 2000.0) == pytest.approx(6000, rel=0.03)
     assert pace.left(parts, 2, 4000.0) == 0
-
-
-@pytest.mark.parametrize(
-    'seconds, words', [(0, '5 s'), (8, '10 s'), (54, '55 s'), (228, '4 min'), (40_000, '11 h')]
-)
-def test_durations_in_words(seconds, words):
-    assert in_words(float(seconds)) == words
