@@ -1,4 +1,4 @@
-"""Gates in a run: trained once, kept, and trained anew when what they depend on changes."""
+"""Gates in a run: the inputs that they need, and prices that are refused."""
 
 import pytest
 
