@@ -112,9 +112,8 @@ class Analysis:
 
     def call(self, given: Given) -> Call:
         """Return the call of the analysis on the inputs and settings of a run."""
-        positional, named, open_ended = [], {}, False
+        positional, named, open_ended, about = [], {}, False, ''
         parameters = inspect.signature(self.function).parameters
-        about = ''
         for name, source in self._sources(given.settings).items():
             value = given.find(source)
             kind = parameters[name].kind if name in parameters else inspect.Parameter.KEYWORD_ONLY
@@ -137,17 +136,11 @@ class Analysis:
     def _sources(self, settings: Iterable[str] = ()) -> dict[str, Any]:
         """Return where each argument comes from: an input, a setting, or a function of `given`."""
         parameters = inspect.signature(self.function).parameters
-        found = {}
+        found, known = {}, {*INPUTS, *settings}
         for name in dict.fromkeys((*parameters, *self.inputs)):
-            own = f'{self.name}.{name}'
-            if name in self.inputs:
-                if self.inputs[name] is not ...:
-                    found[name] = self.inputs[name]
-            elif name in INPUTS:
-                found[name] = name
-            elif name in settings or own in settings:
-                found[name] = name if name in settings else own
-        return found
+            usual = (each for each in (name, f'{self.name}.{name}') if each in known)
+            found[name] = self.inputs[name] if name in self.inputs else next(usual, ...)
+        return {name: source for name, source in found.items() if source is not ...}
 
 
 def _input_of(source: Any) -> str:

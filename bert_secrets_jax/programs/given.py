@@ -5,6 +5,7 @@ a page need.
 """
 
 import dataclasses
+import functools
 import operator
 import pathlib
 import shutil
@@ -132,9 +133,9 @@ class Given:
         subject = self.study.subject
         task = subject.task if texts.startswith(subject.texts) else None
         own = Subject(subject.model, texts, task) if texts else subject
-        given = [each for each in (own.model, own.texts, own.task) if each is not None]
-        # It says which metrics are the default.
-        made = Call(Subject, tuple(given), content=lambda: own.task)
+        # The task says which metrics are the default.
+        named = {'task': own.task}
+        made = Call(Subject, (own.model, own.texts), named, content=lambda: own.task)
         if texts:
             return made
         self.names.setdefault('subject', made.python)
@@ -153,8 +154,8 @@ class Given:
         """Return the result of another section, which is made for this one if it is not there."""
         if section in self.results:
             return self.result(section)
-        made = ANALYSES[section].call(self)
-        return dataclasses.replace(made, make=lambda: Given(self.study).answer(section))
+        answer = functools.partial(Given(self.study).answer, section)
+        return dataclasses.replace(ANALYSES[section].call(self), make=answer)
 
     def answer(self, section: str) -> Result:
         """Return the result of a section, computed or read."""
@@ -196,7 +197,7 @@ class Given:
 
     def state(self, section: str) -> str:
         """Return the digest of everything that the result of a section depends on."""
-        return digest(ANALYSES[section].call(self).key)
+        return digest(self._place(ANALYSES[section], ANALYSES[section].call(self))[2])
 
     def _place(self, declared: Analysis, made: Call) -> tuple[str, type[Result], dict[str, Any]]:
         """Return the name of a kept result, its class, and what it depends on."""
