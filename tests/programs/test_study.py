@@ -472,7 +472,7 @@ def test_a_search_of_ones_own(study, model, tmp_path):
     """Its files are named as in BEIR; without them, the embedded pairs are searched."""
     bs.save_pretrained(bs.with_pooling(model, 'mean'), tmp_path / 'embedder')
     study.config.model.name = str(tmp_path / 'embedder')
-    assert len(value(study, 'search')[0]) == 60 and len(value(study, 'searched')) == 240
+    assert [*map(len, value(study, 'search')[:2])] == [60, 180]
     row = '{"_id": "%s", "text": "the %s ran"}\n'
     for name, words in (('queries', ('cat', 'dog')), ('corpus', ('dog', 'bird', 'cat'))):
         rows = ''.join(row % (f'{name[0]}{each}', each) for each in words)
