@@ -300,7 +300,7 @@ _OF_TRAINING = ('batch_size', 'micro_batch', 'warmup', 'weight_decay', 'clip', '
 
 
 def _coefficients(given) -> tuple[float, ...]:
-    return tuple(map(float, given['gates.coefficients'].split(',')))
+    return tuple(map(float, given.numbers('gates.coefficients')))
 
 
 def _cost(given) -> Costs:

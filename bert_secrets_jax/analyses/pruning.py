@@ -394,11 +394,6 @@ class Pruning(Result):
             )
 
 
-def _batch_sizes(given) -> tuple[int, ...]:
-    sizes = given['prune.batch_sizes']
-    return tuple(map(int, sizes.split(','))) if sizes else ()
-
-
 def _check(given) -> None:
     """Refuse a metric that is not offered for pruning."""
     metric = given.value('metric')
@@ -435,7 +430,7 @@ def _save(given, result: Pruning, folder: pathlib.Path) -> None:
         'examples': 'ablated',
         'measured_on': 'measured',
         'permutations': 'importance.permutations',
-        'batch_sizes': _batch_sizes,
+        'batch_sizes': lambda given: given.numbers('prune.batch_sizes'),
     },
     check=_check,
     cost=_cost,

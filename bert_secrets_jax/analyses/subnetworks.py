@@ -224,9 +224,9 @@ def _training(given) -> dict[str, Any] | None:
 
 
 def _cost(given) -> Costs:
-    tokens = 4 * sum(each.tokens for each in given.finetuned().values())
-    shared = given.finetuned() | given.scored()
-    return shared | {'subnetworks': Cost(tokens, 20, 10)}
+    tuned = given.finetuned()
+    tokens = 4 * sum(each.tokens for each in tuned.values())
+    return tuned | given.scored() | {'subnetworks': Cost(tokens, 20, 10)}
 
 
 @analysis(

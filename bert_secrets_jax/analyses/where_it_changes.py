@@ -253,7 +253,7 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
 def _schedules(given) -> dict[str, dict[str, Any]]:
     """Return the settings of fine-tuning that each schedule changes, by its name."""
     kinds = map(str.strip, given['where_it_changes.schedules'].split(','))
-    decays = map(float, given['where_it_changes.layer_decays'].split(','))
+    decays = map(float, given.numbers('where_it_changes.layer_decays'))
     each = itertools.product(kinds, decays)
     return {f'decay {d:.15g} ({k})': {'layer_decay': d, 'schedule': k} for k, d in each}
 

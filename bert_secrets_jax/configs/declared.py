@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ class Declared:
         return {'always': '', 'name': '*'}.get(self.report, self.time or '+')
 
 
+@functools.cache
 def read(folder: pathlib.Path = FOLDER) -> list[Declared]:
     """Return what is declared in the files of a folder, in the order of its `__init__.py`."""
     files = {file.stem: file for file in sorted(folder.glob('*.py'))}

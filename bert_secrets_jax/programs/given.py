@@ -18,6 +18,7 @@ from flax.traverse_util import flatten_dict
 from bert_secrets_jax import processes
 from bert_secrets_jax.analyses.declaration import ANALYSES, Analysis
 from bert_secrets_jax.brief import MENDABLE
+from bert_secrets_jax.configs.ranges import numbers_in
 from bert_secrets_jax.data.encoding import knows_words, tokenize
 from bert_secrets_jax.data.language import foreign_language, language_of
 from bert_secrets_jax.data.tasks import Example, draw, examples_of
@@ -72,6 +73,10 @@ class Given:
         names = [name for name in self.settings if name.startswith(f'{group}.')]
         of_group = {name.partition('.')[2]: name for name in names}
         return {last: self[name] for last, name in of_group.items() if last not in without}
+
+    def numbers(self, setting: str) -> tuple[float | int, ...]:
+        """Return the numbers of a setting that has several; none if it is empty."""
+        return numbers_in(self[setting]) if self[setting] else ()
 
     def find(self, source: str | tuple[str, int] | Callable[['Given'], Any]) -> Any:
         """Return an input, a part of one, a setting, or what a function looks up."""

@@ -26,8 +26,8 @@ OF_NO_MATTER = (
 class Reproduction:
     """The lines that make a result again: a statement of Python and a command.
 
-    The statement is empty if there is no such call. `names` are the expressions that make the names
-    in it, each of which needs only those before it.
+    `names` are the expressions that make the names in the statement, each of which needs only those
+    before it.
     """
 
     python: str
@@ -37,8 +37,7 @@ class Reproduction:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a language and a line, as a part of the page has them."""
-        pairs = (('Python', self.python), ('Shell', self.shell))
-        return tuple((language, line) for language, line in pairs if line)
+        return ('Python', self.python), ('Shell', self.shell)
 
 
 def lines_of(given: Given, section: str) -> Reproduction:

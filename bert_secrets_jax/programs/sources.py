@@ -105,7 +105,7 @@ def _training(given: Given) -> str:
 def _tuning(given: Given, start: str) -> Call:
     """Return a fine-tuning from 'pretrained' or 'random' weights."""
     named = {
-        'seeds': given.study.seeds,
+        'seeds': given.seeds('train.num_seeds'),
         'start': start,
         'metrics': metrics(given),
         'label_names': inputs.label_names(given.study.config.data),
@@ -113,7 +113,6 @@ def _tuning(given: Given, start: str) -> Call:
         **given.group('train', without=_NOT_OF_TRAINING),
         'max_length': given['encoding.max_length'],
     }
-    _ = given['seed'], given['train.num_seeds']
     texts = tuple(given.input(name) for name in ('pretrained', 'train', 'dev'))
     aside = {'checkpoint_every': given['train.checkpoint_every']}
     return Call(finetune, texts, named, aside, FinetuneConfig)
@@ -191,15 +190,14 @@ def model(given: Given) -> Call:
         whole = given.input('pretrained')
 
         def load() -> Pretrained:
-            # With its own head, whose faults show.
-            found = from_pretrained(**given.study.config.model.to_dict())
+            found = whole.value()
+            if not found.config.has_head:
+                # The fault of a head that was left out shows.
+                found = from_pretrained(**given.study.config.model.to_dict())
             _check_classes(given, found.config)
             return found
 
-        return dataclasses.replace(
-            whole, make=lambda: given.study.once('as it is', load),
-            content=lambda: [whole.key, 'as it is'],
-        )  # fmt: skip
+        return dataclasses.replace(whole, make=load, content=lambda: [whole.key, 'as it is'])
     every, seed = given.input('tuned'), given.study.seeds[0]
     return dataclasses.replace(
         every, make=lambda: every.value().models[0], content=lambda: [every.key, seed]
