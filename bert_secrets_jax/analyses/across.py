@@ -12,14 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import (
-    across_halves,
-    agreement,
-    around,
-    explained,
-    ranks_with_errors,
-    without_noise,
-)
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
@@ -43,6 +35,14 @@ from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.agreement import (
+    across_halves,
+    agreement,
+    around,
+    explained,
+    ranks_with_errors,
+    without_noise,
+)
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')

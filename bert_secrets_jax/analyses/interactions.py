@@ -16,7 +16,6 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
@@ -33,6 +32,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.stats import significance
 
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 

@@ -19,9 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
 from bert_secrets_jax.ablation.resumable import sweep_examples
@@ -50,6 +48,8 @@ from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.effects import LEVEL, Effects
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
 OPTIMAL = 'optimal'

@@ -12,7 +12,6 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.common.tables import Tables, grids_frame, top_head
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
@@ -37,6 +36,7 @@ from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.significance import LEVEL
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'

@@ -17,7 +17,6 @@ from absl import logging
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
 from bert_secrets_jax.analyses.common.links import beyond
@@ -30,7 +29,6 @@ from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.data.treebank import Parse, encode_parses
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.links import (
     RandomLinks,
     directions,
@@ -59,6 +57,8 @@ from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.significance import holm
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Relations with fewer links in either part are not looked at alone: no interval would hold.

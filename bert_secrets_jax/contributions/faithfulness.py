@@ -18,20 +18,20 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.scores import ROUNDING
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.scores import ROUNDING
+from bert_secrets_jax.stats.significance import holm
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 # Fewer tokens have no ranking to speak of.

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num
 
-from bert_secrets_jax.ablation.intervals import score_interval
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.intervals import score_interval
 
 
 def _class_metric(

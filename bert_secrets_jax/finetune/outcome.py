@@ -26,7 +26,6 @@ from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import MAPS, best_rows
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import (
     COMPUTE_DTYPES,
     EMBEDDING,
@@ -42,6 +41,7 @@ from bert_secrets_jax.model.weights import (
     with_pooling,
 )
 from bert_secrets_jax.names import named_parts
+from bert_secrets_jax.stats.flips import LEVEL
 
 OUTCOME = 'outcome.json'
 

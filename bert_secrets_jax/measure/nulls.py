@@ -9,8 +9,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float
 
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.stats.flips import LEVEL
 
 _POWER = 0.8  # the probability with which a detectable excess is found
 

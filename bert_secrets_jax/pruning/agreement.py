@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.agreement import jackknife_interval
 from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.stats.agreement import jackknife_interval
 
 # Parts are left out in so many groups: each costs a ranking, and more give the same interval.
 _GROUPS = 20

@@ -13,18 +13,18 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int, Real, Shaped
 
-from bert_secrets_jax.ablation.average import mean_effect
-from bert_secrets_jax.ablation.influence import interval, per_example
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.seeds import crossed_variance
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.scores import GRADIENT, HeadScores, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, nested_masks
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.average import mean_effect
+from bert_secrets_jax.stats.influence import interval, per_example
+from bert_secrets_jax.stats.scores import quietly
+from bert_secrets_jax.stats.seeds import crossed_variance
+from bert_secrets_jax.stats.significance import weighted_scores
 
 # The gradient of each head as it is without those that are gone.
 ANEW = 'gradient, anew'

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.agreement import (
+from bert_secrets_jax.stats.agreement import (
     across_halves,
     agreement,
     around,

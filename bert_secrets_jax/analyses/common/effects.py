@@ -16,16 +16,16 @@ import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from bert_secrets_jax.ablation.means import FEWEST
 from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import LEVEL, POWER, Agreement, Effects, loss_in
+from bert_secrets_jax.stats.means import FEWEST
+from bert_secrets_jax.stats.shrinkage import Shrunken
 
 if TYPE_CHECKING:
     import pandas

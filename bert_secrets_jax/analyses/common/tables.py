@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.seeds import means_variance
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses.common.effects import within
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, framed
+from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.seeds import means_variance
+from bert_secrets_jax.stats.significance import holm
 
 if TYPE_CHECKING:
     import pandas
@@ -124,7 +124,7 @@ def mean_over_runs(
 ) -> OverRuns:
     """Return the mean of statistics over heads and over models fine-tuned by one recipe.
 
-    Models are a sample, and so are examples (`ablation.seeds.means_variance`). How the errors of
+    Models are a sample, and so are examples (`stats.seeds.means_variance`). How the errors of
     heads depend on each other is unknown; at worst they add up.
 
     It is of the sum of the named statistics, which are parts of one whole, and over the heads at

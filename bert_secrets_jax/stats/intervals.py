@@ -16,9 +16,9 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, bisected, check
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.scores import PerExample, PerMask, Predictions, bisected, check
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32

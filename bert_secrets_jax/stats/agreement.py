@@ -11,7 +11,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.stats.effects import Agreement
 
 # A correlation of 1 has no finite value on Fisher's scale.
 _GREATEST = 1 - 1e-9

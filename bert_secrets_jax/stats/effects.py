@@ -10,10 +10,10 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.scores import PerMask
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.shrinkage import Shrunken
 
 # The probability with which an effect is found that counts as detectable.
 POWER = 0.8
@@ -155,7 +155,7 @@ class Effects:
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
       fewest: The number of masks that lower the outcome, and of those that raise it, at least; each
         with a certainty of 95 %. None where the outcome is no mean.
-      shrunken: The effects given those of all masks (see `ablation.shrinkage`); None where the
+      shrunken: The effects given those of all masks (see `stats.shrinkage`); None where the
         outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """

@@ -11,9 +11,9 @@ import functools
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.intervals import Counted
-from bert_secrets_jax.ablation.scores import PerMask, bisected
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.intervals import Counted
+from bert_secrets_jax.stats.scores import PerMask, bisected
 
 _HALVINGS = 40
 

@@ -14,12 +14,12 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
-from bert_secrets_jax.ablation.influence import limits
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
-from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
-from bert_secrets_jax.ablation.significance import benjamini_hochberg
 from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.stats.effects import LEVEL, POWER, Effects, Outcome
+from bert_secrets_jax.stats.influence import limits
+from bert_secrets_jax.stats.scores import ROUNDING, PerMask, blocks
+from bert_secrets_jax.stats.shrinkage import calibrated_count, shrink
+from bert_secrets_jax.stats.significance import benjamini_hochberg
 
 _RESAMPLES = 5000
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.

@@ -20,8 +20,10 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.ablation.scores import (
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.intervals import count, score_limits
+from bert_secrets_jax.stats.scores import (
     METRICS,
     ROUNDING,
     PerExample,
@@ -30,8 +32,6 @@ from bert_secrets_jax.ablation.scores import (
     differences,
     quietly,
 )
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
 
 # The parts [M, E] of examples in differences [M]; their means are 0.
 Parts = Float[np.ndarray, 'M E']

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation import influence, scores
+from bert_secrets_jax.stats import influence, scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +17,7 @@ class MeanEffect:
 
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
-      low, high: The ends of its 95 % interval over examples (see `ablation.influence`).
+      low, high: The ends of its 95 % interval over examples (see `stats.influence`).
       error: The standard error that the longer side of the interval stands for.
       changed: The number of examples on which some mask changes the prediction.
     """

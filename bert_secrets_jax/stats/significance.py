@@ -3,7 +3,7 @@
 Axes: M masks (each makes one ablated model), E examples, R rounds, F sums from which a
 metric is computed. The "baseline" is the intact model here.
 
-Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+Predictions are class ids for the metrics of `stats.confusion`, values for 'pearson' and
 'spearman'. All tests are paired: every mask and the baseline answer the same examples. A difference
 is the mask's score minus the baseline's; it and its p-value are NaN where a correlation is
 undefined.
@@ -14,16 +14,19 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation import influence
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
-from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
-from bert_secrets_jax.ablation.power import (
+from bert_secrets_jax.arguments import checked
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.stats import confusion, influence
+from bert_secrets_jax.stats.effects import LEVEL, POWER, Effects, Outcome
+from bert_secrets_jax.stats.flips import sign_flip_test as sign_flip_test
+from bert_secrets_jax.stats.intervals import count, score_equivalence, score_limits
+from bert_secrets_jax.stats.power import (
     critical_of_mcnemar,
     smallest_effects,
     smallest_effects_on_correlation,
 )
-from bert_secrets_jax.ablation.scores import METRICS as METRICS
-from bert_secrets_jax.ablation.scores import (
+from bert_secrets_jax.stats.scores import METRICS as METRICS
+from bert_secrets_jax.stats.scores import (
     ROUNDING,
     PerExample,
     PerMask,
@@ -35,15 +38,11 @@ from bert_secrets_jax.ablation.scores import (
     summands,
     weighted_scores,
 )
-from bert_secrets_jax.ablation.selection import Answers as Answers
-from bert_secrets_jax.ablation.selection import ChosenElsewhere as ChosenElsewhere
-from bert_secrets_jax.ablation.selection import SelectedGain as SelectedGain
-from bert_secrets_jax.ablation.selection import gain_of_choice as gain_of_choice
-from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
-from bert_secrets_jax.arguments import checked
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
-from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
+from bert_secrets_jax.stats.selection import Answers as Answers
+from bert_secrets_jax.stats.selection import ChosenElsewhere as ChosenElsewhere
+from bert_secrets_jax.stats.selection import SelectedGain as SelectedGain
+from bert_secrets_jax.stats.selection import gain_of_choice as gain_of_choice
+from bert_secrets_jax.stats.selection import selected_gain as selected_gain
 
 # A difference of the score that is too small to matter: half a point.
 MARGIN = 0.005

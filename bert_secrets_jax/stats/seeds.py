@@ -21,22 +21,15 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.agreement import agreement
-from bert_secrets_jax.ablation.effects import (
-    ANY_FINETUNING,
-    LEVEL,
-    POWER,
-    Agreement,
-    BySeed,
-    Effects,
-)
-from bert_secrets_jax.ablation.influence import per_example as per_example
-from bert_secrets_jax.ablation.scores import METRICS as METRICS
-from bert_secrets_jax.ablation.scores import PerMask, bisected, blocks, quietly
-from bert_secrets_jax.ablation.shrinkage import shrink
-from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.measure import confusion
-from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.agreement import agreement
+from bert_secrets_jax.stats.effects import ANY_FINETUNING, LEVEL, POWER, Agreement, BySeed, Effects
+from bert_secrets_jax.stats.flips import sign_flip_test
+from bert_secrets_jax.stats.influence import per_example as per_example
+from bert_secrets_jax.stats.scores import METRICS as METRICS
+from bert_secrets_jax.stats.scores import PerMask, bisected, blocks, quietly
+from bert_secrets_jax.stats.shrinkage import shrink
+from bert_secrets_jax.stats.significance import holm
 
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
 FLIPS = 4096
