@@ -17,8 +17,9 @@ from bert_secrets_jax.ablation.similarity import Embedder, in_blocks
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.stats.effects import LEVEL, Effects, Outcome
+from bert_secrets_jax.stats.effects import Effects, Outcome
 from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.student import LEVEL
 
 SIDES = ('both', 'queries')
 # Ranks up to this count for nDCG and recall.

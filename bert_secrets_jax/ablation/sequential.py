@@ -38,8 +38,8 @@ from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
 from bert_secrets_jax.stats.effects import THIS_MODEL, Outcome
-from bert_secrets_jax.stats.flips import LEVEL
 from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.student import LEVEL
 
 if TYPE_CHECKING:
     import pandas

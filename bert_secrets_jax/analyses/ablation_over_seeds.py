@@ -42,8 +42,9 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.runs import verdict as populations
 from bert_secrets_jax.runs.result import Result, framed
-from bert_secrets_jax.stats.effects import LEVEL, Agreement
+from bert_secrets_jax.stats.effects import Agreement
 from bert_secrets_jax.stats.seeds import as_one_seed
+from bert_secrets_jax.stats.student import LEVEL
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.
 _PARTS = {

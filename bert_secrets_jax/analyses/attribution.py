@@ -36,7 +36,7 @@ from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.scores import quietly
-from bert_secrets_jax.stats.significance import LEVEL
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'DeYoung et al. 2020'
 # The methods that others are compared with, and their names in columns.

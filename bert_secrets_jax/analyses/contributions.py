@@ -37,7 +37,8 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
-from bert_secrets_jax.stats.significance import LEVEL, MARGIN
+from bert_secrets_jax.stats.significance import MARGIN
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'

@@ -46,7 +46,8 @@ from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
 from bert_secrets_jax.stats.agreement import agreement, reliability
-from bert_secrets_jax.stats.effects import LEVEL, Agreement, Effects
+from bert_secrets_jax.stats.effects import Agreement, Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'

@@ -47,8 +47,9 @@ from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
-from bert_secrets_jax.stats.effects import LEVEL, Agreement, Effects, Outcome
-from bert_secrets_jax.stats.significance import holm
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.effects import Agreement, Effects, Outcome
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'

@@ -34,7 +34,8 @@ from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn
-from bert_secrets_jax.stats.effects import LEVEL, Effects, Outcome
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}

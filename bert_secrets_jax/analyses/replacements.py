@@ -49,7 +49,8 @@ from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.effects import LEVEL, Effects
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Li and Janson 2024, sections 2 and 3'
 OPTIMAL = 'optimal'

@@ -36,7 +36,7 @@ from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
-from bert_secrets_jax.stats.significance import LEVEL
+from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -110,8 +110,8 @@ class Roles(Result):
         if examples < 2:
             return np.zeros(table.mean.shape, bool)
         level = 1 - (1 - LEVEL) ** (1 / table.mean.size)
-        reach = scipy.stats.t.isf(level, examples - 1) * table.standard_error
-        return np.nan_to_num(table.mean) - reach > self.chance[0]
+        half = reach(examples - 1, level) * table.standard_error
+        return np.nan_to_num(table.mean) - half > self.chance[0]
 
     def frames(self):
         roles = self.of_heads

@@ -31,7 +31,8 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Finding
-from bert_secrets_jax.stats.effects import LEVEL, Effects
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
 _WHERE = {

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, cast
 
 import numpy as np
-import scipy.stats
 from absl import logging
 from jaxtyping import Bool, Float, Int
 
@@ -46,7 +45,6 @@ from bert_secrets_jax.measure.word_links import (
     finding,
     links_of_annotations,
     links_of_parses,
-    wilson,
 )
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
@@ -57,8 +55,9 @@ from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
-from bert_secrets_jax.stats.flips import LEVEL
-from bert_secrets_jax.stats.significance import holm
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.shares import wilson
+from bert_secrets_jax.stats.student import LEVEL, interval, p_above
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
@@ -120,7 +119,7 @@ class SyntaxHeads(Result):
         place = _places(self.best)
         with np.errstate(divide='ignore', invalid='ignore'):
             t = self.dev.gain[place] / self.dev.gain_error[place]
-        return scipy.stats.t.sf(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
+        return p_above(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
 
     @property
     def corrected(self) -> Float[np.ndarray, ' R']:
@@ -302,8 +301,7 @@ class SyntaxHeads(Result):
     def _gain(self, place: int) -> tuple[float, float, float]:
         """Return what the best head of a relation finds more than the offset, with its interval."""
         gain, error, _ = self.gain_of(place)
-        half = float(self._reach[place]) * error
-        return gain, gain - half, gain + half
+        return interval(gain, error, max(int(self.dev.sentences[place]) - 1, 1))
 
     def _relations(self):
         shares, dev = shares_found(self.dev, self.best), self.dev

@@ -207,17 +207,3 @@ def described(
         said.insert(1, f'guessing gives {100 * guess:.0f}')
     text = '; '.join(said)
     return f'{text[:1].upper()}{text[1:]}'
-
-
-def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
-    """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value.
-
-    It is never below that of as many fair coins which all fall alike.
-    """
-    if len(values) < 2:
-        return 1.0
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    if error == 0:
-        return 0.5 ** len(values) if values[0] > 0 else 1.0
-    found = scipy.stats.t.sf(values.mean() / error, len(values) - 1)
-    return max(float(found), 0.5 ** len(values))

@@ -41,7 +41,7 @@ from bert_secrets_jax.model.weights import (
     with_pooling,
 )
 from bert_secrets_jax.names import named_parts
-from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.student import LEVEL
 
 OUTCOME = 'outcome.json'
 

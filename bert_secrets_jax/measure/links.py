@@ -50,7 +50,7 @@ from bert_secrets_jax.measure.places import (
 from bert_secrets_jax.measure.statistics import attention_at_places
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
-from bert_secrets_jax.stats.flips import sign_flip_test
+from bert_secrets_jax.stats.resampling import sign_flip_test
 
 __all__ = [
     'CLASSES', 'ELSEWHERE', 'KINDS', 'MOVED', 'POSITIONS', 'Direction', 'Kind', 'LinkScores',

@@ -6,9 +6,9 @@ Axes: M masks, E examples.
 import dataclasses
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.stats import influence, scores
+from bert_secrets_jax.stats.student import reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def mean_effect(
         parts = parts.mean(axis=0, keepdims=True)
         low, high = influence.limits(difference, parts)
         longer = np.maximum(high - difference, difference - low)
-        error = longer / scipy.stats.t.isf(0.025, len(labels) - 1)
+        error = longer / reach(len(labels) - 1)
     return MeanEffect(
         difference=float(difference[0]) if known.any() else np.nan,
         error=float(error[0]),

@@ -7,16 +7,14 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.stats.flips import LEVEL
 from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.shares import exact_interval
 from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL
 
-# The probability with which an effect is found that counts as detectable.
-POWER = 0.8
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 
@@ -111,20 +109,19 @@ class BySeed:
     def needed_low(self) -> PerMask:
         """[M] The lower end of the interval of that share in all fine-tunings.
 
-        It is exact (Clopper and Pearson 1934). A need that a single test does not see is not in it.
+        It is exact (`shares.exact_interval`). A need that a single test does not see is not in it.
         """
-        seeds = len(self.intact)
-        needed = np.round(seeds * self.needed_share)
-        low = scipy.stats.beta.ppf(LEVEL / 2, np.maximum(needed, 1), seeds - needed + 1)
-        return np.where(needed > 0, low, 0.0)
+        return self._needed_interval[0]
 
     @property
     def needed_high(self) -> PerMask:
         """[M] The upper end of the same interval."""
+        return self._needed_interval[1]
+
+    @property
+    def _needed_interval(self) -> tuple[PerMask, PerMask]:
         seeds = len(self.intact)
-        needed = np.round(seeds * self.needed_share)
-        high = scipy.stats.beta.isf(LEVEL / 2, needed + 1, np.maximum(seeds - needed, 1))
-        return np.where(needed < seeds, high, 1.0)
+        return exact_interval(np.round(seeds * self.needed_share), seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.stats import influence, scores
-from bert_secrets_jax.stats.flips import LEVEL
+from bert_secrets_jax.stats.student import LEVEL
 
 FOLDS = 10
 

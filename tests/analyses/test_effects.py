@@ -18,8 +18,9 @@ from bert_secrets_jax.analyses.common.effects import (
     findings_of_outcomes,
     label_of,
 )
-from bert_secrets_jax.stats.effects import LEVEL, Outcome, loss_in
+from bert_secrets_jax.stats.effects import Outcome, loss_in
 from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of

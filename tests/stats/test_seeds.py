@@ -8,7 +8,7 @@ import scipy.stats
 
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.stats import confusion, seeds, significance
-from bert_secrets_jax.stats.flips import sign_flip_test
+from bert_secrets_jax.stats.resampling import sign_flip_test
 from tests.stats.rates import chance
 
 # Standard deviations, on the scale of the models' margins: of a mask's effect over seeds, over

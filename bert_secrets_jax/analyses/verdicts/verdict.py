@@ -34,7 +34,8 @@ from bert_secrets_jax.runs.verdict import (
     Claim,
     Verdict,
 )
-from bert_secrets_jax.stats.flips import LEVEL, sign_flip_test
+from bert_secrets_jax.stats.resampling import sign_flip_test
+from bert_secrets_jax.stats.student import LEVEL
 
 # How far a 95 % interval of normal errors reaches, in standard errors.
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))

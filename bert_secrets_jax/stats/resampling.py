@@ -1,16 +1,18 @@
-"""The sign-flip test: whether means over examples are zero, corrected for all of them."""
+"""What chance does to means, and to the greatest of them: flips of signs and the bootstrap.
+
+Axes: Q quantities, E examples, R resamples.
+"""
 
 from typing import Literal
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Real
 
-# The chance of any false discovery among all tests that is accepted.
-LEVEL = 0.05
-# The greatest rounding error of float64 sums that are exactly 0, relative to the mean square.
-_ROUNDING = 1e-12
-_BLOCK = 1_000_000  # numbers in one block of rounds: 8 MB, for any number of examples
+from bert_secrets_jax.stats.corrections import max_t
+from bert_secrets_jax.stats.scores import ROUNDING, blocks
+from bert_secrets_jax.stats.student import p_above
+
+_RESAMPLES = 5000
 
 
 def sign_flip_test(
@@ -45,30 +47,54 @@ def sign_flip_test(
     square = (values**2).mean(axis=1)
 
     def t(mean):
-        variance = np.maximum(square - mean**2, _ROUNDING * square) / (examples - 1)
+        variance = np.maximum(square - mean**2, ROUNDING * square) / (examples - 1)
         found = mean / np.sqrt(np.where(square > 0, variance, 1))
         return np.abs(found) if two_sided else found
 
     observed = t(values.mean(axis=1))
     # Values that differ only by rounding count as equal.
-    bar = observed - _ROUNDING * np.abs(observed)
+    bar = observed - ROUNDING * np.abs(observed)
     rng = np.random.default_rng(seed)
-    as_great = np.zeros(len(values))
-    most = max(1, _BLOCK // max(values.shape))
     exact = 2**examples <= rounds
-    flips = 2**examples if exact else rounds
-    for start in range(0, flips, most):
-        stop = min(start + most, flips)
+    flips, greatest = 2**examples if exact else rounds, []
+    for start, stop in blocks(flips, max(values.shape)):
         if exact:
             flipped = (np.arange(start, stop)[:, None] >> np.arange(examples)) & 1
         else:
             flipped = rng.integers(2, size=(stop - start, examples))
         signs = flipped * 2.0 - 1
-        greatest = t(signs @ values.T / examples).max(axis=1)
-        as_great += (greatest[:, None] >= bar).sum(axis=0)
-    p_values = (1 + two_sided) * scipy.stats.t.sf(observed, examples - 1)
+        greatest.append(t(signs @ values.T / examples).max(axis=1))
+    p_values = (1 + two_sided) * p_above(observed, examples - 1)
     nothing = square == 0
     # Among all flips is the one that leaves everything as it is; random ones are joined by it.
-    corrected = as_great / flips if exact else (1 + as_great) / (1 + flips)
-    corrected = np.where(nothing, 1, corrected)
-    return np.where(nothing, 1, p_values), corrected
+    corrected = max_t(bar, np.concatenate(greatest), all_of_them=exact)
+    return np.where(nothing, 1, p_values), np.where(nothing, 1, corrected)
+
+
+def bootstrap_t(
+    linear: Float[np.ndarray, 'Q E'], share: Float[np.ndarray, ' E'], *, seed: int
+) -> Float[np.ndarray, 'R Q']:
+    """Return Student's t of all quantities in each resample of the examples, if none has an effect.
+
+    Arguments are those of `means.assess_means`: the mean of `linear` is 0 for each quantity.
+    """
+    count = len(share)
+    rng = np.random.default_rng(seed)
+    found = []
+    for start, stop in blocks(_RESAMPLES, count):
+        drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
+        drawn = drawn.astype(np.float64)
+        weight = drawn @ share
+        mean = drawn @ linear.T / weight[:, None]
+        squares = drawn @ (linear**2).T
+        square = (
+            squares
+            - 2 * mean * (drawn @ (linear * share).T)
+            + mean**2 * (drawn @ share**2)[:, None]
+        )
+        # Rounding may leave a little less, or more, than nothing.
+        error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
+        t = mean * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
+        # A resample of few texts may be one text many times, and counts against any finding.
+        found.append(np.where(drawn.max(axis=1, keepdims=True) == count, np.inf, t))
+    return np.concatenate(found)
