@@ -22,9 +22,9 @@ from bert_secrets_jax.analyses.common.disabling import Ablated
 from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first
-from bert_secrets_jax.pruning.agreement import RankAgreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed
 
 if TYPE_CHECKING:
     import pandas

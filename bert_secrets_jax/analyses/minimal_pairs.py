@@ -39,7 +39,6 @@ from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, Costs
@@ -48,6 +47,7 @@ from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
 from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
 from bert_secrets_jax.stats.effects import Agreement, Effects, Outcome
 from bert_secrets_jax.stats.student import LEVEL
 

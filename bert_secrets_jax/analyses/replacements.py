@@ -42,13 +42,13 @@ from bert_secrets_jax.data.encoding import encode, with_labels
 from bert_secrets_jax.data.tasks import Example, as_examples
 from bert_secrets_jax.finetune.losses import losses_of, task_loss
 from bert_secrets_jax.model.weights import check_whole
-from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.pruning.constants import SETTLED, Constants, optimal_constants
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.correlations import spearman
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.student import LEVEL
 

@@ -26,8 +26,8 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.paper import spearman
 from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.correlations import spearman
 from bert_secrets_jax.stats.effects import Effects
 from bert_secrets_jax.stats.scores import ROUNDING
 from bert_secrets_jax.stats.student import LEVEL, p_zero

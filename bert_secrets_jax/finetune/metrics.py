@@ -13,6 +13,7 @@ from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.correlations import fisher_interval
 from bert_secrets_jax.stats.intervals import score_interval
 
 
@@ -172,9 +173,7 @@ def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float,
         return float(ends.low), float(ends.high)
     if metric in _OF_VALUES and examples > 3 and abs(value) < 1:
         variance = 1 if metric == 'pearson' else 1 + value**2 / 2
-        half = scipy.stats.norm.isf(0.025) * np.sqrt(variance / (examples - 3))
-        low, high = np.tanh(np.arctanh(value) + np.array([-half, half]))
-        return float(low), float(high)
+        return fisher_interval(value, np.sqrt(variance / (examples - 3)))
     return float('nan'), float('nan')
 
 

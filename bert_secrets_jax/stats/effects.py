@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax.brief import brief, check_name
+from bert_secrets_jax.stats.agreement import Agreement
 from bert_secrets_jax.stats.scores import PerMask
 from bert_secrets_jax.stats.shares import exact_interval
 from bert_secrets_jax.stats.shrinkage import Shrunken
@@ -41,40 +42,6 @@ class Outcome:
 def loss_in(unit: str) -> Outcome:
     """Return the outcome of a loss in a unit, such as 'nats'."""
     return Outcome('loss', unit, scale=1.0, digits=4, more_is_better=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How well two fine-tunings agree on what the masks do, on the same examples.
-
-    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
-
-    Attributes:
-      rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
-      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
-      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
-      reliability: The rank correlation of one seed's effects with those on other examples.
-      beyond_noise: How far the fine-tunings themselves agree, without the noise of examples, also
-        without that which they share: from different examples (`agreement`). At most 1, and NaN
-        where reliability is below 0.3.
-      of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
-        that belong to the mask, to the fine-tuning, and to the examples (noise).
-    """
-
-    rank: float
-    rank_low: float
-    rank_high: float
-    icc1: float
-    icc1_low: float
-    icc1_high: float
-    icc3: float
-    icc3_low: float
-    icc3_high: float
-    reliability: float = np.nan
-    beyond_noise: float = np.nan
-    of_heads: float = np.nan
-    of_finetunings: float = np.nan
-    of_examples: float = np.nan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""What chance does to means, and to the greatest of them: flips of signs and the bootstrap.
+"""What chance does to statistics: flips of signs, the bootstrap and the jackknife.
 
 Axes: Q quantities, E examples, R resamples.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Real
@@ -13,6 +14,8 @@ from bert_secrets_jax.stats.scores import ROUNDING, blocks
 from bert_secrets_jax.stats.student import p_above
 
 _RESAMPLES = 5000
+# Each group that is left out costs the statistic, and more groups give the same interval.
+_GROUPS = 20
 
 
 def sign_flip_test(
@@ -98,3 +101,17 @@ def bootstrap_t(
         # A resample of few texts may be one text many times, and counts against any finding.
         found.append(np.where(drawn.max(axis=1, keepdims=True) == count, np.inf, t))
     return np.concatenate(found)
+
+
+def jackknife(statistic: Callable[[slice], Any], parts: int, groups: int = _GROUPS) -> list[Any]:
+    """Return a statistic without each group of parts; none for a single part.
+
+    Neighbours may be alike: each group has parts of the whole sample.
+
+    Args:
+      statistic: A function of the slice of the parts that are left out.
+      parts: The number of parts.
+      groups: The number of groups, at most; that of the parts leaves out one at a time.
+    """
+    groups = min(groups, parts)
+    return [statistic(slice(start, None, groups)) for start in range(groups)] if parts > 1 else []
