@@ -57,7 +57,7 @@ from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.shares import wilson
-from bert_secrets_jax.stats.student import LEVEL, interval, p_above
+from bert_secrets_jax.stats.student import LEVEL, interval, p_above, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
@@ -296,7 +296,7 @@ class SyntaxHeads(Result):
     @property
     def _reach(self) -> np.ndarray:
         """How many standard errors a 95 % interval of each relation reaches [R]."""
-        return scipy.stats.t.isf(0.025, np.maximum(self.dev.sentences - 1, 1))
+        return reach(np.maximum(self.dev.sentences - 1, 1))
 
     def _gain(self, place: int) -> tuple[float, float, float]:
         """Return what the best head of a relation finds more than the offset, with its interval."""
