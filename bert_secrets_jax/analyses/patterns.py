@@ -225,6 +225,10 @@ class Patterns(Result):
             texts[1] = np.char.add(', fine-tuned ', texts[1])
         return {'pattern': functools.reduce(np.char.add, texts)}
 
+    def gives(self):
+        model = 'fine-tuned' if 'fine-tuned' in self.shares else 'pre-trained'
+        return {'heterogeneous': (model, self.shares[model][..., CLASSES.index('heterogeneous')])}
+
     def head_marks(self):
         return marks.mark_classes(self.shares, TITLES)
 

@@ -210,6 +210,9 @@ class Pruning(Result):
             )
         return notes
 
+    def gives(self):
+        return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}
+
     def head_notes(self):
         order = self._best_order
         grid = 100 * self.stays[order].mean(axis=0)
