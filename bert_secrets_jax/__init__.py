@@ -98,11 +98,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.embedding import Pooling
-    from bert_secrets_jax.model.vocabulary import (
-        function_tokenizer,
-        letter_tokenizer,
-        regex_tokenizer,
-    )
     from bert_secrets_jax.model.weights import (
         Pretrained,
         fingerprint,
