@@ -117,7 +117,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
     from bert_secrets_jax.pruning.steps import nested_masks
     from bert_secrets_jax.pruning.subnetworks import without_heads
-    from bert_secrets_jax.pruning.timing import RemovalTimes, time_removal
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results
