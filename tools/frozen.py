@@ -19,7 +19,7 @@ import pandas
 
 TOLERANCE = 1e-6
 _NAMED = (
-    'interactions', 'across', 'where_it_changes', 'replacements', 'subnetworks', 'gates',
+    'interactions', 'across', 'where_it_changes', 'subnetworks', 'gates',
     'direct_effects', 'patching', 'head_gating', 'minimal_pairs', 'token_pairs',
 )  # fmt: skip
 _TREES = 'bert_secrets_jax/data/trees'
