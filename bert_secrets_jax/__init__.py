@@ -98,11 +98,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.embedding import Pooling
-    from bert_secrets_jax.model.vocabulary import (
-        function_tokenizer,
-        letter_tokenizer,
-        regex_tokenizer,
-    )
     from bert_secrets_jax.model.weights import (
         Pretrained,
         fingerprint,
@@ -122,7 +117,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
     from bert_secrets_jax.pruning.steps import nested_masks
     from bert_secrets_jax.pruning.subnetworks import without_heads
-    from bert_secrets_jax.pruning.timing import RemovalTimes, time_removal
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
+from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, search
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.data.treebank import (
@@ -75,12 +75,12 @@ class Across(Result):
     """
 
     title: ClassVar[str] = 'Heads across languages'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]
     alike: Mapping[str, Mapping[str, float]]
-    syntax: Mapping[str, SyntaxHeads]
+    syntax: Mapping[str, RelationHeads]
     pieces: Mapping[str, Mapping[str, int]]
     spelt: Mapping[str, float]
     unit: str = 'corpora'
@@ -185,7 +185,8 @@ class Across(Result):
         first, found = self.syntax[self.corpora[0]], []
         best = dict(zip(first.relations, first.best, strict=True))
         for corpus, each in self.syntax.items():
-            frame = each.frames()['relations'].assign(corpus=corpus)
+            rows = list(zip(*each.columns.values(), strict=True))
+            frame = framed(list(each.columns), rows).assign(corpus=corpus)
             frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
             found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
@@ -260,8 +261,7 @@ def across(
         lengths.append(np.log(np.stack([encoded.lengths, encoded.lengths / words], axis=1)))
         if parses:
             pieces[name] = count_pieces(encoded, parses)
-            quick = {'random_weights': False, 'draws': 0, 'settings': settings}
-            syntax[name] = syntax_heads(model, parses[::2], parses[1::2], **quick)
+            syntax[name], *_ = search(model, parses[::2], parses[1::2], settings)
     paired = len({len(each) for each in texts.values()}) == 1
     names, means, alike, every = tuple(texts), {}, {}, list(syntax.values())
     for name in tables[0]:

@@ -85,6 +85,10 @@ class Frames(Linked):
     def title(self) -> str:
         return 'Frames' if FRAMES_DIRECTION in self.tests else 'Links'
 
+    def gives(self):
+        test = self.tests.get(FRAMES_DIRECTION)
+        return {'attention along frames': test.table.mean} if test else {}
+
     def verdicts(self):
         test = self.tests.get(FRAMES_DIRECTION)
         return [verdicts.heads_follow_links(test)] if test else []

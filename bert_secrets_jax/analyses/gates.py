@@ -162,6 +162,9 @@ class Gates(GateRuns, Result):
             *([] if nothing else self._order_findings()),
         ]
 
+    def gives(self):
+        return {'stays': {'gates': self.open_share}}
+
     def notes(self):
         weights = (
             'The weights of the model stay as they are, and only its gates are learnt.'

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.pruning import timing
+from benchmarks import removed_heads
+from benchmarks.removed_heads import WAYS, RemovalTimes, time_removal
 from bert_secrets_jax.pruning.removal import cut
-from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes
 
 MASK = np.array([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
 
@@ -21,7 +21,7 @@ def times(seconds):
 
 
 def test_a_model_is_measured_in_four_ways(pretrained):
-    found = bs.time_removal(pretrained, MASK, batch_sizes=[2], length=8, rounds=2)
+    found = time_removal(pretrained, MASK, batch_sizes=[2], length=8, rounds=2)
     assert found.seconds.shape == (4, 1, 2) and (found.seconds > 0).all()
     assert (found.batch_sizes, found.length) == ((2,), 8)
     # Six of twelve heads, each of 3 * (D * H + H) + H * D numbers of four bytes.
@@ -36,9 +36,9 @@ def test_a_model_is_measured_in_four_ways(pretrained):
 
 def test_what_is_gone_takes_no_memory(pretrained, optimized):
     """The maps of removed heads, which the output has as zeros, are not made."""
-    ids = timing._wordpieces(pretrained, (8, 32), 0)
+    ids = removed_heads._wordpieces(pretrained, (8, 32), 0)
     (_, before), (_, after) = (
-        timing._compiled(model, ids, None)
+        removed_heads._compiled(model, ids, None)
         for model in (
             cut(pretrained, np.ones((3, 4), bool)),
             bs.remove_heads(pretrained, np.zeros((3, 4))),
@@ -57,8 +57,8 @@ def test_ways_take_turns_in_either_order(pretrained, monkeypatch):
         return lambda: ran.append(way), 7
 
     compiled.seen = []
-    monkeypatch.setattr(timing, '_compiled', compiled)
-    found = bs.time_removal(pretrained, MASK, batch_sizes=(3,), length=8, rounds=2)
+    monkeypatch.setattr(removed_heads, '_compiled', compiled)
+    found = time_removal(pretrained, MASK, batch_sizes=(3,), length=8, rounds=2)
     assert ran == [*WAYS, *reversed(WAYS), *WAYS]
     assert compiled.seen == [
         ('whole', (), False, (3, 8)),
@@ -95,20 +95,28 @@ def test_intervals_hold_the_median_as_often_as_they_say():
 @pytest.mark.parametrize(
     ('options', 'named'),
     [
-        ({'rounds': 0}, 'rounds=0 must be a whole number from 1'),
+        ({'rounds': 0}, 'rounds=0 must be whole numbers, at least 1'),
         ({'batch_sizes': ()}, r'batch_sizes=\(\)'),
-        ({'batch_sizes': 4}, 'batch_sizes=4 must be a list of whole numbers'),
+        ({'batch_sizes': (4.5,)}, r'batch_sizes=\(4\.5,\)'),
         ({'length': 40}, 'Sequences of 40 tokens, but the model has 32 positions'),
     ],
 )
-def test_what_cannot_be_measured_is_named(pretrained, untyped, options, named):
+def test_what_cannot_be_measured_is_named(pretrained, options, named):
     with pytest.raises(ValueError, match=named):
-        bs.time_removal(
-            pretrained, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options
-        )
+        time_removal(pretrained, MASK, **{'batch_sizes': (1,), 'length': 8, 'rounds': 1} | options)
 
 
 def test_a_cut_model_is_no_start(pretrained):
     cut_before = bs.remove_heads(pretrained, MASK)
     with pytest.raises(ValueError, match='ask the whole model'):
-        bs.time_removal(cut_before, MASK, batch_sizes=(1,), length=8, rounds=1)
+        time_removal(cut_before, MASK, batch_sizes=(1,), length=8, rounds=1)
+
+
+def test_what_is_printed(pretrained, tmp_path, monkeypatch, capsys):
+    bs.save_pretrained(pretrained, tmp_path / 'model')
+    arguments = [str(tmp_path / 'model'), '--heads=L1-H2,L3-H4', '--batch_sizes=1,2', '--length=8']
+    monkeypatch.setattr('sys.argv', ['removed_heads', *arguments])
+    removed_heads.main()
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith('1 at once: ') and first.endswith('%) in all; published: 1.9%')
+    assert second.startswith('2 at once: ') and second.endswith('%) in all')

@@ -1,9 +1,8 @@
-"""Tokenizers from a vocabulary, tokenizers of a user's own, and models without one."""
+"""Tokenizers of a user's own, models without one, and texts that a tokenizer does not know."""
 
 import dataclasses
 import json
 import logging
-import re
 import sys
 import types
 
@@ -17,82 +16,8 @@ from bert_secrets_jax.finetune.train import digests
 from bert_secrets_jax.model.weights import from_pretrained, save_pretrained
 from tests.conftest import forward, make_byte_tokenizer, random_params, relative
 from tests.model.test_real_models import SMILES
-
-CHEMISTRY = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C', 'Cl', 'c', 'N', 'O', '=', '(',
-             ')', '1', '>>', '.', '[nH]']  # fmt: skip
-# As many as the small model has.
-SIXTY = CHEMISTRY + [f'[unused{number}]' for number in range(60 - len(CHEMISTRY))]
-PROTEIN = ['<cls>', '<pad>', '<eos>', '<unk>', 'A', 'L', 'G', '<mask>']
-
-
-def pieces(tokenizer, *texts):
-    return tokenizer.convert_ids_to_tokens(tokenizer(*texts)['input_ids'])
-
-
-def test_a_regular_expression_over_a_vocabulary(tmp_path):
-    tokenizer = bs.regex_tokenizer(CHEMISTRY, SMILES)
-    assert pieces(tokenizer, 'CCl.c1c[nH]1>>ClC(=O)') == [
-        '[CLS]', 'C', 'Cl', '.', 'c', '1', 'c', '[nH]', '1', '>>', 'Cl', 'C', '(', '=', 'O', ')',
-        '[SEP]',
-    ]  # fmt: skip
-    # Text that no match covers is unknown, and not left out; offsets are those of the text.
-    encoded = bs.tokenize(tokenizer, ['C üü Br N', 'N'])
-    assert tokenizer.convert_ids_to_tokens(encoded.input_ids[0]) == [
-        '[CLS]', 'C', '[UNK]', '[UNK]', 'N', '[SEP]',
-    ]  # fmt: skip
-    assert encoded.offsets[0].tolist() == [[0, 0], [0, 1], [2, 4], [5, 7], [8, 9], [0, 0]]
-    pair = bs.tokenize(tokenizer, [('CN', 'O')])
-    assert pair.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1]
-    assert pair.text[0].tolist() == [-1, 0, 0, -1, 1, -1]
-    file = tmp_path / 'vocab.txt'
-    file.write_text('\n'.join(CHEMISTRY) + '\n')
-    for vocabulary in (file, CHEMISTRY, dict(zip(CHEMISTRY, range(99), strict=False))):
-        assert bs.regex_tokenizer(vocabulary, SMILES)('C')['input_ids'] == [2, 5, 3]
-    tokenizer = bs.function_tokenizer(CHEMISTRY, lambda text: ['O'])
-    with pytest.raises(Exception, match="'O', which does not stand in 'CC'"):
-        tokenizer('CC')
-
-
-@pytest.mark.parametrize(
-    'split',
-    [lambda text: re.findall(SMILES, text), lambda text: re.sub(SMILES, r'\1 ', text).split()],
-)
-def test_a_function_does_what_the_expression_does(split):
-    by_pattern = bs.regex_tokenizer(CHEMISTRY, SMILES)
-    by_function = bs.function_tokenizer(CHEMISTRY, split)
-    for text in ('CCl.c1c[nH]1>>ClC(=O)', 'N', 'C N'):
-        first, second = (bs.tokenize(each, [text]) for each in (by_pattern, by_function))
-        np.testing.assert_array_equal(first.input_ids, second.input_ids)
-        np.testing.assert_array_equal(first.offsets, second.offsets)
-
-
-def test_what_is_made_of_an_expression_goes_to_files_and_back(bert, params, tmp_path):
-    tokenizer = bs.regex_tokenizer(SIXTY, SMILES)
-    save_pretrained(bs.Pretrained(bert, params, tokenizer), tmp_path)
-    loaded = from_pretrained(tmp_path).tokenizer
-    assert pieces(loaded, 'CCl>>[nH]') == pieces(tokenizer, 'CCl>>[nH]')
-    mine = bs.function_tokenizer(SIXTY, list)
-    mine = bs.Pretrained(bert, params, mine)
-    for write in (save_pretrained, lambda *_: digests(mine, [], [], 'pretrained')):
-        with pytest.raises(ValueError, match=r'cannot be written.*bs\.regex_tokenizer'):
-            write(mine, tmp_path / 'mine')
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'special', 'match'),
-    [
-        ((CHEMISTRY, '(C'), {}, 'is no regular expression'),
-        ((CHEMISTRY, 'C*'), {}, 'matches the empty text'),
-        ((CHEMISTRY[:1] + CHEMISTRY[2:], 'C'), {}, r'no \[UNK\] or <unk>: give unk_token='),
-        ((CHEMISTRY, 'C'), {'sep_token': 'end'}, 'no end: give sep_token='),
-        (([*CHEMISTRY, 'C'], 'C'), {}, "'C' twice"),
-    ],
-)
-def test_vocabularies_that_do_not_do(arguments, special, match):
-    with pytest.raises(ValueError, match=match):
-        bs.regex_tokenizer(*arguments, **special)
-    with pytest.raises(TypeError, match=r"not \['start'\]"):
-        bs.letter_tokenizer(PROTEIN, start='A')
+from tests.tools.convert.test_vocabulary import CHEMISTRY, SIXTY, pieces
+from tools.convert.vocabulary import regex_tokenizer
 
 
 def test_a_tokenizer_of_ones_own(directory, tokenizer):
@@ -139,7 +64,7 @@ def test_mostly_unknown_texts_are_refused_unless_they_are_meant(directory, caplo
 
 
 def test_words_that_lower_case_makes_unknown_are_told(caplog):
-    tokenizer = bs.regex_tokenizer(CHEMISTRY, r'\w+')
+    tokenizer = regex_tokenizer(CHEMISTRY, r'\w+')
     tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     with pytest.raises(ValueError, match='2 of them are in the vocabulary as they are written'):
         bs.tokenize(tokenizer, ['Cl N c'])
@@ -150,31 +75,13 @@ def test_words_that_lower_case_makes_unknown_are_told(caplog):
 
 def test_capitals_that_no_text_can_have_are_told(bert, params, tmp_path, caplog):
     """As models of chemistry came: with capitals, and without saying that case is kept."""
-    save_pretrained(bs.Pretrained(bert, params, bs.regex_tokenizer(SIXTY, SMILES)), tmp_path)
+    save_pretrained(bs.Pretrained(bert, params, regex_tokenizer(SIXTY, SMILES)), tmp_path)
     for name in ('tokenizer.json', 'tokenizer_config.json'):
         (tmp_path / name).unlink()
     (tmp_path / 'vocab.txt').write_text('\n'.join(SIXTY))
     with caplog.at_level(logging.WARNING):
         from_pretrained(tmp_path)
     assert "wordpieces have capitals, such as 'C'" in caplog.text
-
-
-def test_proteins_come_with_a_list_of_letters(config, tmp_path):
-    """ESM's published folders have a vocabulary and a class that is not fast."""
-    mine = dataclasses.replace(relative(config, 'esm'), label_names=(), add_pooler=False)
-    bert = bs.Bert(mine)
-    words = ['<cls>', '<pad>', '<eos>', '<unk>', *'LAGVSERTIDPKQNFYMHWCXBUZO.-', '<mask>']
-    words += [f'<null_{number}>' for number in range(60 - len(words))]
-    model = bs.Pretrained(bert, random_params(bert), bs.letter_tokenizer(words))
-    save_pretrained(model, tmp_path)
-    (tmp_path / 'tokenizer.json').unlink()
-    (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "EsmTokenizer"}')
-    (tmp_path / 'vocab.txt').write_text('\n'.join(words))
-    transformers = pytest.importorskip('transformers')
-    found = from_pretrained(tmp_path).tokenizer
-    theirs = transformers.EsmTokenizer(str(tmp_path / 'vocab.txt'))
-    for text in ('MLAG', 'MK<mask>W', 'LJA'):
-        assert found(text)['input_ids'] == theirs(text)['input_ids']
 
 
 def test_words_of_several_letters_in_chinese(config, tmp_path, monkeypatch):

@@ -1,30 +1,48 @@
-"""Tokenizers made from a vocabulary: by a regular expression, by letters, or by a function.
+"""Make tokenizers from a vocabulary: by letters, by a regular expression, or by a function.
 
-Models of chemistry, proteins and DNA often come with a list of tokens and a rule that no file
-states. What is made here is a fast tokenizer of `transformers`, like any other.
+Models of chemistry, proteins and DNA often come with a list of tokens (`vocab.txt`) and a rule that
+no file states. This copies such a model to an ordinary folder, which has a `tokenizer.json`:
+
+    python -m tools.convert.vocabulary MODEL FOLDER             # a token for each letter, as in ESM
+    python -m tools.convert.vocabulary MODEL FOLDER 'PATTERN'   # tokens by a regular expression
 """
 
 import os
 import pathlib
 import re
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_secrets_jax.files import read_text
+from bert_secrets_jax.model.tokenizer import INPUTS, special_tokens
 
-# How vocabularies spell the special tokens.
-_SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    'pad_token': ('[PAD]', '<pad>'),
-    'unk_token': ('[UNK]', '<unk>'),
-    'cls_token': ('[CLS]', '<cls>', '<s>'),
-    'sep_token': ('[SEP]', '<sep>', '</s>', '<eos>'),
-    'mask_token': ('[MASK]', '<mask>'),
-}
-# A model is asked for nothing that is hidden unless it has a token for that.
-_OPTIONAL = ('mask_token',)
-_INPUTS = ['input_ids', 'token_type_ids', 'attention_mask']
+# The files of the former tokenizer that the new one replaces, or would contradict.
+_FORMER = ('tokenizer_config.json', 'special_tokens_map.json', 'added_tokens.json')
 # Numbers by token, tokens in the order of their numbers, or a file with one on each line.
 Vocabulary = Mapping[str, int] | Sequence[str] | os.PathLike
+
+
+def convert_vocabulary(
+    source: str | os.PathLike, directory: str | os.PathLike, pattern: str | None = None
+) -> None:
+    """Copy the folder of a model, with a tokenizer made from its `vocab.txt`.
+
+    Args:
+      source: The folder of the model.
+      directory: The folder to write, which must not exist.
+      pattern: As in `regex_tokenizer`; None makes a token of each letter.
+
+    Raises:
+      FileExistsError: The folder to write exists.
+      FileNotFoundError: There is no such model, or it has no `vocab.txt`.
+      ValueError: As in `regex_tokenizer`.
+    """
+    vocabulary = pathlib.Path(source) / 'vocab.txt'
+    made = letter_tokenizer(vocabulary) if pattern is None else regex_tokenizer(vocabulary, pattern)
+    shutil.copytree(source, directory, ignore=shutil.ignore_patterns(*_FORMER))
+    made.save_pretrained(directory)
 
 
 def regex_tokenizer(vocabulary: Vocabulary, pattern: str, **special: str):
@@ -127,39 +145,12 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
     return numbers
 
 
-def from_library(tokenizer: Any):
-    """Return a tokenizer of `tokenizers` as one of `transformers`, if it has special tokens."""
-    from transformers import PreTrainedTokenizerFast
-
-    named = _special_tokens(tokenizer.get_vocab(), {})
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=_INPUTS, **named)
-
-
-def _special_tokens(numbers: Mapping[str, int], special: Mapping[str, str]) -> dict[str, str]:
-    """Return the special tokens of a vocabulary by name; `special` are those that a user names."""
-    unknown = set(special) - set(_SPELLINGS)
-    if unknown:
-        raise TypeError(f'Special tokens are {", ".join(_SPELLINGS)}, not {sorted(unknown)}.')
-    named = {}
-    for name, spellings in _SPELLINGS.items():
-        wanted = (special[name],) if name in special else spellings
-        present = [token for token in wanted if token in numbers]
-        if present:
-            named[name] = present[0]
-        elif name in special or name not in _OPTIONAL:
-            raise ValueError(
-                f'The vocabulary has no {" or ".join(wanted)}: give {name}=, the token that stands '
-                'for it.'
-            )
-    return named
-
-
 def _tokenizer(numbers: Mapping[str, int], before: Any, special: Mapping[str, str]):
     """Return a fast tokenizer of whole tokens, which are split by `before`."""
     from tokenizers import Tokenizer, models, processors
     from transformers import PreTrainedTokenizerFast
 
-    named = _special_tokens(numbers, special)
+    named = special_tokens(numbers, special)
     tokenizer = Tokenizer(models.WordLevel(dict(numbers), unk_token=named['unk_token']))
     first, last = named['cls_token'], named['sep_token']
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -167,7 +158,13 @@ def _tokenizer(numbers: Mapping[str, int], before: Any, special: Mapping[str, st
         pair=f'{first} $A {last} $B:1 {last}:1',
         special_tokens=[(token, numbers[token]) for token in (first, last)],
     )
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=_INPUTS, **named)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=INPUTS, **named)
     # Not before: what is made of a function of Python cannot be copied.
     fast.backend_tokenizer.pre_tokenizer = before
     return fast
+
+
+if __name__ == '__main__':
+    if len(sys.argv) not in (3, 4):
+        raise SystemExit('Give the folder of a model, the one to write, and a pattern if need be.')
+    convert_vocabulary(*sys.argv[1:])
