@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
@@ -18,6 +17,7 @@ from bert_secrets_jax.stats.average import MeanEffect
 from bert_secrets_jax.stats.effects import Effects as Effects
 from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
+from bert_secrets_jax.stats.student import p_above
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
@@ -231,7 +231,7 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         lead = losses[:, :, None] - losses[:, None, :]
     bound = errors[:, :, None] + errors[:, None, :]
     t = np.nan_to_num(lead / bound, nan=0.0)  # [K, M, M]
-    p_lead = scipy.stats.norm.sf(t)
+    p_lead = p_above(t)
     for matrix in p_lead:
         np.fill_diagonal(matrix, 1.0)
     chosen = np.argsort(-standard.sum(axis=0), kind='stable')[:2]

@@ -9,6 +9,7 @@ from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Runs, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.stats.student import ratio_interval
 
 # "Negligible" compared with something: less than this part of it.
 NEGLIGIBLE = 0.25
@@ -239,10 +240,8 @@ def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
 
     He tests part - ratio * whole against 0, here with the bound of that difference's error.
     """
-    reach = verdict.margin(min(part.freedom[0], total_of.freedom[0]))
     (value,), (error,) = part.difference, part.error
     (total,), (total_error,) = total_of.difference, total_of.error
-    least, most = value - reach * error, value + reach * error
-    greatest_total, least_total = total + reach * total_error, total - reach * total_error
-    high = np.inf if least_total <= 0 else np.maximum(most, 0) / least_total
-    return value / total, np.maximum(least, 0) / greatest_total, high
+    squares, freedom = (error**2, total_error**2), min(part.freedom[0], total_of.freedom[0])
+    low, high = ratio_interval(value, total, squares, -error * total_error, freedom)
+    return value / total, max(low, 0.0), max(high, 0.0)

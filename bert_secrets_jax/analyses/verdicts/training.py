@@ -11,6 +11,7 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
+from bert_secrets_jax.stats.student import p_above
 
 PRETRAINING = Claim(
     'Fine-tuning from pre-trained weights scores higher than from random ones, on average or in '
@@ -93,7 +94,7 @@ def pretraining_helps(
         variances = 100**2 * (variances + verdict.ROUNDING**2)
         error = np.sqrt(variances.sum())
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-        p, half = scipy.stats.t.sf(difference / error, freedom), verdict.margin(freedom) * error
+        p, half = p_above(difference / error, freedom), verdict.margin(freedom) * error
         one, other = groups
         higher, lower = (
             float(scipy.stats.mannwhitneyu(one, other, alternative=side).pvalue)
@@ -142,8 +143,8 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     published = [published_gain(task) for task in paper.TASKS]
     difference, threshold = ours - theirs, float(100 * scipy.stats.sem(published))
     reach = np.array([threshold + difference, threshold - difference]) / error
-    too_low, too_high = scipy.stats.t.sf(reach, freedom)
-    low, high = scipy.stats.t.sf(-reach, freedom)
+    too_low, too_high = p_above(reach, freedom)
+    low, high = p_above(-reach, freedom)
     # Runs have to agree with their average. They cannot fail on both sides: no correction for two.
     each = np.mean([100 * gain.by_run[:runs] for gain in gains.values()], axis=0) - theirs
     inside = np.stack([threshold + each, threshold - each], axis=1)

@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.runs.verdict import (
@@ -35,10 +34,10 @@ from bert_secrets_jax.runs.verdict import (
     Verdict,
 )
 from bert_secrets_jax.stats.resampling import sign_flip_test
-from bert_secrets_jax.stats.student import LEVEL
+from bert_secrets_jax.stats.student import LEVEL, p_above, reach
 
 # How far a 95 % interval of normal errors reaches, in standard errors.
-REACH = float(scipy.stats.norm.isf(LEVEL / 2))
+REACH = float(reach())
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
 FEWEST = 20
 # Fewer runs have no interval over seeds, and fewer than the second number are none of any
@@ -109,7 +108,7 @@ class Contrasts:
         if self.examples < FEWEST:
             return np.full(np.shape(difference), np.nan)
         with np.errstate(divide='ignore', invalid='ignore'):
-            return scipy.stats.t.sf(difference / self.error, self.freedom)
+            return p_above(difference / self.error, self.freedom)
 
 
 def contrasts(
@@ -344,7 +343,7 @@ def combined(
 
 def margin(freedom: float) -> float:
     """Return how many standard errors a 95 % interval reaches."""
-    return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
+    return float(reach(freedom))
 
 
 def not_below(
@@ -356,8 +355,8 @@ def not_below(
     its errors are taken to be normal. With all signs turned, they are those of the hypotheses that
     a number is the bound or less.
     """
-    reach = np.maximum(np.abs(high - estimate), 1e-12)
-    return 2 * scipy.stats.norm.sf((bound - estimate) / (reach / REACH))
+    half = np.maximum(np.abs(high - estimate), 1e-12)
+    return 2 * p_above((bound - estimate) / (half / REACH))
 
 
 def capped(p_value: float) -> float:
