@@ -1,4 +1,4 @@
-"""What chance does to statistics: flips of signs, the bootstrap and the jackknife.
+"""Resampling: flips of signs, the bootstrap, the jackknife, and intervals of draws.
 
 Axes: Q quantities, E examples, R resamples.
 """
