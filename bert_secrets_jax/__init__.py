@@ -17,7 +17,7 @@ from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
-    from bert_secrets_jax.ablation import masks, significance
+    from bert_secrets_jax.ablation import masks
     from bert_secrets_jax.ablation.attribution_patching import estimate_patches
     from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.embedding import embed
@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results
+    from bert_secrets_jax.stats import significance
 
     __version__: str
 

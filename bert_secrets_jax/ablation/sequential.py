@@ -26,20 +26,20 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation.effects import THIS_MODEL, Outcome
 from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_in, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief, shortened, tree
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, longest_padded, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.stats.effects import THIS_MODEL, Outcome
+from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.student import LEVEL
 
 if TYPE_CHECKING:
     import pandas

@@ -13,11 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import Answers
 from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
@@ -44,6 +42,8 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.significance import Answers
 
 # Words for what the masks of a set take away, in the captions of frames.
 _LOST = effects.WITHOUT | {'one_head_left': 'all other heads of a layer'}

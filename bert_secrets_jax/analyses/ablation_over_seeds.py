@@ -14,10 +14,8 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import as_one_seed
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
@@ -45,6 +43,9 @@ from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.runs import verdict as populations
 from bert_secrets_jax.runs.result import framed
+from bert_secrets_jax.stats.effects import Agreement
+from bert_secrets_jax.stats.seeds import as_one_seed
+from bert_secrets_jax.stats.student import LEVEL
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.
 _PARTS = {

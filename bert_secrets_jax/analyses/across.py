@@ -12,14 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import (
-    across_halves,
-    agreement,
-    around,
-    explained,
-    ranks_with_errors,
-    without_noise,
-)
 from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, search
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
@@ -43,6 +35,14 @@ from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.agreement import (
+    across_halves,
+    agreement,
+    explained,
+    ranks_with_errors,
+    without_noise,
+)
+from bert_secrets_jax.stats.correlations import interval_of_resamples
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
@@ -313,7 +313,7 @@ def _alike(
     found = {
         f'{name}{end}': number
         for name, each in of_each.items()
-        for end, number in zip(_ENDS, around(each), strict=True)
+        for end, number in zip(_ENDS, interval_of_resamples(each), strict=True)
     }
     halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
     found['icc'] = agreement(np.mean(halves, axis=1)).icc1

@@ -16,8 +16,6 @@ import scipy.special
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.common.disabling import assessed_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
@@ -37,6 +35,8 @@ from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.scores import quietly
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'DeYoung et al. 2020'
 # The methods that others are compared with, and their names in columns.

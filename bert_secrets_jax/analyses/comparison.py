@@ -17,9 +17,9 @@ from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, decided, verdicts_frame
-from bert_secrets_jax.pruning.agreement import RankAgreement, jackknifed
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed
 
 if TYPE_CHECKING:
     import pandas

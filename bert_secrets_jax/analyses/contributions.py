@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import tables as head_tables
 from bert_secrets_jax.analyses.common.disabling import Disabled
@@ -38,6 +37,8 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.significance import MARGIN
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'

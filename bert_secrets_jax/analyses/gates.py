@@ -11,8 +11,6 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import Effects
-from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
@@ -28,6 +26,8 @@ from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.significance import assess as compare
 
 SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.

@@ -16,10 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.scores import weighted_scores
-from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import (
@@ -45,6 +42,9 @@ from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.scores import weighted_scores
+from bert_secrets_jax.stats.significance import assess
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39

@@ -14,8 +14,6 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
-from bert_secrets_jax.ablation.scores import METRICS, quietly
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import models as arguments
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
@@ -38,6 +36,8 @@ from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.scores import METRICS, quietly
+from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {**TITLES, ANEW: 'gradient, measured anew', RANDOM: 'at random'}

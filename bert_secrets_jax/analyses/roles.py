@@ -12,7 +12,6 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.common.tables import Tables, grids_frame, top_head
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
@@ -32,6 +31,7 @@ from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, given_by
+from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -104,8 +104,8 @@ class Roles(Result):
         if examples < 2:
             return np.zeros(table.mean.shape, bool)
         level = 1 - (1 - LEVEL) ** (1 / table.mean.size)
-        reach = scipy.stats.t.isf(level, examples - 1) * table.standard_error
-        return np.nan_to_num(table.mean) - reach > self.chance[0]
+        half = reach(examples - 1, level) * table.standard_error
+        return np.nan_to_num(table.mean) - half > self.chance[0]
 
     def frames(self):
         roles = self.of_heads

@@ -17,7 +17,6 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers, layer_changed_most
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import needs_own_layers
 from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame
@@ -37,6 +36,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.student import mean_interval
 
 EVERY_SCHEDULE = dataclasses.replace(
     verdicts.LAST_LAYERS,

@@ -9,10 +9,8 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import LEVEL, Outcome, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.common.effects import (
     draw_outcome,
@@ -21,6 +19,9 @@ from bert_secrets_jax.analyses.common.effects import (
     harm_explained,
     label_of,
 )
+from bert_secrets_jax.stats.effects import Outcome, loss_in
+from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of

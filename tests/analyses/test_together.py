@@ -7,9 +7,9 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
+from bert_secrets_jax.stats.average import MeanEffect, mean_effect
 
 CLAIMS, TASKS = 12, 4
 

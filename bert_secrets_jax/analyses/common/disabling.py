@@ -12,13 +12,8 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import parse_heads
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.seeds import assess_seeds
-from bert_secrets_jax.ablation.significance import ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.learnt import learning_test, learnt_nothing, not_learnt
@@ -33,6 +28,11 @@ from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.average import MeanEffect, mean_effect
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.seeds import assess_seeds
+from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
-import scipy.stats
 from absl import logging
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses.common.models import in_both
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, with_progress
 from bert_secrets_jax.data.annotation import Annotation
@@ -29,11 +27,13 @@ from bert_secrets_jax.measure.word_links import (
     finding,
     links_of_annotations,
     links_of_parses,
-    wilson,
 )
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.shares import wilson
+from bert_secrets_jax.stats.student import interval, p_above
 
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
 FEWEST = 20
@@ -70,7 +70,7 @@ class RelationHeads:
         place = self.places
         with np.errstate(divide='ignore', invalid='ignore'):
             t = self.dev.gain[place] / self.dev.gain_error[place]
-        return scipy.stats.t.sf(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
+        return p_above(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
 
     @property
     def corrected(self) -> Float[np.ndarray, ' R']:
@@ -83,16 +83,10 @@ class RelationHeads:
         index, dev = (place, *self.best[place]), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
-    @property
-    def reach(self) -> np.ndarray:
-        """How many standard errors a 95 % interval of each relation reaches [R]."""
-        return scipy.stats.t.isf(0.025, np.maximum(self.dev.sentences - 1, 1))
-
     def gain_interval(self, place: int) -> tuple[float, float, float]:
         """Return what the best head of a relation finds more than the offset, with its interval."""
-        gain, error, _ = self.gain_of(place)
-        half = float(self.reach[place]) * error
-        return gain, gain - half, gain + half
+        gain, error, sentences = self.gain_of(place)
+        return interval(gain, error, max(sentences - 1, 1))
 
     @property
     def places(self) -> tuple[np.ndarray, ...]:

@@ -22,7 +22,6 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
@@ -35,6 +34,8 @@ from bert_secrets_jax.runs.verdict import (
     Claim,
     Verdict,
 )
+from bert_secrets_jax.stats.resampling import sign_flip_test
+from bert_secrets_jax.stats.student import LEVEL
 
 # How far a 95 % interval of normal errors reaches, in standard errors.
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))

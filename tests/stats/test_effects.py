@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_secrets_jax.ablation import masked_lm, scores, seeds, significance
-from bert_secrets_jax.ablation.effects import Effects, Outcome
+from bert_secrets_jax.ablation import masked_lm
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion, scores, seeds, significance
+from bert_secrets_jax.stats.effects import Effects, Outcome
 
 SCORES = [('score', metric) for metric in significance.METRICS]
 OVER_SEEDS = [('seeds', metric) for metric in ('accuracy', 'f1', 'pearson', 'spearman')]

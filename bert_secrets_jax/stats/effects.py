@@ -7,16 +7,15 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.scores import PerMask
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.brief import brief, check_name
-from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.stats.agreement import Agreement
+from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.shares import exact_interval
+from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL
 
-# The probability with which an effect is found that counts as detectable.
-POWER = 0.8
 THIS_MODEL = 'this model, on examples like these'
 ANY_FINETUNING = 'any fine-tuning of this recipe, on examples like these'
 
@@ -43,40 +42,6 @@ class Outcome:
 def loss_in(unit: str) -> Outcome:
     """Return the outcome of a loss in a unit, such as 'nats'."""
     return Outcome('loss', unit, scale=1.0, digits=4, more_is_better=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Agreement:
-    """How well two fine-tunings agree on what the masks do, on the same examples.
-
-    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
-
-    Attributes:
-      rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
-      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
-      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
-      reliability: The rank correlation of one seed's effects with those on other examples.
-      beyond_noise: How far the fine-tunings themselves agree, without the noise of examples, also
-        without that which they share: from different examples (`agreement`). At most 1, and NaN
-        where reliability is below 0.3.
-      of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
-        that belong to the mask, to the fine-tuning, and to the examples (noise).
-    """
-
-    rank: float
-    rank_low: float
-    rank_high: float
-    icc1: float
-    icc1_low: float
-    icc1_high: float
-    icc3: float
-    icc3_low: float
-    icc3_high: float
-    reliability: float = np.nan
-    beyond_noise: float = np.nan
-    of_heads: float = np.nan
-    of_finetunings: float = np.nan
-    of_examples: float = np.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,20 +76,19 @@ class BySeed:
     def needed_low(self) -> PerMask:
         """[M] The lower end of the interval of that share in all fine-tunings.
 
-        It is exact (Clopper and Pearson 1934). A need that a single test does not see is not in it.
+        It is exact (`shares.exact_interval`). A need that a single test does not see is not in it.
         """
-        seeds = len(self.intact)
-        needed = np.round(seeds * self.needed_share)
-        low = scipy.stats.beta.ppf(LEVEL / 2, np.maximum(needed, 1), seeds - needed + 1)
-        return np.where(needed > 0, low, 0.0)
+        return self._needed_interval[0]
 
     @property
     def needed_high(self) -> PerMask:
         """[M] The upper end of the same interval."""
+        return self._needed_interval[1]
+
+    @property
+    def _needed_interval(self) -> tuple[PerMask, PerMask]:
         seeds = len(self.intact)
-        needed = np.round(seeds * self.needed_share)
-        high = scipy.stats.beta.isf(LEVEL / 2, needed + 1, np.maximum(seeds - needed, 1))
-        return np.where(needed < seeds, high, 1.0)
+        return exact_interval(np.round(seeds * self.needed_share), seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +119,7 @@ class Effects:
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
       fewest: The number of masks that lower the outcome, and of those that raise it, at least; each
         with a certainty of 95 %. None where the outcome is no mean.
-      shrunken: The effects given those of all masks (see `ablation.shrinkage`); None where the
+      shrunken: The effects given those of all masks (see `stats.shrinkage`); None where the
         outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.
     """

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import intervals
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.measure import confusion
-from tests.ablation.rates import chance
+from bert_secrets_jax.stats import confusion, intervals
+from tests.stats.rates import chance
 
 LABEL, INTACT, MASKED = np.indices((2, 2, 2)).reshape(3, 8)
 DRAWS = 10_000

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation.agreement import reliability
-from bert_secrets_jax.pruning.agreement import rank_agreement
+from bert_secrets_jax.stats.agreement import reliability
+from bert_secrets_jax.stats.correlations import rank_agreement
 
 
 def test_the_correlation_is_scipys():

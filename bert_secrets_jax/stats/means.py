@@ -11,17 +11,17 @@ Axes: M masks, E examples, R resamples.
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
-from bert_secrets_jax.ablation.influence import limits
-from bert_secrets_jax.ablation.scores import ROUNDING, PerMask, blocks
-from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
-from bert_secrets_jax.ablation.significance import benjamini_hochberg
 from bert_secrets_jax.brief import shortened
+from bert_secrets_jax.stats.corrections import benjamini_hochberg, max_t
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.influence import limits
+from bert_secrets_jax.stats.resampling import bootstrap_t
+from bert_secrets_jax.stats.scores import ROUNDING, PerMask
+from bert_secrets_jax.stats.shrinkage import calibrated_count, shrink
+from bert_secrets_jax.stats.student import LEVEL, detectable, p_above
 
-_RESAMPLES = 5000
 # Fewer examples give no interval at all, and fewer than the second one a little too narrow.
 FEWEST, FEW = 2, 50
 
@@ -78,14 +78,13 @@ def assess_means(
     tested = error > ROUNDING * scale
     t = (difference - outcome.counts_from) / np.where(tested, error, np.inf)
     one_sided = outcome.counts_from > 0
-    p_values = scipy.stats.t.sf(t if one_sided else np.abs(t), count - 1) * (2 - one_sided)
-    resampled = _resampled_t(linear, share, seed=seed)
-    largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     extreme = t if one_sided else np.abs(t)
-    corrected = (1 + (largest[:, None] >= extreme).sum(axis=0)) / (1 + len(largest))
+    p_values = p_above(extreme, count - 1) * (2 - one_sided)
+    resampled = bootstrap_t(linear, share, seed=seed)
+    largest = (resampled if one_sided else np.abs(resampled)).max(axis=1)
     shrunken = fewest = None
     if not one_sided:
-        upper = scipy.stats.t.sf(resampled, count - 1)
+        upper = p_above(resampled, count - 1)
         # A resample that counts against any finding counts on either side.
         lower = np.where(np.isinf(resampled), 0, 1 - upper)
         shrunken = shrink(
@@ -94,11 +93,11 @@ def assess_means(
             at_least=calibrated_count(p_values, 2 * np.minimum(upper, lower)),
         )
         fewest = (
-            calibrated_count(scipy.stats.t.sf(-t, count - 1), lower),
-            calibrated_count(scipy.stats.t.sf(t, count - 1), upper),
+            calibrated_count(p_above(-t, count - 1), lower),
+            calibrated_count(p_above(t, count - 1), upper),
         )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
-    bar = scipy.stats.t.ppf(1 - LEVEL / (2 - one_sided) / masks, count - 1)
+    found = detectable(error, count - 1, LEVEL / (2 - one_sided) / masks)
     low, high = limits(difference, linear)
     return Effects(
         names=names,
@@ -106,7 +105,7 @@ def assess_means(
         low=low,
         high=high,
         p_value=p_values,
-        corrected=corrected,
+        corrected=max_t(extreme, largest),
         sample=count,
         sample_of=sample_of,
         outcome=outcome,
@@ -114,7 +113,7 @@ def assess_means(
         test="Student's t",
         correction='max-T',
         benjamini_hochberg=benjamini_hochberg(p_values),
-        detectable=outcome.counts_from + (bar + scipy.stats.norm.ppf(POWER)) * error,
+        detectable=outcome.counts_from + found,
         margin=max(margin[0], 0.0) if margin else np.nan,
         equivalent=None if margin is None else _equivalent(difference, linear, *margin, seed=seed),
         shrunken=shrunken,
@@ -139,31 +138,4 @@ def _equivalent(
     inside = np.concatenate([part - linear, part + linear])
     error = inside.std(axis=1, ddof=1) / np.sqrt(count)
     t = (distance / np.where(error > 0, error, np.inf)).reshape(2, -1).min(axis=0)
-    largest = _resampled_t(inside, np.ones(count), seed=seed).max(axis=1)
-    return (1 + (largest[:, None] >= t).sum(axis=0)) / (1 + len(largest))
-
-
-def _resampled_t(
-    linear: Float[np.ndarray, 'M E'], share: Float[np.ndarray, ' E'], *, seed: int
-) -> Float[np.ndarray, 'R M']:
-    """Return Student's t of all masks in each resample, if none has an effect."""
-    count = len(share)
-    rng = np.random.default_rng(seed)
-    found = []
-    for start, stop in blocks(_RESAMPLES, count):
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=stop - start)
-        drawn = drawn.astype(np.float64)
-        weight = drawn @ share
-        mean = drawn @ linear.T / weight[:, None]
-        squares = drawn @ (linear**2).T
-        square = (
-            squares
-            - 2 * mean * (drawn @ (linear * share).T)
-            + mean**2 * (drawn @ share**2)[:, None]
-        )
-        # Rounding may leave a little less, or more, than nothing.
-        error = np.sqrt(np.maximum(square, ROUNDING * squares) / (count - 1) / count)
-        t = mean * (weight / count)[:, None] / np.where(error > 0, error, np.inf)
-        # A resample of few texts may be one text many times, and counts against any finding.
-        found.append(np.where(drawn.max(axis=1, keepdims=True) == count, np.inf, t))
-    return np.concatenate(found)
+    return max_t(t, bootstrap_t(inside, np.ones(count), seed=seed).max(axis=1))

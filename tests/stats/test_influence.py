@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import influence, scores, seeds, selection
-from bert_secrets_jax.ablation.significance import MARGIN, assess
-from tests.ablation.rates import chance
+from bert_secrets_jax.stats import influence, scores, seeds, selection
+from bert_secrets_jax.stats.significance import MARGIN, assess
+from tests.stats.rates import chance
 
 # The variance of the intact model's predictions, and its correlation with the labels.
 VARIANCE = 1 + 0.4**2 + 0.45**2

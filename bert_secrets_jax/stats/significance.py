@@ -3,7 +3,7 @@
 Axes: M masks (each makes one ablated model), E examples, R rounds, F sums from which a
 metric is computed. The "baseline" is the intact model here.
 
-Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+Predictions are class ids for the metrics of `stats.confusion`, values for 'pearson' and
 'spearman'. All tests are paired: every mask and the baseline answer the same examples. A difference
 is the mask's score minus the baseline's; it and its p-value are NaN where a correlation is
 undefined.
@@ -14,16 +14,21 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation import influence
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Effects, Outcome
-from bert_secrets_jax.ablation.intervals import count, score_equivalence, score_limits
-from bert_secrets_jax.ablation.power import (
+from bert_secrets_jax.arguments import checked
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.stats import confusion, influence
+from bert_secrets_jax.stats.corrections import benjamini_hochberg as benjamini_hochberg
+from bert_secrets_jax.stats.corrections import holm as holm
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.intervals import count, score_equivalence, score_limits
+from bert_secrets_jax.stats.power import (
     critical_of_mcnemar,
     smallest_effects,
     smallest_effects_on_correlation,
 )
-from bert_secrets_jax.ablation.scores import METRICS as METRICS
-from bert_secrets_jax.ablation.scores import (
+from bert_secrets_jax.stats.resampling import sign_flip_test as sign_flip_test
+from bert_secrets_jax.stats.scores import METRICS as METRICS
+from bert_secrets_jax.stats.scores import (
     ROUNDING,
     PerExample,
     PerMask,
@@ -35,15 +40,12 @@ from bert_secrets_jax.ablation.scores import (
     summands,
     weighted_scores,
 )
-from bert_secrets_jax.ablation.selection import Answers as Answers
-from bert_secrets_jax.ablation.selection import ChosenElsewhere as ChosenElsewhere
-from bert_secrets_jax.ablation.selection import SelectedGain as SelectedGain
-from bert_secrets_jax.ablation.selection import gain_of_choice as gain_of_choice
-from bert_secrets_jax.ablation.selection import selected_gain as selected_gain
-from bert_secrets_jax.arguments import checked
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
-from bert_secrets_jax.measure.flips import sign_flip_test as sign_flip_test
+from bert_secrets_jax.stats.selection import Answers as Answers
+from bert_secrets_jax.stats.selection import ChosenElsewhere as ChosenElsewhere
+from bert_secrets_jax.stats.selection import SelectedGain as SelectedGain
+from bert_secrets_jax.stats.selection import gain_of_choice as gain_of_choice
+from bert_secrets_jax.stats.selection import selected_gain as selected_gain
+from bert_secrets_jax.stats.student import LEVEL, POWER
 
 # A difference of the score that is too small to matter: half a point.
 MARGIN = 0.005
@@ -204,34 +206,6 @@ def randomization_test(
     return p_values
 
 
-@checked
-def holm(p_values: PerMask) -> PerMask:
-    """Return p-values [M] adjusted for all M tests (Holm 1979).
-
-    If p-values up to a level count as significant, the chance of any error among them is at most
-    that level, however the tests depend on each other. NaN stays NaN, and counts as a test.
-    ValueError if a p-value is outside [0, 1].
-    """
-    known = _known(p_values)
-    order = np.argsort(known)
-    steps = np.maximum.accumulate(known[order] * np.arange(len(known), 0, -1))
-    adjusted = np.empty_like(steps)
-    adjusted[order] = np.minimum(steps, 1)
-    return np.where(np.isnan(p_values), np.nan, adjusted)
-
-
-@checked
-def benjamini_hochberg(p_values: PerMask) -> PerMask:
-    """Return p-values [M] adjusted for all M tests (Benjamini and Hochberg 1995).
-
-    If p-values up to a level count as significant, the expected share of errors among them is at
-    most that level, for independent and for positively dependent tests (Benjamini and Yekutieli
-    2001). NaN and errors are as in `holm`.
-    """
-    adjusted = scipy.stats.false_discovery_control(_known(p_values))
-    return np.where(np.isnan(p_values), np.nan, adjusted)
-
-
 def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
     """Return the differences [R] between mask and baseline [2, E] after swaps of differing ones."""
     differs = pair[0] != pair[1]
@@ -244,10 +218,3 @@ def _swapped_difference(metric, pair, labels, swaps) -> np.ndarray:
     moves = change.any(axis=1)  # not the number of examples, nor what depends on labels alone
     moved[moves] = change[moves] @ swaps.T
     return score_of_sums(metric, mask + moved) - score_of_sums(metric, baseline - moved)
-
-
-def _known(p_values) -> np.ndarray:
-    known = np.nan_to_num(p_values, nan=1.0)
-    if p_values.ndim != 1 or not ((known >= 0) & (known <= 1)).all():
-        raise ValueError('P-values must be [M] within 0 and 1.')
-    return known

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import power, significance
-from bert_secrets_jax.ablation.intervals import Counted
-from tests.ablation.test_intervals import INTACT, LABEL, MASKED, counted, world
+from bert_secrets_jax.stats import power, significance
+from bert_secrets_jax.stats.intervals import Counted
+from tests.stats.test_intervals import INTACT, LABEL, MASKED, counted, world
 
 HEADS = 144
 

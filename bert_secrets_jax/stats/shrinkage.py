@@ -15,9 +15,9 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.brief import brief
-from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.student import LEVEL
 
 # So many masks without any effect are added to the data. With none, a world without any effect
 # would seem to have small ones everywhere; with ten, as published, small effects seem rare.

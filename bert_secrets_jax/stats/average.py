@@ -6,9 +6,9 @@ Axes: M masks, E examples.
 import dataclasses
 
 import numpy as np
-import scipy.stats
 
-from bert_secrets_jax.ablation import influence, scores
+from bert_secrets_jax.stats import influence, scores
+from bert_secrets_jax.stats.student import reach
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +17,7 @@ class MeanEffect:
 
     Attributes:
       difference: The mean of the masks' scores minus the intact model's; NaN if none is defined.
-      low, high: The ends of its 95 % interval over examples (see `ablation.influence`).
+      low, high: The ends of its 95 % interval over examples (see `stats.influence`).
       error: The standard error that the longer side of the interval stands for.
       changed: The number of examples on which some mask changes the prediction.
     """
@@ -50,7 +50,7 @@ def mean_effect(
         parts = parts.mean(axis=0, keepdims=True)
         low, high = influence.limits(difference, parts)
         longer = np.maximum(high - difference, difference - low)
-        error = longer / scipy.stats.t.isf(0.025, len(labels) - 1)
+        error = longer / reach(len(labels) - 1)
     return MeanEffect(
         difference=float(difference[0]) if known.any() else np.nan,
         error=float(error[0]),

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import seeds, significance
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.measure import confusion
-from bert_secrets_jax.measure.flips import sign_flip_test
-from tests.ablation.rates import chance
+from bert_secrets_jax.stats import confusion, seeds, significance
+from bert_secrets_jax.stats.resampling import sign_flip_test
+from tests.stats.rates import chance
 
 # Standard deviations, on the scale of the models' margins: of a mask's effect over seeds, over
 # examples (the same ones for all seeds), and of the remainder.

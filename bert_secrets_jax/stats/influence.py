@@ -20,8 +20,10 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.intervals import count, score_limits
-from bert_secrets_jax.ablation.scores import (
+from bert_secrets_jax.brief import check_name
+from bert_secrets_jax.stats import confusion, student
+from bert_secrets_jax.stats.intervals import count, score_limits
+from bert_secrets_jax.stats.scores import (
     METRICS,
     ROUNDING,
     PerExample,
@@ -30,8 +32,6 @@ from bert_secrets_jax.ablation.scores import (
     differences,
     quietly,
 )
-from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
 
 # The parts [M, E] of examples in differences [M]; their means are 0.
 Parts = Float[np.ndarray, 'M E']
@@ -114,7 +114,7 @@ def limits(
     ends = []
     for tail, side in ((below, -parts), (above, parts)):
         error, skew = _side(side, chosen)
-        t = scipy.stats.t.isf(tail, parts.shape[-1] - 1)
+        t = student.reach(parts.shape[-1] - 1, tail)
         ends.append(error * (t + skew * (2 * t**2 + 1) / 6))
     return difference - ends[0], difference + ends[1]
 
@@ -129,7 +129,7 @@ def p_above(difference: PerMask, parts: Parts, bound: float = 0.0) -> PerMask:
     # Scores that are the same but for rounding have no error.
     distance = (bound - difference) / np.maximum(error, ROUNDING) - skew / 6
     t = 2 * distance / (1 + np.sqrt(1 + 4 * skew / 3 * np.maximum(distance, 0)))
-    return scipy.stats.t.sf(t, parts.shape[-1] - 1)
+    return student.p_above(t, parts.shape[-1] - 1)
 
 
 def p_zero(difference: PerMask, parts: Parts) -> PerMask:

@@ -18,25 +18,18 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Float, Real
 
-from bert_secrets_jax.ablation.agreement import agreement
-from bert_secrets_jax.ablation.effects import (
-    ANY_FINETUNING,
-    LEVEL,
-    POWER,
-    Agreement,
-    BySeed,
-    Effects,
-)
-from bert_secrets_jax.ablation.influence import per_example as per_example
-from bert_secrets_jax.ablation.scores import METRICS as METRICS
-from bert_secrets_jax.ablation.scores import PerMask, bisected, blocks, quietly
-from bert_secrets_jax.ablation.shrinkage import shrink
-from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.measure import confusion
-from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.agreement import agreement
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.effects import ANY_FINETUNING, Agreement, BySeed, Effects
+from bert_secrets_jax.stats.influence import per_example as per_example
+from bert_secrets_jax.stats.resampling import sign_flip_test
+from bert_secrets_jax.stats.scores import METRICS as METRICS
+from bert_secrets_jax.stats.scores import PerMask, bisected, blocks, quietly
+from bert_secrets_jax.stats.shrinkage import shrink
+from bert_secrets_jax.stats.student import LEVEL, POWER, reach
 
 # Up to so many flips of the seeds' signs are all made, which is exact for up to 12 seeds.
 FLIPS = 4096
@@ -67,8 +60,7 @@ class Variance:
     @property
     def half_width(self) -> PerMask:
         """[M] Half of the 95 % interval of the mean."""
-        quantile = scipy.stats.t.ppf(0.975, self.degrees)
-        return quantile * np.sqrt(self.of_seeds + self.of_examples)
+        return reach(self.degrees) * np.sqrt(self.of_seeds + self.of_examples)
 
     def least_significant(self, p_value: float | PerMask) -> PerMask:
         """Return the size of a mean [M] that has a two-sided p-value.
@@ -78,7 +70,7 @@ class Variance:
         significant one.
         """
         seeds, examples = (
-            scipy.stats.t.isf(np.asarray(p_value) / 2, max(count - 1, 1)) ** 2
+            reach(max(count - 1, 1), np.asarray(p_value) / 2) ** 2
             for count in (self.seeds, self.examples)
         )
         return np.sqrt(seeds * self.of_seeds + examples * self.of_examples)
@@ -97,7 +89,7 @@ class Variance:
         level = min((np.floor(LEVEL / least) - 0.5) * least, LEVEL)
         sizes = []
         for count, share in ((self.seeds, level), (self.examples, LEVEL)):
-            bar = scipy.stats.t.isf(share / masks / 2, count - 1)
+            bar = reach(count - 1, share / masks / 2)
             sizes.append(scipy.special.nctdtrinc(count - 1, 1 - POWER, bar))
         of_seeds, of_examples = np.square(sizes)
         return np.sqrt(of_seeds * self.of_seeds + of_examples * self.of_examples)
@@ -198,7 +190,7 @@ def _as_normal(mean: PerMask, error: PerMask, p_value: PerMask) -> PerMask:
 
     Few seeds tell little about an error, so that Student's t is often large by chance.
     """
-    z = scipy.stats.norm.isf(np.clip(p_value, _LEAST, 1) / 2)
+    z = reach(tail=np.clip(p_value, _LEAST, 1) / 2)
     with np.errstate(divide='ignore', invalid='ignore'):
         return np.where(z > 0, np.abs(mean) / z, error)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.measure.flips import sign_flip_test
+from bert_secrets_jax.stats.resampling import sign_flip_test
 
 
 def of_pairs(rng):

@@ -11,9 +11,10 @@ import functools
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.intervals import Counted
-from bert_secrets_jax.ablation.scores import PerMask, bisected
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.intervals import Counted
+from bert_secrets_jax.stats.scores import PerMask, bisected
+from bert_secrets_jax.stats.student import reach
 
 _HALVINGS = 40
 
@@ -76,8 +77,8 @@ def smallest_effects(counted: Counted, *, level: float, power: float) -> tuple[P
         of_two = four - two**2 / examples
         # The ratio one / sqrt(two) by the delta method.
         spread = (variance - one * with_two / two + (one / two) ** 2 * of_two / 4) / two
-        reached = one / np.sqrt(two) - scipy.stats.norm.isf(level / 2)
-        return reached >= scipy.stats.norm.ppf(wanted) * np.sqrt(np.maximum(spread, 0))
+        reached = one / np.sqrt(two) - reach(tail=level / 2)
+        return reached >= reach(tail=1 - wanted) * np.sqrt(np.maximum(spread, 0))
 
     losses = []
     for wanted in (0.5, power):
@@ -110,7 +111,7 @@ def smallest_effects_on_correlation(
 
     losses = []
     for wanted in (0.5, power):
-        needed = scipy.stats.norm.isf(level / 2) + scipy.stats.norm.ppf(wanted)
+        needed = reach(tail=level / 2) + reach(tail=1 - wanted)
         reached = functools.partial(ahead, needed=needed)
         _, high = bisected(reached, np.zeros(len(errors)), most, _HALVINGS)
         losses.append(np.where(reached(most) & (most > 0), high, np.nan))

@@ -11,15 +11,48 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.effects import Agreement
+from bert_secrets_jax.stats.correlations import jackknife_interval
+from bert_secrets_jax.stats.resampling import jackknife
 
-# A correlation of 1 has no finite value on Fisher's scale.
-_GREATEST = 1 - 1e-9
 _HALVES = 50
 # A correlation is not corrected for less reliability: what is left would be noise.
 _LEAST = 0.3
 
 OfSeeds = Float[np.ndarray, 'S M']
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How well two fine-tunings agree on what the masks do, on the same examples.
+
+    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
+
+    Attributes:
+      rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
+      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
+      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
+      reliability: The rank correlation of one seed's effects with those on other examples.
+      beyond_noise: How far the fine-tunings themselves agree, without the noise of examples, also
+        without that which they share: from different examples (`agreement`). At most 1, and NaN
+        where reliability is below 0.3.
+      of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
+        that belong to the mask, to the fine-tuning, and to the examples (noise).
+    """
+
+    rank: float
+    rank_low: float
+    rank_high: float
+    icc1: float
+    icc1_low: float
+    icc1_high: float
+    icc3: float
+    icc3_low: float
+    icc3_high: float
+    reliability: float = np.nan
+    beyond_noise: float = np.nan
+    of_heads: float = np.nan
+    of_finetunings: float = np.nan
+    of_examples: float = np.nan
 
 
 def agreement(
@@ -151,28 +184,8 @@ def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float
         return np.nan, np.nan, np.nan
     estimate, without = statistic(effects), []
     if seeds > 2:
-        without = [statistic(np.delete(effects, index, axis=0)) for index in range(seeds)]
+        without = jackknife(lambda left: statistic(np.delete(effects, left, axis=0)), seeds, seeds)
     return estimate, *jackknife_interval(estimate, [without])
-
-
-def jackknife_interval(
-    estimate: float, samples: Sequence[Sequence[float] | np.ndarray]
-) -> tuple[float, float]:
-    """Return the 95 % interval of a correlation from those without each part of each sample.
-
-    It is on Fisher's scale, with Student's t (Efron and Tibshirani 1993, chapter 11).
-    """
-    if min(map(len, samples)) < 2 or np.isnan(estimate):
-        return np.nan, np.nan
-    variance = 0.0
-    for found in samples:
-        z = np.arctanh(np.clip(found, -_GREATEST, _GREATEST))
-        variance += (len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum())
-    reach = scipy.stats.t.ppf(0.975, min(map(len, samples)) - 1) * np.sqrt(variance)
-    centre = np.arctanh(np.clip(estimate, -_GREATEST, _GREATEST))
-    low, high = np.tanh(centre - reach), np.tanh(centre + reach)
-    # A correlation of 1 is beyond the transformation, and within its interval all the same.
-    return float(min(low, estimate)), float(max(high, estimate))
 
 
 def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
@@ -223,20 +236,6 @@ def ranks_with_errors(
     drawn = [[a + e * rng.normal(size=e.shape) for a, e in both] for _ in range(resamples)]
     found = [across_halves(each, paired=True) for each in (list(halves), *drawn)]
     return np.concatenate(found)
-
-
-def around(values: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
-    """Return the first correlation with its 95 % interval, from how the others scatter.
-
-    It is on Fisher's scale, where 1 would be too far out: it counts as the greatest of the others.
-    Quantiles would lie too low: resamples are noisier than the sample.
-    """
-    below = np.abs(values)[np.abs(values) < _GREATEST]
-    limit = below.max(initial=0) or _GREATEST
-    z = np.arctanh(np.clip(values, -limit, limit))
-    half = scipy.stats.norm.isf(0.025) * np.std(z[1:], ddof=1) if len(z) > 2 else np.nan
-    low, high = np.tanh(z[0] - half), np.tanh(z[0] + half)
-    return float(values[0]), float(low), float(np.maximum(high, values[0]))
 
 
 def explained(

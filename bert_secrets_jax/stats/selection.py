@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.ablation import influence, scores
-from bert_secrets_jax.measure.flips import LEVEL
+from bert_secrets_jax.stats import influence, scores
+from bert_secrets_jax.stats.student import LEVEL
 
 FOLDS = 10
 

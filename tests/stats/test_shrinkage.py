@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_secrets_jax.ablation.shrinkage import calibrated_count, shrink
+from bert_secrets_jax.stats.shrinkage import calibrated_count, shrink
 
 WORLDS = {
     'none': lambda rng: np.zeros(72),

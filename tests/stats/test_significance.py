@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.significance import METRICS
 from bert_secrets_jax.finetune import metrics
-from bert_secrets_jax.measure import confusion
-from tests.ablation.rates import chance
-from tests.ablation.test_effects import drawn
+from bert_secrets_jax.stats import confusion, significance
+from bert_secrets_jax.stats.significance import METRICS
+from tests.stats.rates import chance
+from tests.stats.test_effects import drawn
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -1,7 +1,7 @@
 """Scores of many ablated models on many resamples of the examples.
 
 Axes: M masks (each makes one ablated model), E examples, R resamples, F sums from which a metric is
-computed. Predictions are class ids for the metrics of `measure.confusion`, values for 'pearson' and
+computed. Predictions are class ids for the metrics of `stats.confusion`, values for 'pearson' and
 'spearman'.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Real
 
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
 
 METRICS = (*confusion.METRICS, 'pearson', 'spearman')
 

@@ -13,12 +13,12 @@ those that occur, C classes.
 import dataclasses
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Int
 
-from bert_secrets_jax.ablation.scores import PerExample, PerMask, Predictions, bisected, check
 from bert_secrets_jax.brief import check_name
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.scores import PerExample, PerMask, Predictions, bisected, check
+from bert_secrets_jax.stats.student import p_above, reach
 
 # Halvings of an interval: its ends are exact to 2 / 2**32.
 _HALVINGS = 32
@@ -142,7 +142,7 @@ def score_limits(
     masks = len(counted.counts)
     twice = dataclasses.replace(counted, counts=np.tile(counted.counts, (2, 1)))
     tangent = _tangent(twice, alone=alone)
-    limits = np.repeat(scipy.stats.norm.isf([below, above]), masks)
+    limits = np.repeat(reach(tail=[below, above]), masks)
     furthest = 2.0 if counted.metric == 'matthews' else 1.0
     inside, _ = bisected(
         lambda middle: np.abs(score_statistics(twice, middle, tangent=tangent)) > limits,
@@ -166,7 +166,7 @@ def score_equivalence(counted: Counted, margin: float) -> PerMask:
     margins = np.full(len(counted.counts), margin)
     above = score_statistics(counted, -margins, half=True)
     below = score_statistics(counted, margins, half=True)
-    return scipy.stats.norm.sf(np.minimum(above, -below))
+    return p_above(np.minimum(above, -below))
 
 
 @dataclasses.dataclass(frozen=True)

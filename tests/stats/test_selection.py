@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_secrets_jax.ablation import scores, selection
-from bert_secrets_jax.ablation.significance import Answers, gain_of_choice, selected_gain
-from tests.ablation.rates import chance
-from tests.ablation.test_significance import slack
+from bert_secrets_jax.stats import scores, selection
+from bert_secrets_jax.stats.significance import Answers, gain_of_choice, selected_gain
+from tests.stats.rates import chance
+from tests.stats.test_significance import slack
 
 
 def answers(metric, gains, *, size, rng, changed=0.03):
