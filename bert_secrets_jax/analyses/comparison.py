@@ -19,7 +19,8 @@ from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
-from bert_secrets_jax.stats.correlations import RankAgreement, jackknifed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman
+from bert_secrets_jax.stats.resampling import jackknife
 
 if TYPE_CHECKING:
     import pandas
@@ -403,7 +404,7 @@ def _agreements(
         means = _means(grid), _means(theirs)
         # At the depths of the model with fewer layers.
         depth = _depth(min(map(len, means)))
-        profile = paper.spearman(*(np.interp(depth, _depth(len(each)), each) for each in means))
+        profile = spearman(*(np.interp(depth, _depth(len(each)), each) for each in means))
         if heads or np.isfinite(profile):
             yield GridAgreement(one, other, statistic, heads, overall, within, profile)
 
@@ -414,27 +415,16 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     The interval is that of the jackknife over layers, since heads of one layer may be alike. A head
     of unknown value is NaN in both grids.
     """
-    ours, theirs = _ranks(one), _ranks(other)
-    with np.errstate(invalid='ignore'):
-        found = (ours * theirs).sum(0) / np.sqrt((ours**2).sum(0) * (theirs**2).sum(0))
-    everything, without = found[0], found[1:]
     # A layer of which nothing is known is no part of the sample.
-    return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
+    known = ~np.isnan(one).all(axis=1)
+    one, other, layers = one[known], other[known], int(known.sum())
 
+    def rank_without(left: slice) -> float:
+        return spearman(*(np.delete(each, left, axis=0) for each in (one, other)))
 
-def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
-    """Return the ranks of all heads about their mean [L N, 1 + L].
-
-    At place 0 they are among all, at place l without layer l, whose heads have 0.
-    """
-    layers, heads = grid.shape
-    flat = grid.ravel()
-    # For each head, the number below it less the number above it; equal ones are neither.
-    above = np.nan_to_num(np.sign(flat[:, None] - flat))
-    by_layer = above.reshape(flat.size, layers, heads).sum(axis=2)
-    everything = by_layer.sum(axis=1, keepdims=True)
-    own = np.repeat(np.eye(layers, dtype=bool), heads, axis=0)
-    return np.concatenate([everything, np.where(own, 0, everything - by_layer)], axis=1)
+    estimate = spearman(one, other)
+    without = jackknife(rank_without, layers, layers)
+    return RankAgreement(estimate, *jackknife_interval(estimate, [without]))
 
 
 def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:

@@ -109,11 +109,7 @@ def rank_agreement(
             [spearman(each, other) for each in ones],
             [spearman(one, each) for each in others],
         ]
-    return jackknifed(spearman(one, other), samples)
-
-
-def jackknifed(estimate: float, samples: Sequence[Sequence[float] | np.ndarray]) -> RankAgreement:
-    """Return a rank correlation with its interval, from those without each group of each sample."""
+    estimate = spearman(one, other)
     return RankAgreement(estimate, *jackknife_interval(estimate, samples))
 
 

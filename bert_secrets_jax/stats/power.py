@@ -9,11 +9,11 @@ Axes: M masks, C classes.
 import functools
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.stats import confusion
 from bert_secrets_jax.stats.intervals import Counted
 from bert_secrets_jax.stats.scores import PerMask, bisected
+from bert_secrets_jax.stats.shares import p_even
 from bert_secrets_jax.stats.student import reach
 
 _HALVINGS = 40
@@ -32,7 +32,7 @@ def critical_of_mcnemar(counted: Counted, *, level: float) -> PerMask:
     fewer, kept = np.unique(np.minimum(*to_and_fro), return_inverse=True)
     more = fewer.copy()
     for index, number in enumerate(fewer):
-        while 2 * scipy.stats.binom.cdf(number, number + more[index], 0.5) > level:
+        while p_even(number, number + more[index]) > level:
             more[index] += 1
     least, most = fewer[kept], more[kept]
     return np.where(least + most <= examples, (most - least) / examples, np.nan)

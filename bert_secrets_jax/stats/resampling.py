@@ -11,7 +11,7 @@ from jaxtyping import Float, Real
 
 from bert_secrets_jax.stats.corrections import max_t
 from bert_secrets_jax.stats.scores import ROUNDING, blocks
-from bert_secrets_jax.stats.student import p_above
+from bert_secrets_jax.stats.student import LEVEL, p_above
 
 _RESAMPLES = 5000
 # Each group that is left out costs the statistic, and more groups give the same interval.
@@ -115,3 +115,14 @@ def jackknife(statistic: Callable[[slice], Any], parts: int, groups: int = _GROU
     """
     groups = min(groups, parts)
     return [statistic(slice(start, None, groups)) for start in range(groups)] if parts > 1 else []
+
+
+def percentile_99(draws: Float[np.ndarray, 'R *Q']) -> Float[np.ndarray, '*Q']:
+    """Return the number that one draw in a hundred exceeds."""
+    return np.quantile(draws, 0.99, axis=0, method='higher')
+
+
+def drawn_interval(estimate: float, draws: Float[np.ndarray, ' R']) -> tuple[float, float, float]:
+    """Return an estimate and the ends of its 95 % interval, between which most draws lie."""
+    low, high = np.quantile(draws, (LEVEL / 2, 1 - LEVEL / 2))
+    return estimate, float(min(low, estimate)), float(max(high, estimate))

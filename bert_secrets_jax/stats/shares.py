@@ -1,5 +1,7 @@
 """Intervals of shares: of independent trials, and of links that come in texts."""
 
+from typing import Any
+
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Real
@@ -15,6 +17,11 @@ def exact_interval(
     low = scipy.stats.beta.ppf(LEVEL / 2, np.maximum(successes, 1), failures + 1)
     high = scipy.stats.beta.isf(LEVEL / 2, successes + 1, np.maximum(failures, 1))
     return np.where(successes > 0, low, 0.0), np.where(failures > 0, high, 1.0)
+
+
+def p_even(fewer: Any, trials: Any) -> Any:
+    """Return the two-sided p-values of the exact sign test, from the rarer outcome of trials."""
+    return np.minimum(2 * scipy.stats.binom.cdf(fewer, trials, 0.5), 1)
 
 
 def wilson(

@@ -12,7 +12,6 @@ undefined.
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax.arguments import checked
 from bert_secrets_jax.brief import check_name
@@ -45,6 +44,7 @@ from bert_secrets_jax.stats.selection import ChosenElsewhere as ChosenElsewhere
 from bert_secrets_jax.stats.selection import SelectedGain as SelectedGain
 from bert_secrets_jax.stats.selection import gain_of_choice as gain_of_choice
 from bert_secrets_jax.stats.selection import selected_gain as selected_gain
+from bert_secrets_jax.stats.shares import p_even
 from bert_secrets_jax.stats.student import LEVEL, POWER
 
 # A difference of the score that is too small to matter: half a point.
@@ -157,8 +157,7 @@ def mcnemar(predictions: Predictions, baseline: PerExample, labels: PerExample) 
     right, baseline_right = predictions == labels[None], (baseline == labels)[None]
     gained = np.sum(right & ~baseline_right, axis=1)
     lost = np.sum(~right & baseline_right, axis=1)
-    tail = scipy.stats.binom.cdf(np.minimum(gained, lost), gained + lost, 0.5)
-    return np.minimum(2 * tail, 1)
+    return p_even(np.minimum(gained, lost), gained + lost)
 
 
 @checked
