@@ -33,7 +33,6 @@ ABOUT_RESULTS = {
     'claims': {'verdicts.several'},
     'comparison': {'ablation', 'attention_change', 'claims', 'finetuning', 'verdicts.several'},
     'contributions': {'ablation'},
-    'hypotheses': {'claims', 'tuned_hypotheses'},
     'roles': {'gates', 'patterns', 'pruning', 'syntax_heads'},
     'verdicts.several': {'ablation', 'ablation_over_seeds', 'features', 'finetuning', 'frames'},
     'where_it_changes': {'attention_change'},

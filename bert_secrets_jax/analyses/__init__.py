@@ -23,7 +23,6 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
-from bert_secrets_jax.analyses.hypotheses import Hypotheses, hypotheses
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.across import Across, across
