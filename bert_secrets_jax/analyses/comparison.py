@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax import paper, plots
+from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, decided, verdicts_frame
