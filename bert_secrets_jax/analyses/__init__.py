@@ -23,7 +23,6 @@ from bert_secrets_jax.analyses.features import Features, features
 from bert_secrets_jax.analyses.cls_tokens import ClsTokens, cls_tokens
 from bert_secrets_jax.analyses.look_at import LookAt, look_at
 from bert_secrets_jax.analyses.clusters import Clusters, clusters
-from bert_secrets_jax.analyses.hypotheses import Hypotheses, hypotheses
 from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.analyses.probing import Probing, probing
 from bert_secrets_jax.analyses.across import Across, across
@@ -51,14 +50,8 @@ from bert_secrets_jax.analyses.claims import Claims, claims
 from bert_secrets_jax.analyses.comparison import Comparison, comparison
 from bert_secrets_jax.analyses.matching import Matching, matching
 from bert_secrets_jax.analyses.common.texts import TextSettings
-from bert_secrets_jax.analyses.declaration import ANALYSES as _ANALYSES
 from bert_secrets_jax.lazy import door as _door
 from bert_secrets_jax.runs.result import Subject
-
-# Modules import each other, too, and declare in another order.
-_order = [*globals()]
-for _name in sorted(_ANALYSES, key=lambda name: _order.index(_ANALYSES[name].kind.__name__)):
-    _ANALYSES[_name] = _ANALYSES.pop(_name)
 
 __all__ = [name for name in dir() if not name.startswith('_') and callable(globals()[name])]
 globals().update({_name: _door(__name__, globals()[_name]) for _name in __all__})

@@ -205,6 +205,14 @@ def parallel(given) -> Call:
     question='whether heads do the same in several languages, on parallel treebanks',
     group='Syntax and meaning',
     report='name',
+    settings={
+        'files': {
+            'path': True,
+            'help': "Two .conllu files or more, such as ('en.conllu', 'tr.conllu'), in which "
+            'the same heads are compared.',
+            'default': [],
+        }
+    },
     inputs={'texts': 'parallel', 'statistics': ...},
     cost=lambda given: {'across': Cost(90_000, 20, 20)},
 )

@@ -325,6 +325,21 @@ def _cost(given) -> Costs:
     question='which tokens a prediction comes from, and which method explains it best',
     group='What matters',
     time='20 s',
+    settings={
+        'max_examples': {
+            'help': 'The tokens of so many of the ablated texts are scored by all methods, and '
+            'deleted one by one; 0 is all. On a CPU, a text takes seconds.',
+            'default': 25,
+            'range': [0, 10_000_000],
+            'smoke': 6,
+        },
+        'steps': {
+            'help': 'Points on the path of integrated gradients.',
+            'default': 32,
+            'range': [1, 10_000],
+            'smoke': 4,
+        },
+    },
     inputs={
         'tuned': 'model',
         'examples': lambda given: given.drawn('ablated', 'attribution.max_examples'),

@@ -315,6 +315,42 @@ def _cost(given) -> Costs:
     question='gates that learn to close: how many heads are needed at which price',
     group='What matters',
     report='name',
+    settings={
+        'coefficients': {
+            'help': 'The price of an open head, in nats of the loss of an example. The program '
+            '`gates` tries several prices at the same time; put commas between them.',
+            'default': '0.001,0.003,0.01,0.03',
+            'numbers': [0.0, 1e6],
+            'needed': True,
+        },
+        'num_seeds': {'help': 'Seeds are seed, seed + 1, ...', 'default': 1, 'range': [1, 1000]},
+        'frozen': {
+            'help': 'Whether only the gates are learnt, and the weights of the model stay.',
+            'default': True,
+        },
+        'epochs': {'default': 10, 'range': [1, 10_000], 'smoke': 1},
+        'learning_rate': {
+            'help': 'The learning rate of the gates; their log alpha changes by about this much'
+            ' in a step.',
+            'default': 0.1,
+            'range': [0.0, 100.0],
+            'without': 0.0,
+        },
+        'model_learning_rate': {
+            'help': 'The learning rate of the weights, unless they are frozen. Their other '
+            'settings are those of `train`.',
+            'default': 2e-05,
+            'range': [0.0, 10.0],
+            'without': 0.0,
+        },
+        'price': {
+            'help': 'The price of an open head, and then its reward, in the program '
+            '`head_gating`; in nats of the loss of an example.',
+            'default': 0.01,
+            'range': [0.0, 1e6],
+            'without': 0.0,
+        },
+    },
     inputs={
         'tuned': 'model',
         'dev': 'ablated',

@@ -230,6 +230,21 @@ def _cost(given) -> Costs:
     question='heads that help, hurt or do not matter, by gates trained twice',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'Training examples that its gates are learnt from; 0 is all.',
+            'default': 200,
+            'range': [0, 10_000_000],
+            'smoke': 8,
+        },
+        'num_seeds': {
+            'help': 'Seeds are seed, seed + 1, ... Each trains all gates twice.',
+            'default': 3,
+            'range': [1, 1000],
+            'smoke': 2,
+        },
+        'epochs': {'default': 20, 'range': [1, 10_000], 'smoke': 1},
+    },
     reads=(
         'head_gating.',
         'gates.price',

@@ -189,6 +189,15 @@ def _cost(given) -> Costs:
     group='What matters',
     section='masked_lm',
     title='masked LM',
+    settings={
+        'share': {
+            'help': 'The share of the wordpieces of each text that are hidden from a masked LM,'
+            ' or all of them one at a time (pseudo-log-likelihood).',
+            'default': 0.15,
+            'range': [0.01, 0.99],
+        },
+        'one_at_a_time': {'default': False},
+    },
     inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
     check=lambda given: check_several(given.value('texts')),
     cost=_cost,

@@ -321,6 +321,20 @@ def _cost(given) -> Costs:
     question='dimensions whose LayerNorm stands out, and the model without them',
     group='What matters',
     time='30 s',
+    settings={
+        'draws': {
+            'help': 'Random sets of dimensions to compare with; at least 19.',
+            'default': 39,
+            'range': [19, 100_000],
+            'smoke': 19,
+        },
+        'max_examples': {
+            'help': 'How many examples outlier dimensions are disabled on; 0 is all.',
+            'default': 100,
+            'range': [0, 10_000_000],
+            'smoke': 12,
+        },
+    },
     inputs={
         'texts': _texts,
         'tuned': _tuned,

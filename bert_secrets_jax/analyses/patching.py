@@ -218,6 +218,21 @@ def _cost(given) -> Costs:
     question='which heads carry the difference between two texts',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'How many pairs are made of the ablated texts: of as many tokens, and of '
+            'different predictions; 0 is all.',
+            'default': 50,
+            'range': [0, 10_000_000],
+            'smoke': 4,
+        },
+        'of': {
+            'help': "The part of a head that is put into the other text: 'output', 'map' or "
+            "'value'.",
+            'default': 'output',
+            'words': ['output', 'map', 'value'],
+        },
+    },
     reads=('patching.', 'ablation.checkpoint', 'ablation.max_examples'),
     inputs={'tuned': _model, 'metric': ..., 'most': 'patching.max_examples'},
     cost=_cost,

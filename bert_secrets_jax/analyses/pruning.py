@@ -355,6 +355,22 @@ def _save(given, result: Pruning, folder: pathlib.Path) -> None:
     group='What matters',
     time='2 min',
     section='prune',
+    settings={
+        'draws': {
+            'help': 'Random orders to compare with; of fewer than 19, none is rarer than one in '
+            'twenty.',
+            'default': 20,
+            'range': [0, 1000],
+            'smoke': 2,
+        },
+        'tolerance': {
+            'help': 'As good as the full model is one whose score is at most so much lower; '
+            '0.01 is a point.',
+            'default': 0.01,
+            'range': [0.0, 1.0],
+            'without': 1.0,
+        },
+    },
     inputs={
         'tuned': 'models',
         'examples': 'ablated',

@@ -233,6 +233,13 @@ def _cost(given) -> Costs:
     question='heads that survive pruning, trained again, compared with others',
     group='What matters',
     report='name',
+    settings={
+        'share': {
+            'help': 'The good one has the fewest heads that reach this share of the full score.',
+            'default': 0.9,
+            'range': [0.01, 0.99],
+        }
+    },
     inputs={
         'tuned': 'tuned_here',
         'dev': 'ablated',

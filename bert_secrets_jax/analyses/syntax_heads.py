@@ -52,7 +52,7 @@ from bert_secrets_jax.plots.kinds import plain_relation
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
-from bert_secrets_jax.stats.student import LEVEL
+from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
 # Links whose places are drawn to compare with: of so many texts, the first ones.
@@ -116,8 +116,8 @@ class SyntaxHeads(RelationHeads, Result):
         It is surely above the offset, the best head of a relation after correction for all of them,
         and, if other places were compared, above all of these. Those of 'all' are not known.
         """
-        reach = self.reach[:, None, None, None] * self.dev.gain_error
-        found = self.dev.gain - reach > 0
+        freedom = np.maximum(self.dev.sentences - 1, 1)[:, None, None, None]
+        found = self.dev.gain - reach(freedom) * self.dev.gain_error > 0
         found[self.places] = self.corrected <= LEVEL
         if self.kinds:
             found[:-1] &= self.beyond[:-1] <= LEVEL

@@ -186,6 +186,21 @@ def _cost(given) -> Costs:
     question='which pairs of tokens make two texts similar, compared with deleting them',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'The tokens of so many of the pairs of texts are paired; 0 is all. On a '
+            'CPU, a pair takes seconds.',
+            'default': 10,
+            'range': [0, 10_000_000],
+            'smoke': 2,
+        },
+        'steps': {
+            'help': 'Points on the path of integrated Jacobians.',
+            'default': 32,
+            'range': [1, 10_000],
+            'smoke': 4,
+        },
+    },
     inputs={'pretrained': 'embedder', 'texts': 'pairs'},
     cost=_cost,
 )

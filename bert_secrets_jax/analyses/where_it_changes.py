@@ -280,6 +280,19 @@ def _cost(given) -> Costs:
     question='which layers change under other learning rates, and why',
     group='What training changed',
     report='name',
+    settings={
+        'layer_decays': {
+            'help': 'Each layer decay with each schedule is a fine-tuning of all seeds.',
+            'default': '0.65,1,1.5',
+            'numbers': [0.01, 10.0],
+            'needed': True,
+        },
+        'schedules': {
+            'default': 'linear,constant',
+            'listed': ['linear', 'constant'],
+            'smoke': 'linear',
+        },
+    },
     reads=('where_it_changes.', 'train.'),
     inputs={
         'tuned': lambda given: {

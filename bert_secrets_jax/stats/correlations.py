@@ -80,7 +80,7 @@ def interval_of_resamples(values: Float[np.ndarray, ' R']) -> tuple[float, float
     below = np.abs(values)[np.abs(values) < _GREATEST]
     limit = below.max(initial=0) or _GREATEST
     within = np.clip(values, -limit, limit)
-    error = np.std(np.arctanh(within[1:]), ddof=1) if len(values) > 2 else np.nan
+    error = float(np.std(np.arctanh(within[1:]), ddof=1)) if len(values) > 2 else np.nan
     low, high = fisher_interval(within[0], error)
     return float(values[0]), low, max(high, float(values[0]))
 

@@ -155,7 +155,6 @@ def results(model, masked_lm, tuned, texts, settings):
     trees = {name: random_parses(seed, 48) for seed, name in enumerate(('one', 'two'))}
     found['across'] = of.across(model, trees, resamples=9, **common)
     found['clusters'] = of.clusters(model, texts, **common)
-    found['hypotheses'] = of.hypotheses(model, texts, **common)
     found['matching'] = of.matching(model, masked_lm, texts, **common)
     found['look_at'] = of.look_at(masked_lm, texts, **common)
     found['probing'] = of.probing(

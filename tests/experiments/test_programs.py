@@ -187,7 +187,7 @@ def test_a_changed_setting_computes_its_dependents_alone(copied, checkpoint, glu
     left = {file.name.partition('_')[0].partition('.')[0] for file in copied.glob('*.csv')}
     assert left == {
         'special', 'relations', 'frames', 'finetuning', 'look', 'clusters', 'syntax', 'probes',
-        'claims', 'hypotheses',
+        'claims',
     }  # fmt: skip
     figures = {file.name.partition('_')[0] for file in (copied / 'figures').iterdir()}
     assert not {'ablation', 'attention', 'patterns', 'features', 'cls'} & figures

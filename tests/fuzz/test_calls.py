@@ -102,7 +102,6 @@ def vars_of(found):
         (lambda bs, m: bs.read_table('x.csv', text_a='a', labels=[0, None]), r'labels=\[0, None\]'),
         (lambda bs, m: bs.from_pretrained('x', label_names='ab'), "label_names='ab' must be"),
         (lambda bs, m: bs.analyses.across({'a': m.bert}, {}), "pretrained={'a': Bert"),
-        (lambda bs, m: bs.analyses.hypotheses(m, [], tuned={3: 5}), 'tuned={3: 5} must be a dict'),
         (
             lambda bs, m: bs.collect(m, [None], ['[SEP]']),
             r'batches=\[None\] must be a list of Batch',

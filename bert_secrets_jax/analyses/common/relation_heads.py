@@ -33,7 +33,7 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs import store
 from bert_secrets_jax.stats.corrections import holm
 from bert_secrets_jax.stats.shares import wilson
-from bert_secrets_jax.stats.student import interval, p_above, reach
+from bert_secrets_jax.stats.student import interval, p_above
 
 # Relations with fewer links in either part are not looked at alone: no interval would hold.
 FEWEST = 20
@@ -82,11 +82,6 @@ class RelationHeads:
         """Return a relation's gain of the head over the offset, its error, and its texts."""
         index, dev = (place, *self.best[place]), self.dev
         return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
-
-    @property
-    def reach(self) -> np.ndarray:
-        """How many standard errors a 95 % interval of each relation reaches [R]."""
-        return reach(np.maximum(self.dev.sentences - 1, 1))
 
     def gain_interval(self, place: int) -> tuple[float, float, float]:
         """Return what the best head of a relation finds more than the offset, with its interval."""

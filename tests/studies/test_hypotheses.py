@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.hypotheses import _MEASURED, _MOVED, HYPOTHESES, _decided, decided
+from studies import hypotheses as study
+from studies.hypotheses import HYPOTHESES, decided, hypotheses
 
-NAMES = (*_MEASURED, _MOVED)
+NAMES = tuple(dict.fromkeys(name for each in HYPOTHESES for name in each.names))
 DOES_NOT_HOLD = 'does not hold'
-NEIGHBOURS, BROADEST = 'Early layers look at neighbours', 'The broadest head is in layer 1'
+NEIGHBOURS = 'Early layers look at neighbours, late ones less'
+BROADEST = 'The broadest head is in layer 1 (nats)'
 STOPS = 'Heads for full stops come after the first third'
 
 
@@ -22,20 +24,20 @@ def values_of(rng, grids, examples=60, spread=0.1):
 
 
 def verdicts_of(values):
-    return {each.claim.short: each for each in decided(values)}
+    return {each.text: decided(each, values) for each in HYPOTHESES}
 
 
 def shares_of(rng, worlds, short, grids, examples=60):
     """The shares of worlds in which a hypothesis holds, and does not hold."""
-    (one,) = (each for each in HYPOTHESES if each.claim.short == short)
+    (one,) = (each for each in HYPOTHESES if each.text == short)
     counts, grids = np.zeros(2), {name: grids[name] for name in one.names}
     for _ in range(worlds):
-        found = _decided(one, values_of(rng, grids, examples))
-        counts += [found.verdict == each for each in ('holds', DOES_NOT_HOLD)]
+        found = decided(one, values_of(rng, grids, examples))
+        counts += [found['verdict'] == each for each in ('holds', DOES_NOT_HOLD)]
         # The interval says the same.
-        assert (found.low > one.claim.threshold) == (found.p_if_false <= 0.025)
-        assert (found.high < one.claim.threshold) == (found.p_if_true <= 0.025)
-        assert found.low <= found.estimate <= found.high
+        assert (found['low'] > one.threshold) == (found['p_if_false'] <= 0.025)
+        assert (found['high'] < one.threshold) == (found['p_if_true'] <= 0.025)
+        assert found['low'] <= found['number'] <= found['high']
     return counts / worlds
 
 
@@ -46,23 +48,24 @@ def test_numbers_are_those_of_the_means():
     # A text without a full stop counts for the other statistics.
     values['period or comma'][3] = np.nan
     found = verdicts_of(values)
-    assert len(found) == 10 and found.pop(STOPS).sample == 59
-    assert all(each.sample == 60 for each in found.values())
+    assert len(found) == 10 and found.pop(STOPS)['sample'] == 59
+    assert all(each['sample'] == 60 for each in found.values())
     found = verdicts_of(values)
     before, special = grids['previous token'], grids['[CLS] and all [SEP]']
     expected = {
         'Layer 1 has a head for the previous token': before[0].max(),
         'The first third has the head for the previous token': before[:2].max() - before[2:].max(),
-        'Middle layers look at special tokens': special[2:4].mean() - special[0].mean(),
-        'Special tokens get attention and give little': grids[NAMES[-1]].mean() / special.mean(),
+        'Middle layers look at special tokens, layer 1 less': special[2:4].mean()
+        - special[0].mean(),
+        'Special tokens give little: moved / attention': grids[study.MOVED].mean() / special.mean(),
         BROADEST: grids['entropy (nats)'][0].max() - grids['entropy (nats)'][1:].max(),
         STOPS: grids['period or comma'][:2].max() - grids['period or comma'][2:].max(),
     }
     for short, number in expected.items():
-        each = found[short]
-        assert each.estimate == pytest.approx(number, abs=1e-3)
-        above = (number > each.threshold) == (each.claim.side == 'more')
-        assert each.verdict == ('holds' if above else DOES_NOT_HOLD)
+        each, (side, threshold) = found[short], found[short]['needs'].split()
+        assert each['number'] == pytest.approx(number, abs=1e-3)
+        above = (number > float(threshold)) == (side == '>')
+        assert each['verdict'] == ('holds' if above else DOES_NOT_HOLD)
 
 
 WORLDS = pytest.mark.parametrize('worlds', [300, pytest.param(1000, marks=pytest.mark.slow)])
@@ -85,14 +88,14 @@ def test_verdicts_at_the_border_are_seldom_wrong(worlds):
 def test_skewed_values_in_few_texts_are_a_limit():
     """The rates of errors in docs/hypotheses.md, where all heads of a text share its noise."""
     rng, grid, rates = np.random.default_rng(1), np.full((6, 12), 0.2), []
-    (one,) = (each for each in HYPOTHESES if each.claim.short == NEIGHBOURS)
+    (one,) = (each for each in HYPOTHESES if each.text == NEIGHBOURS)
     below = grid - 0.05 * (np.arange(6) > 3)[:, None]
     for examples in (20, 60):
         noise = (
             0.05 * (rng.exponential(size=(1000, examples, 1, 1)) - 1) * (np.arange(6) < 2)[:, None]
         )
         worlds = ({'previous token': below + each, 'next token': grid + 0 * each} for each in noise)
-        found = [_decided(one, each).verdict == DOES_NOT_HOLD for each in worlds]
+        found = [decided(one, each)['verdict'] == DOES_NOT_HOLD for each in worlds]
         rates.append(np.mean(found))
     assert rates == [pytest.approx(0.11, abs=0.03), pytest.approx(0.09, abs=0.03)]
 
@@ -117,19 +120,33 @@ def test_heads_that_nearly_tie_make_no_verdict_wrong(worlds, examples, in_first,
         assert shares_of(rng, 20, BROADEST, grids, examples)[0] >= 0.9
 
 
-def test_too_few_texts_and_layers(model, texts, config, tokenizer):
-    found = bs.analyses.hypotheses(model, texts[:10])
-    assert {each.verdict for each in found.decided} == {'not decidable with so few examples'}
-    assert found.decided[0].evidence.endswith('is known in 10 of 10 texts; a test needs 20.')
-    assert found.findings()[0].estimate == 0
+def test_too_few_texts_and_layers(pretrained):
     # Texts without full stops are none of those that a test of these needs.
     values = values_of(np.random.default_rng(0), {name: np.full((6, 4), 0.2) for name in NAMES})
     for known in (8, 1, 0):
         values['period or comma'][known:] = np.nan
         each = verdicts_of(values)[STOPS]
-        assert each.sample == known and each.verdict == 'not decidable with so few examples'
-        assert f'full stops and commas is known in {known} of 60 texts' in each.evidence
-    cut = bs.BertConfig(**{**vars(model.config), 'num_hidden_layers': 2})
-    small = bs.Pretrained(bs.Bert(cut), model.params, tokenizer)
-    with pytest.raises(ValueError, match='thirds of at least 3 layers'):
-        bs.analyses.hypotheses(small, texts)
+        assert each['sample'] == known and each['verdict'] == 'too few' and np.isnan(each['number'])
+    few = pretrained, [bs.Example('the cat ran .', None, None, str(each)) for each in range(10)]
+    assert set(hypotheses(*few)['verdict']) == {'too few'}
+    cut = bs.BertConfig(**{**vars(pretrained.config), 'num_hidden_layers': 2})
+    with pytest.raises(ValueError, match='at least 3 layers'):
+        hypotheses(bs.Pretrained(bs.Bert(cut), pretrained.params, pretrained.tokenizer), few[1])
+
+
+def test_values_are_those_of_statistics(pretrained, monkeypatch, capsys):
+    """What special tokens move is measured by norms, and all the rest by attention."""
+    texts = [bs.Example('the cat saw a dog .', 'it ran .', None, str(each)) for each in range(24)]
+    monkeypatch.setattr(bs, 'read_corpus', lambda split: texts)
+    monkeypatch.setattr(bs, 'from_pretrained', lambda name: pretrained)
+    found = hypotheses(pretrained, texts).set_index('hypothesis')['number']
+    batches = bs.encode(pretrained.tokenizer, texts)
+    plain = bs.collect(pretrained, batches, [study.SPECIAL, study.ENTROPY])
+    moved = bs.collect(pretrained, batches, [study.SPECIAL], maps_of=bs.shares_of_norms)
+    share = moved[study.SPECIAL].mean.mean() / plain[study.SPECIAL].mean.mean()
+    assert found['Special tokens give little: moved / attention'] == pytest.approx(share, abs=1e-5)
+    nats = plain[study.ENTROPY].mean.mean(axis=1)
+    expected = pytest.approx(nats[0] - nats[1], abs=1e-5)
+    assert found['Layer 1 is broader than layer 2 (nats)'] == expected
+    study.main('tiny')
+    assert 'Layer 1 is broader' in capsys.readouterr().out

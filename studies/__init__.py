@@ -1,0 +1,1 @@
+"""Research with the library, on its public names alone; outside the wheel."""
