@@ -142,7 +142,7 @@ def search(
     """Choose heads and offsets on one part, and measure them on the other.
 
     Returns:
-      heads: What each head finds.
+      heads: The links that each head finds.
       parts: Both parts, with the links of these relations.
       few: The relations that have too few links to be looked at alone.
 
