@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.cache import enable_cache
     from bert_secrets_jax.compute import Compute
     from bert_secrets_jax.contributions.attention_maps import attention_maps
-    from bert_secrets_jax.contributions.decomposition import Decomposition, decompose
     from bert_secrets_jax.contributions.norms import norms_of_heads, shares_of_norms
     from bert_secrets_jax.contributions.scores import TokenScores, token_scores
     from bert_secrets_jax.contributions.token_pairs import PairedTokens, paired_tokens
