@@ -153,8 +153,8 @@ class Effects:
       equivalent: [M] The same, adjusted for M tests: for scores by Holm's method, for means of
         skewed values, which have no `tost`, by max-T.
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
-      fewest: The number of masks that lower the outcome, and of those that raise it, at least; each
-        with a certainty of 95 %. None where the outcome is no mean.
+      fewest: The number of masks that lower the outcome, and of those that raise it, at least; both
+        hold with a certainty of 95 %. None where the outcome is no mean.
       shrunken: The effects given those of all masks (see `ablation.shrinkage`); None where the
         outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.

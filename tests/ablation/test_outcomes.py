@@ -239,16 +239,16 @@ def test_at_the_margin_nothing_is_shown_not_to_matter(noise):
 @pytest.mark.slow
 @pytest.mark.parametrize('noise', ['normal', 'rare', 'shared'])
 def test_so_many_masks_lower_and_raise_an_outcome_at_least(noise):
-    """Too many are claimed rarely, where none has an effect and where a few have."""
+    """Either is seldom claimed of too many, where none has an effect and where a few have."""
     wrong, found = [], []
     for number in range(200):
         rng = np.random.default_rng(number)
         values = skewed(rng, noise, (20, 200))
         none = of_values(values, number)
-        wrong.append([*(np.array(none.fewest) > 0), none.shrunken.at_least > 0])
+        wrong.append([sum(none.fewest) > 0, none.shrunken.at_least > 0])
         values[:5] -= 0.4 * values.std()
         some = of_values(values, number)
-        wrong.append([some.fewest[0] > 5, some.fewest[1] > 0, some.shrunken.at_least > 5])
+        wrong.append([some.fewest[0] > 5 or some.fewest[1] > 0, some.shrunken.at_least > 5])
         found.append(some.fewest[0])
     assert np.max(np.mean(wrong[::2], axis=0)) <= 0.096
     assert np.max(np.mean(wrong[1::2], axis=0)) <= 0.096
@@ -329,16 +329,16 @@ def test_over_seeds_errors_are_rare(world):
         assert lowest <= np.mean(covered) <= 0.99
 
 
-def test_few_seeds_make_no_effect_seem_sure():
-    """By normal errors, a world without any effect has a sure one in .72 of six seeds."""
-    sure, counted = [], []
+def test_few_seeds_make_no_effect_seem_large():
+    """The greatest of forty that are 0; by normal errors, half of it would be left."""
+    left, counted = [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
         values = rng.normal(size=(6, 40, 1)) + 0.5 * rng.normal(size=(6, 40, 60))
         found = over_seeds(values)
-        sure.append((found.shrunken.low * found.shrunken.high > 0).any())
+        left.append(np.abs(found.shrunken.mean).max() / np.abs(found.difference).max())
         counted.append(found.fewest or found.shrunken.at_least)
-    assert np.mean(sure) <= 0.15 and not any(counted)
+    assert np.mean(left) <= 0.3 and not any(counted)
 
 
 def test_a_model_without_an_answer_does_not_spoil_the_others():

@@ -195,7 +195,7 @@ def test_each_effect_has_its_own_bound_and_its_correction():
 
 def test_the_heads_of_a_count_are_not_known():
     """Where none is shown to matter, the test cannot say which of them do."""
-    shrunken = Shrunken(*np.zeros((3, 6)), share=0.5, at_least=5)
+    shrunken = Shrunken(np.zeros(6), at_least=5)
     for changes, which in (
         ([0] * 6, ', but the test cannot say which.'),
         ([0.1] + [0] * 5, ', though not all can be named.'),

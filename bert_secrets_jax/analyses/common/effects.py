@@ -68,8 +68,6 @@ _OF_OUTCOMES = {
     'p_value': 'p_value',
     'p_corrected': 'corrected',
     'shrunken': 'shrunken.mean',
-    'shrunken_low': 'shrunken.low',
-    'shrunken_high': 'shrunken.high',
 }
 # Those of the share of fine-tunings that need it.
 NEEDED_IN = {
@@ -270,7 +268,7 @@ def frame_of_outcomes(
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
-    none = Shrunken(unknown, unknown, unknown, share=math.nan, at_least=0)
+    none = Shrunken(unknown, at_least=0)
     filled = {
         name: dataclasses.replace(
             each,
