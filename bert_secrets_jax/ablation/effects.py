@@ -93,6 +93,9 @@ class BySeed:
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
       needed_share: [M] The share of the seeds in which losing it worsens the outcome significantly,
         each by its own test, corrected for all masks.
+      needed_p: [M] The p-values that at most one seed needs the mask, corrected for all masks: S
+        times the second smallest of the seeds' own. They hold however seeds, which share their
+        examples, depend on each other (Benjamini and Heller 2008). 1 for a single seed.
     """
 
     intact: Float[np.ndarray, ' S']
@@ -103,6 +106,7 @@ class BySeed:
     least_p: float
     significant_share: PerMask
     needed_share: PerMask
+    needed_p: PerMask
     agreement: Agreement
 
     __repr__ = brief

@@ -83,7 +83,7 @@ class Ablation(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     baseline: str
     sets: Mapping[str, Ablated]

@@ -76,7 +76,7 @@ class AblationOverSeeds(Result):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     baseline: str
     seeds: tuple[int, ...]

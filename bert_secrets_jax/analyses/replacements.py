@@ -89,7 +89,7 @@ class Replacements(Result):
     """
 
     title: ClassVar[str] = 'What replaces a head'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     shape: tuple[int, int]
     effects: Mapping[str, Effects]

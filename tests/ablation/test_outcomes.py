@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.stats
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
@@ -327,6 +328,30 @@ def test_over_seeds_errors_are_rare(world):
             covered.append(holds_zero(found).mean())
         assert np.mean(wrong) <= 0.103
         assert lowest <= np.mean(covered) <= 0.99
+
+
+@pytest.mark.parametrize('together', [0, 0.5, 0.9])
+def test_a_head_that_half_of_the_fine_tunings_need_is_found(together):
+    """Where errors of fine-tunings are of their own, and where they share them; and no other."""
+    rng, count, masks, runs = np.random.default_rng(9), 10, 20, 100
+    needed, average = [], []
+    for _ in range(runs):
+        shared, own = rng.normal(size=masks), rng.normal(size=(count, masks))
+        z = together**0.5 * shared + (1 - together) ** 0.5 * own
+        z[:, 0] += 5 * (rng.random(count) < 0.5)
+        p_value = 2 * scipy.stats.norm.sf(np.abs(z))
+        alone = [
+            Effects(
+                names=[''] * masks, difference=one, low=one, high=one, p_value=p, sample=100,
+                corrected=np.minimum(masks * p, 1), outcome=Outcome('loss', more_is_better=False),
+            )
+            for one, p in zip(z, p_value, strict=True)
+        ]  # fmt: skip
+        found = assess_means_over_seeds(alone, rng.normal(size=(count, masks, 30)))
+        needed.append(found.seeds.needed_p <= 0.05)
+        average.append(found.corrected[0] <= 0.05)
+    assert np.mean([each[1:].any() for each in needed]) <= 0.05
+    assert np.mean([each[0] for each in needed]) > 0.85 and np.mean(average) < 0.3
 
 
 def test_few_seeds_make_no_effect_seem_large():
