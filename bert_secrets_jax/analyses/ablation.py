@@ -83,7 +83,7 @@ class Ablation(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     own_corpus: bool = False
 

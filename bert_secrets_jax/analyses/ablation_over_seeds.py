@@ -77,7 +77,7 @@ class AblationOverSeeds(Disabled):
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     seeds: tuple[int, ...]
 

@@ -19,6 +19,7 @@ from bert_secrets_jax.ablation import interactions as pairwise
 from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
+from bert_secrets_jax.analyses.common.effects import loss_effects, rows_of, sample_of
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -31,9 +32,19 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
-from bert_secrets_jax.stats import significance
-from bert_secrets_jax.stats.student import mean_interval
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.scores import weighted_scores
+from bert_secrets_jax.stats.student import LEVEL
 
+# The columns of interactions in the loss.
+_OF_LOSSES = {
+    'interaction_loss': 'difference',
+    'low': 'low',
+    'high': 'high',
+    'p_value': 'p_value',
+    'p_familywise': 'corrected',
+    'p_benjamini_hochberg': 'benjamini_hochberg',
+}
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 
 
@@ -44,50 +55,39 @@ class Interactions(Result):
     Attributes:
       heads: The names of the heads.
       metric: The name of the metric of the scores.
-      unit: The unit of the loss.
       effects: The change of the score, in points, by disabling each head [heads].
       points: [P] The interaction of each pair in the score, in points. Pairs are in the order of
         `ablation.interactions.pairs_of`.
-      losses: [P] The mean interaction of each pair in the loss.
-      low, high: [P] The ends of the 95 % interval of `losses` over examples.
-      p_values: [P] The p-value under the hypothesis of no interaction in the loss, not corrected.
-      familywise: [P] The p-values corrected for all pairs.
-      examples: The number of examples.
+      losses: The interaction of each pair in the loss, with its tests (`assess_means`).
       baseline: The behaviour of a disabled head, as in `ablation`.
     """
 
     title: ClassVar[str] = 'Interactions of heads'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     heads: tuple[str, ...]
     metric: str
-    unit: str
     effects: np.ndarray
     points: np.ndarray
-    losses: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p_values: np.ndarray
-    familywise: np.ndarray
-    examples: int
+    losses: Effects
     baseline: str = 'uniform'
 
     def frames(self):
-        values = (
-            self.points, self.losses, self.low, self.high, self.p_values, self.familywise,
-            significance.benjamini_hochberg(self.p_values),
-        )  # fmt: skip
+        of_losses = rows_of(self.losses, _OF_LOSSES)
         rows = [
-            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], *of_pair)
-            for (a, b), *of_pair in zip(pairwise.pairs_of(len(self.heads)), *values, strict=True)
+            (self.heads[a], self.heads[b], self.effects[a], self.effects[b], points, *of_pair)
+            for (a, b), points, (_, *of_pair) in zip(
+                pairwise.pairs_of(len(self.heads)), self.points, of_losses, strict=True
+            )
         ]
         columns = (
             'head_a', 'head_b', f'effect_a_{self.metric}', f'effect_b_{self.metric}',
-            f'interaction_{self.metric}', 'interaction_loss', 'low', 'high', 'p_value',
-            'p_familywise', 'p_benjamini_hochberg',
+            f'interaction_{self.metric}', *_OF_LOSSES,
         )  # fmt: skip
-        caption = f'In points of {TITLES[self.metric]}, and in the loss ({self.unit}).'
-        least = [rows[index] for index in np.argsort(self.p_values, kind='stable')[:10]]
+        caption = (
+            f'In points of {TITLES[self.metric]}, and in the loss ({self.losses.outcome.unit}).'
+        )
+        least = [rows[index] for index in np.argsort(self.losses.p_value, kind='stable')[:10]]
         return {
             'interactions': framed(columns, rows, f'Every pair of heads. {caption}'),
             'smallest_p_values': framed(columns, least, f'The ten clearest pairs. {caption}'),
@@ -100,9 +100,10 @@ class Interactions(Result):
         return drawn(self, interactions=_draw)
 
     def findings(self):
-        real = self.familywise <= significance.LEVEL
-        of_pairs = {'sample': self.examples, 'source': SOURCE}
-        likely = significance.benjamini_hochberg(self.p_values) <= significance.LEVEL
+        losses, of_pairs = self.losses, sample_of(self.losses, SOURCE)
+        real, weaker = losses.corrected <= LEVEL, losses.benjamini_hochberg
+        assert weaker is not None
+        likely = weaker <= LEVEL
         return [
             how_many(
                 'pairs that interact',
@@ -113,8 +114,12 @@ class Interactions(Result):
                 numbers={'pairs': len(self.points)},
                 **of_pairs,
             ),
-            how_many('that lose more together', real & (self.losses > 0), 'pairs', **of_pairs),
-            how_many('that lose less together', real & (self.losses < 0), 'pairs', **of_pairs),
+            how_many(
+                'that lose more together', real & (losses.difference > 0), 'pairs', **of_pairs
+            ),
+            how_many(
+                'that lose less together', real & (losses.difference < 0), 'pairs', **of_pairs
+            ),
             how_many('by a weaker correction (Benjamini-Hochberg)', likely, 'pairs', **of_pairs),
         ]
 
@@ -170,7 +175,7 @@ def interactions(
       heads: The heads whose pairs are disabled, as (layer, head) from 0; None takes all heads.
       baseline: As in `ablation`; the mean of 'mean' is that over the examples.
       metric: The name of the metric; None takes the first metric of the task.
-      seed: The seed of the sign-flip test and, for 'resample', of the draw of other examples.
+      seed: The seed of the resamples and, for 'resample', of the draw of other examples.
       compute: As in `ablation`.
 
     Raises:
@@ -184,37 +189,34 @@ def interactions(
     swept = sweep_examples(
         model, examples, masks, baseline=baseline, donor_seed=seed, compute=compute
     )
-    names = [describe(mask) for mask in swept.masks if (mask == 0).sum() == 1]
-    scores = 100 * significance.weighted_scores(metric, swept.predictions, labels)[0]
+    names = [describe(mask) for mask in swept.masks[1:]]
+    alone = int(((masks == 0).sum(axis=(1, 2)) == 1).sum())
+    scores = 100 * weighted_scores(metric, swept.predictions, labels)[0]
     effects, losses = scores[1:] - scores[0], losses_of(swept.logits, labels)
-    in_loss = pairwise.interactions(losses[1:] - losses[0], len(names))  # [P, E]
-    p_values, familywise = significance.sign_flip_test(in_loss, seed=seed)
-    mean, low, high = mean_interval(in_loss)
+    in_loss = pairwise.interactions(losses[1:] - losses[0], alone)  # [P, E]
     return Interactions(
-        heads=tuple(names),
+        heads=tuple(names[:alone]),
         metric=metric,
-        unit='squared error' if swept.logits.shape[-1] == 1 else 'nats',
-        effects=effects[: len(names)],
-        points=pairwise.interactions(effects, len(names)),
-        losses=mean,
-        low=low,
-        high=high,
-        p_values=p_values,
-        familywise=familywise,
-        examples=len(labels),
+        effects=effects[:alone],
+        points=pairwise.interactions(effects, alone),
+        losses=loss_effects(
+            # The intact model has no interaction.
+            np.concatenate([np.zeros((1, len(labels))), in_loss]),
+            names[alone:],
+            classes=swept.logits.shape[-1],
+            seed=seed,
+        ),
         baseline=baseline,
     )
 
 
 def _draw(result: Interactions):
-    values = {
-        f'{TITLES[result.metric]} (points)': result.points,
-        f'loss ({result.unit})': result.losses,
-    }
+    loss = f'loss ({result.losses.outcome.unit})'
+    values = {f'{TITLES[result.metric]} (points)': result.points, loss: result.losses.difference}
     return plots.interaction_matrix(
         {title: pairwise.as_matrix(each, len(result.heads)) for title, each in values.items()},
         result.heads,
         label='effect beyond the sum of two',
-        # As in `Effects.red`; scores have no interval.
-        red={f'loss ({result.unit})': float(np.max(result.high - result.low))},
+        # Scores have no interval.
+        red={loss: result.losses.red},
     ).captioned('The effect of disabling two heads, less the sum of their effects.')

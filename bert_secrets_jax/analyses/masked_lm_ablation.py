@@ -65,7 +65,7 @@ class MaskedLMAblation(Result):
     tuning: Effects | None = None
 
     title: ClassVar[str] = 'Heads that the masked LM needs'
-    FORMAT: ClassVar[int] = 7
+    FORMAT: ClassVar[int] = 8
 
     def frames(self):
         frames, unlearnt = {}, [each.numbers['when'] for each in self._not_learnt()]

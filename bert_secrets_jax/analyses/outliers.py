@@ -91,7 +91,7 @@ class Outliers(Result):
     """
 
     title: ClassVar[str] = 'Outlier dimensions of LayerNorm'
-    FORMAT: ClassVar[int] = 5
+    FORMAT: ClassVar[int] = 6
 
     found: OutlierDimensions
     disabled: tuple[int, ...]

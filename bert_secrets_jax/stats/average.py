@@ -48,7 +48,8 @@ def mean_effect(
         difference = difference[known].mean(keepdims=True)
         parts = influence.parts_of_difference(metric, predictions[known], baseline, labels)
         parts = parts.mean(axis=0, keepdims=True)
-        low, high = influence.limits(difference, parts)
+        of_one = influence.unseen(metric, baseline, labels)
+        low, high = influence.limits(difference, parts, of_one=of_one)
         longer = np.maximum(high - difference, difference - low)
         error = longer / reach(len(labels) - 1)
     return MeanEffect(

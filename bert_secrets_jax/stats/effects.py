@@ -58,6 +58,9 @@ class BySeed:
       significant_share: [M] The share of the seeds in which the mask is significant by itself.
       needed_share: [M] The share of the seeds in which losing it worsens the outcome significantly,
         each by its own test, corrected for all masks.
+      needed_p: [M] The p-values that at most one seed needs the mask, corrected for all masks: S
+        times the second smallest of the seeds' own. They hold however seeds, which share their
+        examples, depend on each other (Benjamini and Heller 2008). 1 for a single seed.
     """
 
     intact: Float[np.ndarray, ' S']
@@ -68,6 +71,7 @@ class BySeed:
     least_p: float
     significant_share: PerMask
     needed_share: PerMask
+    needed_p: PerMask
     agreement: Agreement
 
     __repr__ = brief
@@ -117,8 +121,8 @@ class Effects:
       equivalent: [M] The same, adjusted for M tests: for scores by Holm's method, for means of
         skewed values, which have no `tost`, by max-T.
       unseen: How far the interval of a mask that changes no prediction reaches, on either side.
-      fewest: The number of masks that lower the outcome, and of those that raise it, at least; each
-        with a certainty of 95 %. None where the outcome is no mean.
+      fewest: The number of masks that lower the outcome, and of those that raise it, at least; both
+        hold with a certainty of 95 %. None where the outcome is no mean.
       shrunken: The effects given those of all masks (see `stats.shrinkage`); None where the
         outcome is no mean.
       seeds: The effects in every fine-tuning; None if one model was measured.

@@ -92,9 +92,10 @@ def assess_means(
             np.where(np.isinf(t), 0, error),
             at_least=calibrated_count(p_values, 2 * np.minimum(upper, lower)),
         )
+        # One sentence says both.
         fewest = (
-            calibrated_count(p_above(-t, count - 1), lower),
-            calibrated_count(p_above(t, count - 1), upper),
+            calibrated_count(p_above(-t, count - 1), lower, level=LEVEL / 2),
+            calibrated_count(p_above(t, count - 1), upper, level=LEVEL / 2),
         )
     # Bonferroni's bar, which max-T is below: what is said to be found is found.
     found = detectable(error, count - 1, LEVEL / (2 - one_sided) / masks)

@@ -215,7 +215,9 @@ def _by_seed(
     by_flips: PerMask,
     agreed: Agreement,
 ) -> BySeed:
-    real = np.stack([each.corrected <= LEVEL for each in alone])
+    corrected = np.stack([each.corrected for each in alone])
+    real, worse = corrected <= LEVEL, np.stack([each.gain for each in alone]) < 0
+    second = np.sort(np.where(worse, corrected, 1.0), axis=0)[min(1, len(alone) - 1)]
     return BySeed(
         intact=np.array([each.intact for each in alone]),
         difference=effects,
@@ -224,7 +226,8 @@ def _by_seed(
         max_t=by_flips,
         least_p=least_p(len(alone)),
         significant_share=real.mean(axis=0),
-        needed_share=(real & (np.stack([each.gain for each in alone]) < 0)).mean(axis=0),
+        needed_share=(real & worse).mean(axis=0),
+        needed_p=np.minimum(len(alone) * second, 1) if len(alone) > 1 else np.ones(len(second)),
         agreement=agreed,
     )
 

@@ -5,6 +5,9 @@ how large effects are, and shrinks each accordingly (Stephens 2017, "False disco
 deal"). The prior has its mode at 0, and falls on either side in its own way: it is a mixture of
 half-normal distributions and of no effect at all.
 
+Means are shrunken, and no sign is claimed. Masks are measured on the same texts, so that their
+errors correlate: one error that all share looks like an effect of all.
+
 Axes: M masks, K components of the prior, R resamples.
 """
 
@@ -31,16 +34,12 @@ class Shrunken:
     """Effects given what all masks show.
 
     Attributes:
-      mean, low, high: [M] The posterior means, and the ends of 95 % intervals.
-      share: The share of masks with an effect, as the prior has it; cautious with few masks.
+      mean: [M] The posterior means.
       at_least: The number of masks that have an effect, at least, with a certainty of 95 %; 0 over
         fine-tunings, for which no count is known that holds.
     """
 
     mean: PerMask
-    low: PerMask
-    high: PerMask
-    share: float
     at_least: int
 
     __repr__ = brief
@@ -51,20 +50,17 @@ def shrink(difference: PerMask, error: PerMask, *, at_least: int = 0) -> Shrunke
 
     A mask without an error, which changes nothing, has no effect and is not one of the data. Errors
     count as independent; effects that are measured on the same examples have errors in common, so
-    that all of them may be a little too large or too small.
+    that all of them may be too large or too small.
 
     Args:
       difference, error: The effects and their standard errors [M].
       at_least: As in `Shrunken`, by `calibrated_count`.
     """
     known = error > 0
-    mean, low, high = (np.zeros(len(difference)) for _ in range(3))
-    share = 0.0
+    mean = np.zeros(len(difference))
     if known.any():
-        found = _posterior(difference[known], error[known])
-        mean[known], low[known], high[known] = found[:3]
-        share = found[3] * known.mean()
-    return Shrunken(mean, low, high, float(share), at_least)
+        mean[known] = _posterior_means(difference[known], error[known])
+    return Shrunken(mean, at_least)
 
 
 def calibrated_count(
@@ -86,8 +82,7 @@ def calibrated_count(
     return max(int((below - ranks + 1).max()), 0)
 
 
-def _posterior(difference: np.ndarray, error: np.ndarray):
-    """Return means and ends of intervals [M], and the share with an effect."""
+def _posterior_means(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
     widths = _widths(difference, error)
     sign = np.r_[np.ones(len(widths)), -np.ones(len(widths))]
     width = np.r_[widths, widths]
@@ -98,38 +93,11 @@ def _posterior(difference: np.ndarray, error: np.ndarray):
     inside = scipy.special.log_ndtr(sign * centre / spread)
     likely = _log_normal(difference[:, None], np.sqrt(variance)) + np.log(2) + inside
     likely = np.c_[_log_normal(difference, error), likely]
-    weights = _weights(likely)
-    shares = likely + np.log(weights)
+    shares = likely + np.log(_weights(likely))
     shares = np.exp(shares - scipy.special.logsumexp(shares, axis=1, keepdims=True))
-    none, shares = shares[:, 0], shares[:, 1:]
     # The mean of a normal distribution that is cut off at 0.
     ratio = np.exp(_log_normal(centre / spread, 1.0) - inside)
-    mean = (shares * (centre + sign * spread * ratio)).sum(axis=1)
-
-    # Where a component is all but cut off, it has no weight either.
-    certain = np.exp(np.maximum(inside, -600))
-
-    def upto(place):
-        """Return the probability [M] of an effect of at most this [M]."""
-        at = (place[:, None] - centre) / spread
-        left = scipy.special.ndtr(-centre / spread)
-        found = np.where(
-            sign > 0,
-            np.clip(scipy.special.ndtr(at) - left, 0, None) / certain,
-            np.minimum(scipy.special.ndtr(at), left) / certain,
-        )
-        return (shares * np.minimum(found, 1)).sum(axis=1) + none * (place >= 0)
-
-    reach = np.abs(difference) + 10 * error
-    ends = []
-    for wanted in (LEVEL / 2, 1 - LEVEL / 2):
-        lower, upper = -reach, reach
-        for _ in range(60):
-            middle = (lower + upper) / 2
-            enough = upto(middle) >= wanted
-            lower, upper = np.where(enough, lower, middle), np.where(enough, middle, upper)
-        ends.append(np.where(np.abs(upper) < 1e-12 * reach, 0.0, upper))
-    return mean, *ends, 1 - weights[0]
+    return (shares[:, 1:] * (centre + sign * spread * ratio)).sum(axis=1)
 
 
 def _widths(difference: np.ndarray, error: np.ndarray) -> np.ndarray:

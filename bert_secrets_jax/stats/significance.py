@@ -102,13 +102,18 @@ def assess(
             p_value = randomization_test(*given, rounds=rounds, seed=seed)
     else:
         parts = influence.parts_of_difference(*given)
-        low, high = influence.limits(difference, parts)
+        of_one = influence.unseen(metric, baseline, labels)
+        low, high = influence.limits(difference, parts, of_one=of_one)
         error = parts.std(axis=1, ddof=1) / np.sqrt(len(labels))
         critical, detectable = smallest_effects_on_correlation(
             error, float(scores[0]), len(labels), level=level, power=POWER
         )
-        tost = influence.p_matters(difference, parts, MARGIN)
-        test, p_value = "Student's t, by parts", influence.p_zero(difference, parts)
+        # A loss is found against what unseen texts may gain.
+        least = of_one[1] * (1 - (level / 2) ** (1 / len(labels)))
+        critical, detectable = np.maximum(critical, least), np.maximum(detectable, least)
+        tost = influence.p_matters(difference, parts, MARGIN, of_one=of_one)
+        test = "Student's t, by parts"
+        p_value = influence.p_zero(difference, parts, of_one=of_one)
     return Effects(
         names=names,
         difference=difference,
@@ -136,11 +141,13 @@ def unseen_change(metric: str, baseline: PerExample, labels: PerExample) -> floa
     """Return how far the interval of a mask that changes no prediction reaches.
 
     Changes that occur in none of E examples may still occur in others. For accuracy this is about
-    3.8 / E. Correlations are moved by every example: for them it is 0, but infinite below 50
-    examples, where their intervals are too narrow. Arguments are those of `assess`.
+    3.8 / E, and for a correlation r about 3.7 (1 + |r|) / E. For one of fewer than 50
+    examples, of which intervals are too narrow, it is infinite. Arguments are those of `assess`.
     """
     if metric not in confusion.METRICS:
-        return 0.0 if len(labels) >= FEWEST_FOR_CORRELATIONS else np.inf
+        reach = max(influence.unseen(metric, baseline, labels))
+        few = len(labels) < FEWEST_FOR_CORRELATIONS
+        return np.inf if few else reach * (1 - (LEVEL / 2) ** (1 / len(labels)))
     counted = count(metric, baseline[None], baseline, labels)
     low, high = score_limits(counted, below=LEVEL / 2, above=LEVEL / 2)
     return float(max(-low[0], high[0]))

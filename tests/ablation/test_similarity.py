@@ -183,7 +183,7 @@ def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
     assert list(found) == ['spearman', 'pearson', 'cosine', 'size']
     for name in similarity.CORRELATIONS:
         assert found[name].significant() == (1, 1) and found[name].best == 2
-        assert found[name].worst == 1 and found[name].equivalent[3] <= 0.05
+        assert found[name].worst == 1
     np.testing.assert_allclose(
         found['spearman'].value[1], scipy.stats.spearmanr(cosines[2], gold).statistic
     )
@@ -193,6 +193,11 @@ def test_a_head_that_carries_similarity_and_one_that_holds_it_back():
         :3
     ].any()
     assert (found['size'].corrected <= 0.05)[1:3].all()
+    # It takes more pairs to show that losing a head does nothing.
+    gold, cosines = world(rng, np.zeros(1), pairs=1600)
+    cosines[1] = cosines[0] + rng.normal(0, 1e-4, 1600)
+    found = assess_similarities(cosines, names=[''], gold=gold)
+    assert all(found[name].equivalent[0] <= 0.05 for name in similarity.CORRELATIONS)
 
 
 def test_an_interval_of_what_was_not_seen_to_change():

@@ -449,15 +449,15 @@ def test_predictions_that_never_change_prove_little_in_few_examples():
             assert (found.low, found.high) == pytest.approx((-100 * unseen, 100 * unseen))
     # F1 changes by more than accuracy: right answers of class 0 do not count.
     assert claims.unseen_change('f1', baseline, labels) > unseen
-    assert claims.unseen_change('pearson', baseline, labels) == 0
+    assert 0.037 < claims.unseen_change('pearson', baseline, labels) < 0.074
     assert claims.unseen_change('pearson', baseline[:49], labels[:49]) == np.inf
 
 
 def test_undefined_scores_decide_nothing():
     """Constant predictions have no correlation."""
     rng = np.random.default_rng(0)
-    labels = rng.normal(size=50)
-    predictions, baseline = np.stack([labels + 0.1, np.zeros(50)]), labels + rng.normal(size=50)
+    labels = rng.normal(size=2000)
+    predictions, baseline = np.stack([labels + 0.1, np.zeros(2000)]), labels + rng.normal(size=2000)
     known = {'rounds': 200, 'names': ['L1-H1', 'L1-H2']}
     found = significance.assess('pearson', predictions, baseline, labels, **known)
     assert np.isnan(found.difference[1])

@@ -68,14 +68,13 @@ _OF_OUTCOMES = {
     'p_value': 'p_value',
     'p_corrected': 'corrected',
     'shrunken': 'shrunken.mean',
-    'shrunken_low': 'shrunken.low',
-    'shrunken_high': 'shrunken.high',
 }
 # Those of the share of fine-tunings that need it.
 NEEDED_IN = {
     'needed_share': 'seeds.needed_share',
     'needed_share_low': 'seeds.needed_low',
     'needed_share_high': 'seeds.needed_high',
+    'needed_p': 'seeds.needed_p',
 }
 _ONE_MODEL = {'p_benjamini_hochberg': 'benjamini_hochberg', 'p_tost_corrected': 'equivalent'}
 # Columns that end so are multiplied by the scale of their outcome.
@@ -246,7 +245,7 @@ def frame_of_outcomes(
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
-    none = Shrunken(unknown, unknown, unknown, share=math.nan, at_least=0)
+    none = Shrunken(unknown, at_least=0)
     filled = {
         name: dataclasses.replace(
             each,
@@ -431,6 +430,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
     """Return how many effects are real, and what may stay hidden where none is."""
     what, least = _in_words(disabled), effects.outcome.counts_from
     real, visible = effects.corrected <= LEVEL, _visible(effects)
+    some = int(_in_some(effects).sum())
     better = int((real & (effects.gain > 0)).sum())
     worse = [effects.names[at] for at in np.flatnonzero(real & (effects.gain < 0)).tolist()]
     which = f' ({", ".join(worse)})' if 0 < len(worse) <= _NAMED else ''
@@ -450,8 +450,15 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
         said = alone + 'moves {outcome} by over {least:.0%} of their spread.'
     if not real.any():
         said = 'None of the {count} {what} is shown to matter to {outcome}.'
-        if np.isfinite(visible):
+        if some:
+            said = (
+                '{some:||Each of }{some} of {count} {what}, lost alone, {worsens} {outcome} in '
+                'some fine-tunings; none is shown to on average.'
+            )
+        elif np.isfinite(visible):
             said += ' For a typical one, changes below about {visible:.2g} {size} may stay hidden.'
+    elif some:
+        said = said.removesuffix('.') + '; {some} more {some:|does|do} so in some fine-tunings.'
     return how_many(
         NEEDED.format(name or disabled),
         real & (effects.gain < 0),
@@ -464,6 +471,7 @@ def count_of(effects: Effects, disabled: str, *, source: str, name: str = '') ->
             'size': unit_of(effects),
             'outcome': re.sub('^loss$', 'the loss', title_of(effects)),
             'better': better,
+            'some': some,
             'which': which,
             'worsens': worsens,
             'mends': mends,
@@ -601,14 +609,21 @@ def _between_seeds(
     yield from _agreement(seeds.agreement, name, fields)
 
 
+def _in_some(effects: Effects) -> np.ndarray:
+    """Return which masks [M] some fine-tunings are shown to need, and not all on average."""
+    if effects.seeds is None:
+        return np.zeros(len(effects.names), bool)
+    return (effects.seeds.needed_p <= LEVEL) & ~(effects.corrected <= LEVEL)
+
+
 def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the mask that most fine-tunings need, if at least two do and not all on average."""
-    seeds = effects.seeds
+    """Yield the mask that most fine-tunings need, of those that are not shown to be on average."""
+    seeds, some = effects.seeds, _in_some(effects)
     assert seeds is not None
-    most = int(np.argmax(seeds.needed_share))
-    share = float(seeds.needed_share[most])
-    if share * len(seeds.intact) < 2 or effects.corrected[most] <= LEVEL:
+    if not some.any():
         return
+    most = int(np.argmax(np.where(some, seeds.needed_share, -1)))
+    share = float(seeds.needed_share[most])
     about: dict[str, Any] = fields | {
         'unit': 'share of fine-tunings',
         'source': 'Clopper and Pearson 1934',
@@ -619,6 +634,7 @@ def _needed_in_some(effects: Effects, name: str, fields: dict[str, Any]) -> Iter
         estimate=share,
         low=float(seeds.needed_low[most]),
         high=float(seeds.needed_high[most]),
+        p=float(seeds.needed_p[most]),
         template='{where} is needed in {needed} of {sample} fine-tunings ({low:.0%} to '
         '{high:.0%}), though not shown to be on average.',
         numbers={'needed': round(share * len(seeds.intact))},
