@@ -44,6 +44,8 @@ def sign_flip_test(
             f'Values must be finite [quantities, examples], two examples at least, got '
             f'{list(values.shape)}.'
         )
+    if rounds < 1:
+        raise ValueError(f'{rounds=} must be 1 or more.')
     two_sided = alternative == 'two-sided'
     examples = values.shape[1]
     # Flipping signs does not change the sum of squares.
