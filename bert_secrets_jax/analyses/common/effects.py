@@ -159,22 +159,18 @@ def rows_of(effects: Effects, columns: Mapping[str, str]) -> list[tuple]:
 
 
 def frame_of(
-    effects: Mapping[Any, Effects],
-    columns: Mapping[str, str],
-    caption: str,
-    *keys: str,
-    by: int = 1,
+    effects: Mapping[Any, Effects], columns: Mapping[str, str], caption: str, *keys: str
 ) -> 'pandas.DataFrame':
     """Return a frame with a row, as of `rows_of`, for every mask of several effects.
 
-    They come by a name or several, whose columns are the keys; the first `by` tell them apart.
+    They come by a name or several, whose columns are the keys; the first one tells them apart.
     """
     rows = [
         (*([key] if len(keys) == 1 else key), *row)
         for key, each in effects.items()
         for row in rows_of(each, columns)
     ]
-    colours = colours_of(effects, columns, by=keys[:by])
+    colours = colours_of(effects, columns, by=keys[:1])
     return framed((*keys, 'disabled', *columns), rows, caption, colours=colours)
 
 
@@ -235,13 +231,8 @@ def notes_of(effects: Effects, shape: tuple[int, ...]) -> np.ndarray:
     return np.reshape(texts, shape)
 
 
-def frame_of_outcomes(
-    outcomes: Mapping[Any, Effects], disabled: str, *keys: str
-) -> 'pandas.DataFrame':
-    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean.
-
-    Outcomes come by their name, or by the keys as in `frame_of`.
-    """
+def frame_of_outcomes(outcomes: Mapping[str, Effects], disabled: str) -> 'pandas.DataFrame':
+    """Return a frame of effects on every outcome, and shrunken where the outcome is a mean."""
     several = any(each.seeds is not None for each in outcomes.values())
     columns = _OF_OUTCOMES | (NEEDED_IN if several else _ONE_MODEL)
     unknown = np.full(len(next(iter(outcomes.values())).names), np.nan)
@@ -256,7 +247,7 @@ def frame_of_outcomes(
     }
     caption = f'Without {WITHOUT.get(disabled, "each set")}: change by outcome, each in its unit; '
     caption += 'AUC from 0 to 1.'
-    return frame_of(filled, columns, caption, *(keys or ['outcome']), by=max(len(keys), 1))
+    return frame_of(filled, columns, caption, 'outcome')
 
 
 def draw_effects(
