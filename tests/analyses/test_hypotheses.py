@@ -119,7 +119,7 @@ def test_heads_that_nearly_tie_make_no_verdict_wrong(worlds, examples, in_first,
 
 def test_too_few_texts_and_layers(model, texts, config, tokenizer):
     found = bs.analyses.hypotheses(model, texts[:10])
-    assert {each.verdict for each in found.decided} == {'not decidable with so few examples'}
+    assert {each.verdict for each in found.decided} == {'not decidable with so small a sample'}
     assert found.decided[0].evidence.endswith('is known in 10 of 10 texts; a test needs 20.')
     assert found.findings()[0].estimate == 0
     # Texts without full stops are none of those that a test of these needs.
@@ -127,7 +127,7 @@ def test_too_few_texts_and_layers(model, texts, config, tokenizer):
     for known in (8, 1, 0):
         values['period or comma'][known:] = np.nan
         each = verdicts_of(values)[STOPS]
-        assert each.sample == known and each.verdict == 'not decidable with so few examples'
+        assert each.sample == known and each.verdict == 'not decidable with so small a sample'
         assert f'full stops and commas is known in {known} of 60 texts' in each.evidence
     cut = bs.BertConfig(**{**vars(model.config), 'num_hidden_layers': 2})
     small = bs.Pretrained(bs.Bert(cut), model.params, tokenizer)

@@ -6,9 +6,8 @@ itself at 5 %, and is undecided at this sample size otherwise: neither error is 
 once in twenty. Where one of the two could not come out at all, it is not decidable.
 
 Every verdict says for what it is. Of one model, the examples are the sample: the verdict is about
-this model on such texts, and not about fine-tuning it again. Of three or more fine-tuned models,
-there is an interval over their seeds. Of five or more, the verdict is about any fine-tuning of this
-recipe: on average, or most of them.
+this model on such texts, and not about fine-tuning it again. Of five or more fine-tuned models, it
+is about most fine-tunings of this recipe, and its number is their median. Fewer decide nothing.
 
 Claims are in a module for each topic, and `verdict.py` has what all of them share.
 """
@@ -126,4 +125,4 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     in_all_runs,
     not_measured,
 )
-from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS, THIS_MODEL

@@ -14,6 +14,7 @@ import numpy as np
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.runs import Tables, each_of, on_runs
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Runs, Verdict
+from bert_secrets_jax.runs.verdict import THESE_MODELS
 
 # A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
 # bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
@@ -68,7 +69,9 @@ def last_layers_change_most(
     schedule, pair = divmod(found.least, 2 * (layers - 2))
     which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
     what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
-    return verdict.verdict_on(claim, found, what)
+    # A single fine-tuning under each schedule does not speak for the schedules.
+    alone = {'population': THESE_MODELS} if under[0] and len(runs) == 1 else {}
+    return verdict.verdict_on(claim, found, what, **alone)
 
 
 def cls_then_sep(runs: Mapping[str, Tables]) -> list[Verdict]:

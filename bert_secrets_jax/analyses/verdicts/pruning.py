@@ -69,7 +69,7 @@ def heads_can_go(
     are a sample.
     """
     found = verdict.contrast_of(change, offset=NOTICEABLE, each=each, examples=examples)
-    interval = tuple(100 * np.array(found.interval(0, offset=-NOTICEABLE)))
+    interval = tuple(100 * np.array(found.typical(0, offset=-NOTICEABLE)))
     return verdict.verdict_on(
         HEADS_CAN_GO,
         found,
@@ -106,7 +106,7 @@ def order_tells(
     found = verdict.contrast_of(lead, each=each, examples=examples, random=others)
     p_if_false, p_if_true = verdict.all_above(found)
     rank = rank_p(own, others)
-    interval = tuple(100 * np.array(found.interval(0)))
+    interval = tuple(100 * np.array(found.typical(0)))
     return verdict.verdict_on(
         ORDER_TELLS,
         found,

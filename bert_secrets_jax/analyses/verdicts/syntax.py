@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.probes.evaluation import scores
-from bert_secrets_jax.runs.verdict import ANY_PROBE, THESE_PROBES
+from bert_secrets_jax.runs.verdict import MOST_PROBES, THESE_PROBES
 
 # Much more often than an offset, and hardly more often: percentage points.
 PRACTICAL_LEAD = 0.10
@@ -148,12 +148,12 @@ def probe_leads(
     arguments are those of `uas_contrasts`.
     """
     found = uas_contrasts(words, right, other, threshold=claim.threshold)
-    several = found.runs >= verdict.FEWEST_FOR_ANY
+    several = found.runs >= verdict.FEWEST_FOR_MOST
     return verdict.verdict_on(
         claim,
         found,
         'UAS of the first probe minus that of the second',
-        population=ANY_PROBE if several else THESE_PROBES,
+        population=MOST_PROBES if several else THESE_PROBES,
     )
 
 
@@ -161,10 +161,5 @@ def _leads(gains: np.ndarray, claim: Claim) -> Contrasts:
     """Return the parts of a claim on gains, errors and texts [P, 3] (Student's t over texts)."""
     gain, error, texts = gains.astype(np.float64).T
     above = gain - claim.threshold
-    return Contrasts(
-        above if claim.side == 'more' else -above,
-        error,
-        np.maximum(texts - 1, 1),
-        examples=texts.min(),
-        runs=1,
-    )
+    above = above if claim.side == 'more' else -above
+    return Contrasts(above, error, np.maximum(texts - 1, 1), above[None], examples=texts.min())

@@ -9,6 +9,7 @@ from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Runs, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import head_name
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS
 
 # "Negligible" compared with something: less than this part of it.
 NEGLIGIBLE = 0.25
@@ -97,14 +98,14 @@ def vertical_patterns_are_special(
     needed = math.ceil(NEARLY_ALL * len(found.difference))
     others = len(found.difference) - needed + 1
     p_values = (
-        verdict.at_least(found.above, needed, found.by_flips[0]),
-        verdict.at_least(found.below, others, found.by_flips[1]),
+        verdict.at_least(found.above, needed, found.by_sign[0]),
+        verdict.at_least(found.below, others, found.by_sign[1]),
     )
     if count < verdict.FEWEST:
         p_values = math.nan, math.nan
     order = np.argsort(-found.difference / found.error, kind='stable')
     deciding = int(order[needed - 1])
-    interval = found.interval(deciding, offset=HALF)
+    interval = found.typical(deciding, offset=HALF)
     head = head_name(*np.argwhere(heads)[deciding])
     above = (found.difference > 0).sum()
     return verdict.verdict_on(
@@ -176,7 +177,13 @@ def few_are_heterogeneous(
             verdict.capped(float(verdict.not_below(-MOST, -share, -low))),
         )
     return verdict.verdict_on(
-        FEW_HETEROGENEOUS, found, f'corrected {what}', p_values=p_values, interval=corrected
+        FEW_HETEROGENEOUS,
+        found,
+        f'corrected {what}',
+        p_values=p_values,
+        interval=corrected,
+        # Mistakes are corrected in the mean over models.
+        **{'population': ANY_FINETUNING} if found.population == MOST_FINETUNINGS else {},
     )
 
 
@@ -207,7 +214,7 @@ def cls_attends_most_to_sep(from_cls: Mapping[str, Runs]) -> Verdict:
         LAST_CLS,
         found,
         f'attention of [CLS] to [SEP] minus that to {others[found.least]}',
-        verdict.decisive(LAST_CLS, found.interval(found.least)) + rare,
+        verdict.decisive(LAST_CLS, found.typical(found.least)) + rare,
         numbers=numbers,
     )
 
@@ -245,4 +252,10 @@ def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
     least, most = value - reach * error, value + reach * error
     greatest_total, least_total = total + reach * total_error, total - reach * total_error
     high = np.inf if least_total <= 0 else np.maximum(most, 0) / least_total
-    return value / total, np.maximum(least, 0) / greatest_total, high
+    low = float(np.maximum(least, 0) / greatest_total)
+    if part.runs < verdict.FEWEST_FOR_MOST or np.isinf(high):
+        return float(value / total), low, float(high)
+    median, low, high = verdict.median_of(
+        (part.each / total_of.each)[:, 0], (high - low) / 2 / reach
+    )
+    return median, max(low, 0.0), high

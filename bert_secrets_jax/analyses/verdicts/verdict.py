@@ -3,16 +3,17 @@
 Each test gives the p-values of two hypotheses: that the claim is false, and that it is true. One of
 the two is true, so that a verdict is wrong at most once in twenty.
 
-Of any fine-tuning, a verdict is about the average or about most fine-tunings. These differ where
-some of them fail, and no test of the average holds there: of five runs, of which one in five fails,
-none is seen to fail in a third of cases. So two tests have to agree. Student's t takes the runs and
-the examples as samples; flips of the runs' signs show that the runs agree with each other. A
-verdict is wrong if neither the average nor most fine-tunings are on its side.
+Of several fine-tunings, a verdict is about most of them. No test of their average holds where some
+fail: of five runs, of which one in five fails, none is seen to fail in a third of cases. The sign
+test of most of them holds whatever their distribution, from five runs on, of which all have to be
+on one side (1/32). So the numbers of such a verdict are the median and its interval. Both are
+widened by the error of the examples. Student's t of the mean has to agree.
 
 Shapes: R runs, P parts of a claim, L layers, N heads.
 """
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,11 +23,12 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.flips import LEVEL, sign_flip_test
+from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
     HOLDS,
+    MOST_FINETUNINGS,
     NOT_MEASURED,
     THESE_MODELS,
     THIS_MODEL,
@@ -40,11 +42,9 @@ from bert_secrets_jax.runs.verdict import (
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))
 # Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
 FEWEST = 20
-# Fewer runs have no interval over seeds, and fewer than the second number are none of any
-# fine-tuning: where half of them fail, three others in a row are no rare luck.
-FEWEST_RUNS, FEWEST_FOR_ANY = 3, 5
-# Up to so many flips of the runs' signs are all made.
-_FLIPS = 4096
+# Fewer runs have no interval over seeds, and fewer than the second number decide nothing: where
+# half of all fine-tunings fail, four others in a row come in one of sixteen draws.
+FEWEST_RUNS, FEWEST_FOR_MOST = 3, 5
 # Means in float32: less than this apart, they are the same.
 ROUNDING = 1e-6
 Count = float | int | np.ndarray  # the number of examples of a table
@@ -60,25 +60,32 @@ class Contrasts:
     Attributes:
       difference, error: [P] The mean over runs, and a bound of its standard error.
       freedom: [P] The degrees of freedom of this error.
-      by_flips: [2, P] The p-values that runs are not above and that they are not below 0, by flips
-        of their signs; 0 where a verdict is not about any fine-tuning.
+      each: [R, P] The parts of each run.
       examples: The number of examples, which all runs share.
-      runs: The number of runs.
     """
 
     difference: np.ndarray
     error: np.ndarray
     freedom: np.ndarray
+    each: np.ndarray
     examples: float
-    runs: int
-    by_flips: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 1)))
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return len(self.each)
 
     @property
     def population(self) -> str:
         """For what a verdict on these contrasts is."""
-        if self.runs >= FEWEST_FOR_ANY:
-            return ANY_FINETUNING
+        if self.runs >= FEWEST_FOR_MOST:
+            return MOST_FINETUNINGS
         return THIS_MODEL if self.runs == 1 else THESE_MODELS
+
+    @property
+    def by_sign(self) -> tuple[np.ndarray, np.ndarray]:
+        """[P] The p-values that most runs are not above, and not below 0; 0 of too few runs."""
+        return by_sign(self.each, self.error), by_sign(-self.each, self.error)
 
     @property
     def above(self) -> np.ndarray:
@@ -99,10 +106,19 @@ class Contrasts:
         return 0
 
     def interval(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
-        """Return a part plus an offset, such as the threshold, with its 95 % interval."""
+        """Return the mean of a part plus an offset, such as the threshold, with its 95 % interval.
+
+        See `typical` for the number that a verdict is about.
+        """
         estimate = float(self.difference[part]) + offset
         half = float(margin(self.freedom[part]) * self.error[part])
         return estimate, estimate - half, estimate + half
+
+    def typical(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
+        """Return the same of the median run, where a verdict is about most fine-tunings."""
+        if self.runs < FEWEST_FOR_MOST:
+            return self.interval(part, offset=offset)
+        return median_of(self.each[(slice(None), *np.atleast_1d(part))] + offset, self.error[part])
 
     def _p(self, difference: np.ndarray) -> np.ndarray:
         if self.examples < FEWEST:
@@ -118,7 +134,7 @@ def contrasts(
 
     With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
     between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
-    freedom are Satterthwaite's. From FEWEST_FOR_ANY runs on, they have to agree with each other.
+    freedom are Satterthwaite's.
     """
     each, bounds = (np.array(part, np.float64) for part in zip(*per_run, strict=True))
     if each.ndim == 1:
@@ -127,26 +143,48 @@ def contrasts(
     mean, of_examples = each.mean(axis=0), bounds.mean(axis=0)
     few = np.full(mean.shape, max(float(examples) - 1.0, 1.0))
     if runs < FEWEST_RUNS:
-        return Contrasts(mean, of_examples, few, float(examples), runs)
+        return Contrasts(mean, of_examples, few, each, float(examples))
     of_runs = each.var(axis=0, ddof=1) / runs
     squared = of_runs + of_examples**2
     freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
-    agreeing = np.stack([by_flips(each), by_flips(-each)])
-    return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs, agreeing)
+    return Contrasts(mean, np.sqrt(squared), freedom, each, float(examples))
 
 
-def by_flips(each: np.ndarray) -> np.ndarray:
-    """Return the p-values [P] that parts of runs [R, P] are not above 0, by flips of their signs.
+def by_sign(each: np.ndarray, error: np.ndarray | float) -> np.ndarray:
+    """Return the p-values [P] that most runs of [R, P] are not above 0, by the sign test.
 
-    They are 0 for fewer runs than a verdict on any fine-tuning needs.
+    Without an error of the examples it is the sign test itself; with it, the interval of that level
+    (`median_of`) has to be above 0, too. `error` is that of the mean of the runs.
+    The p-values are 0 for fewer runs than a verdict on most fine-tunings needs.
     """
-    if len(each) < FEWEST_FOR_ANY:
+    if len(each) < FEWEST_FOR_MOST:
         return np.zeros(each.shape[1:])
-    flipped = (
-        sign_flip_test(part[None], alternative='greater', rounds=_FLIPS)[1].item()
-        for part in np.nan_to_num(each.T)
-    )
-    return np.array([*flipped])
+    places = np.arange((len(each) + 1) // 2)
+    ends, median = np.sort(each, axis=0)[places], np.median(each, axis=0)
+    squared = np.maximum(median**2 - (median - ends) ** 2, 0.0)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        of_examples = scipy.stats.norm.sf(np.sqrt(squared) / _of_examples(each, error))
+    levels = scipy.stats.binom.cdf(places, len(each), 0.5)[:, None]
+    return np.where((ends > 0) & (of_examples <= levels), levels, 1.0).min(axis=0)
+
+
+def median_of(each: np.ndarray, error: float) -> tuple[float, float, float]:
+    """Return the median of runs [R] and its interval: that of the sign test, wider by the examples.
+
+    The sign test's is of 95 % or more, and of 94 % for five runs. `error` is that of the mean, over
+    runs and examples: the part that the spread of the runs leaves is that of the examples.
+    """
+    ordered, median = np.sort(each), float(np.median(each))
+    place = max(int(scipy.stats.binom.ppf(LEVEL / 2, len(each), 0.5)), 1) - 1
+    reach = REACH * float(_of_examples(each, error))
+    below, above = median - ordered[place], ordered[-1 - place] - median
+    return median, median - math.hypot(below, reach), median + math.hypot(above, reach)
+
+
+def _of_examples(each: np.ndarray, error: np.ndarray | float) -> np.ndarray:
+    """Return the part of the errors of means over runs that is not that of the runs [R, ...]."""
+    squared = np.square(error) - each.var(axis=0, ddof=1) / len(each)
+    return np.sqrt(np.maximum(squared, 0.0))
 
 
 def contrast_of(
@@ -173,9 +211,8 @@ def contrast_of(
     others = 1 if random is None else len(random) - 1
     freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
     parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
-    beyond = np.zeros((1, 1)) if each is None else each[:, None] + offset
-    agreeing = np.stack([by_flips(beyond), by_flips(-beyond)])
-    return Contrasts(*parts, examples=float(examples), runs=len(beyond), by_flips=agreeing)
+    beyond = parts[0][None] if each is None else each[:, None] + offset
+    return Contrasts(*parts, beyond, examples=float(examples))
 
 
 def all_above(found: Contrasts) -> tuple[float, float]:
@@ -183,23 +220,24 @@ def all_above(found: Contrasts) -> tuple[float, float]:
 
     That it holds needs no correction: its contrary is refuted only if each part is above 0
     (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), but for flips: a run that fails does so in all parts.
+    corrected for their number (Bonferroni), but for signs: a run that fails does so in all parts.
     """
-    below = np.maximum(found.below * len(found.below), found.by_flips[1])
+    not_above, not_below = found.by_sign
+    below = np.maximum(found.below * len(found.below), not_below)
     # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    return float(np.maximum(found.above, found.by_flips[0]).max()), capped(np.fmin.reduce(below))
+    return float(np.maximum(found.above, not_above).max()), capped(np.fmin.reduce(below))
 
 
-def at_least(p_values: np.ndarray, count: int, by_flips: np.ndarray | float = 0.0) -> float:
+def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0) -> float:
     """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
 
     It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
-    whatever the dependence. A p-value that is NaN shows nothing. So many of the p-values by flips
+    whatever the dependence. A p-value that is NaN shows nothing. So many of the p-values by signs
     have to be as small, without a correction (see `all_above`).
     """
     ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
     by_bonferroni = capped((len(ordered) - count + 1) * ordered[count - 1])
-    return max(by_bonferroni, float(np.sort(by_flips + 0 * ordered)[count - 1]))
+    return max(by_bonferroni, float(np.sort(by_sign + 0 * ordered)[count - 1]))
 
 
 def not_measured(claim: Claim, needs: str = '') -> Verdict:
@@ -277,21 +315,26 @@ def verdict_on(
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
     if interval is None:
-        interval = found.interval(found.least, offset=claim.threshold)
+        interval = found.typical(found.least, offset=claim.threshold)
         if claim.side == 'less':
-            estimate, low, high = found.interval(found.least, offset=-claim.threshold)
+            estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
-    known: dict[str, Any] = {'sample': found.examples, 'population': found.population}
-    if found.population == ANY_FINETUNING:
-        known |= {'sample': found.runs, 'sample_of': 'runs'}
-    if found.examples < FEWEST:
-        template = template or decisive(claim, interval)
-        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
-        numbers = {**numbers, 'examples': round(found.examples), 'least': FEWEST}
-        known['otherwise'] = TOO_FEW
+    known: dict[str, Any] = {'sample': found.examples, 'population': found.population} | fields
+    template, numbers = template or decisive(claim, interval), dict(numbers)
     p_values = p_values or all_above(found)
-    known |= {'what': what, 'numbers': numbers} | fields
-    return verdict_of(claim, p_values, interval, template, **known)
+    if found.population == MOST_FINETUNINGS:
+        known |= {'sample': found.runs, 'sample_of': 'runs'} | fields
+        numbers['runs'] = found.runs
+        template += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
+    if found.examples < FEWEST:
+        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
+        numbers |= {'examples': round(found.examples), 'least': FEWEST}
+        known['otherwise'] = TOO_FEW
+    elif known['population'] == THESE_MODELS:
+        template += TOO_FEW_RUNS
+        numbers |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST}
+        known['otherwise'], p_values = TOO_FEW, (math.nan, math.nan)
+    return verdict_of(claim, p_values, interval, template, what=what, numbers=numbers, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
@@ -341,22 +384,25 @@ def combined(
     return weights @ mean, np.abs(weights) @ error
 
 
-def margin(freedom: float) -> float:
+def margin(freedom: float | int) -> float:
     """Return how many standard errors a 95 % interval reaches."""
     return float(scipy.stats.t.ppf(1 - LEVEL / 2, freedom))
 
 
 def not_below(
-    bound: float, estimate: float | np.ndarray, high: float | np.ndarray
+    bound: float,
+    estimate: float | np.ndarray,
+    high: float | np.ndarray,
+    freedom: float | int = np.inf,
 ) -> float | np.ndarray:
     """Return the p-values of the hypotheses that a number is the bound or more.
 
-    They are at most LEVEL where the 95 % interval, whose upper end is `high`, is below the bound;
-    its errors are taken to be normal. With all signs turned, they are those of the hypotheses that
-    a number is the bound or less.
+    They are at most LEVEL where the 95 % interval, whose upper end is `high`, is below the bound.
+    Its errors are taken to be Student's t, which is normal without a number of degrees of freedom.
+    With all signs turned, they are those of the hypotheses that a number is the bound or less.
     """
     reach = np.maximum(np.abs(high - estimate), 1e-12)
-    return 2 * scipy.stats.norm.sf((bound - estimate) / (reach / REACH))
+    return 2 * scipy.stats.t.sf((bound - estimate) / reach * margin(freedom), freedom)
 
 
 def capped(p_value: float) -> float:
@@ -365,6 +411,11 @@ def capped(p_value: float) -> float:
 
 
 # Sentences
+
+# The number that decides, over several runs.
+MEDIAN = ' That is the median of {runs} runs; the verdict is about most of them.'
+MEAN = ' That is the mean of {runs} runs.'
+TOO_FEW_RUNS = ' {runs:fine-tuning|fine-tunings} {runs:|is|are} too few; a test needs {needed}.'
 
 
 def decisive(claim: Claim, interval: tuple[float, float, float]) -> str:
