@@ -17,7 +17,7 @@ from bert_secrets_jax import lazy
 
 if TYPE_CHECKING:
     from bert_secrets_jax import analyses, paper, patterns, plots
-    from bert_secrets_jax.ablation import masks, significance
+    from bert_secrets_jax.ablation import masks
     from bert_secrets_jax.ablation.attribution_patching import estimate_patches
     from bert_secrets_jax.ablation.contexts import mean_contexts
     from bert_secrets_jax.ablation.embedding import embed
@@ -98,11 +98,6 @@ if TYPE_CHECKING:
     from bert_secrets_jax.model.bert import Bert, BertOutput
     from bert_secrets_jax.model.config import BertConfig
     from bert_secrets_jax.model.embedding import Pooling
-    from bert_secrets_jax.model.vocabulary import (
-        function_tokenizer,
-        letter_tokenizer,
-        regex_tokenizer,
-    )
     from bert_secrets_jax.model.weights import (
         Pretrained,
         fingerprint,
@@ -122,10 +117,10 @@ if TYPE_CHECKING:
     from bert_secrets_jax.pruning.shapley import Shapley, shapley_values
     from bert_secrets_jax.pruning.steps import nested_masks
     from bert_secrets_jax.pruning.subnetworks import without_heads
-    from bert_secrets_jax.pruning.timing import RemovalTimes, time_removal
     from bert_secrets_jax.report.explorer import Explorer
     from bert_secrets_jax.runs.result import Finding, Result
     from bert_secrets_jax.runs.results import read_results
+    from bert_secrets_jax.stats import significance
 
     __version__: str
 

@@ -1,7 +1,7 @@
 """The behaviour of heads in two chemistry BERTs: the numbers of docs/results.md, and figures.
 
     make models && .venv/bin/pip install rdkit
-    .venv/bin/python docs/chemistry.py --reactions=golden_subset.smi --workdir=results/chemistry
+    .venv/bin/python -m docs.chemistry --reactions=golden_subset.smi --workdir=results/chemistry
 
 Reactions are lines of SMILES with atom numbers, [CH3:1][OH:2]>>..., behind a tab or alone.
 """
@@ -15,6 +15,7 @@ from absl import app, flags
 from rdkit import Chem
 
 import bert_secrets_jax as bs
+from tools.convert.vocabulary import regex_tokenizer
 
 _REACTIONS = flags.DEFINE_string('reactions', None, 'Reactions with atom numbers.', required=True)
 _WORKDIR = flags.DEFINE_string('workdir', None, 'The folder of the results.', required=True)
@@ -27,7 +28,7 @@ def model_of(package, name, vocabulary=None, **changes):
     site = pathlib.Path(importlib.util.find_spec(package).origin).parent
     folder = site / 'models' / 'transformers'
     words = folder / (vocabulary or name) / 'vocab.txt'
-    return bs.from_pretrained(folder / name, tokenizer=bs.regex_tokenizer(words, TOKEN), **changes)
+    return bs.from_pretrained(folder / name, tokenizer=regex_tokenizer(words, TOKEN), **changes)
 
 
 def side(mapped):

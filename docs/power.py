@@ -16,7 +16,7 @@ import scipy.stats
 from absl import app, flags
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import LEVEL, POWER
+from bert_secrets_jax.stats.student import LEVEL, POWER
 
 _WORKDIR = flags.DEFINE_string('workdir', 'results/quickstart', 'The folder of the run.')
 _HALF = scipy.stats.norm.ppf(1 - LEVEL / 2)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.intervals import count
 from bert_secrets_jax.analyses.attention_change import change_statistics
 from bert_secrets_jax.analyses.common.disabling import named_masks
 from bert_secrets_jax.contributions.scores import check_methods
 from bert_secrets_jax.finetune.metrics import check_metrics
 from bert_secrets_jax.measure.importance import normalised
 from bert_secrets_jax.model.attention import check_baseline
+from bert_secrets_jax.stats.intervals import count
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,10 @@ from bert_secrets_jax import processes
 from bert_secrets_jax.ablation import sweep
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.configs.ranges import parse_axes
-from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import make_mesh
 from bert_secrets_jax.finetune import steps
 from bert_secrets_jax.model.weights import without_head
-from bert_secrets_jax.pruning.constants import optimal_constants
 from bert_secrets_jax.pruning.gates import train_gates
 
 TEXTS = ['the cat saw', 'a dog .', 'not he', 'the big red bird liked the old small house', 'it'] * 2
@@ -38,7 +36,7 @@ TRAINING = {
 }  # fmt: skip
 
 # Results that steps of Adam have made.
-TRAINED = ('answers', 'losses', 'gates', 'gated', 'rounded', 'constants', 'constants end')
+TRAINED = ('answers', 'losses', 'gates', 'gated', 'rounded')
 
 
 def measured(model, mesh) -> dict[str, np.ndarray]:
@@ -107,22 +105,12 @@ def shares() -> Iterator[dict[str, np.ndarray]]:
 
 
 def pruned(model, mesh) -> dict[str, np.ndarray]:
-    """Return gates of four runs, and constants for heads, each by the loss of a task."""
+    """Return gates of four runs, by the loss of a task."""
     gated = train_gates(
         model, EXAMPLES, EXAMPLES, coefficients=(0.0, 0.5), seeds=2, epochs=1, batch_size=8,
         micro_batch=8, max_length=16, gate_learning_rate=0.5, frozen=False, mesh=mesh,
     )  # fmt: skip
-    devices = 1 if mesh is None else mesh.size
-    batches = bs.encode(model.tokenizer, EXAMPLES, max_length=16, batch_multiple=devices)
-    labels = np.array([each.label for each in EXAMPLES])
-    constants = optimal_constants(
-        model, [with_labels(batch, labels) for batch in batches], bs.task_loss,
-        masks=bs.masks.single_heads(model.config)[:3], passes=2, restarts=0, mesh=mesh,
-    )  # fmt: skip
-    return {
-        'gates': gated.log_alpha, 'gated': gated.gated, 'rounded': gated.rounded,
-        'constants': constants.outputs, 'constants end': constants.end,
-    }  # fmt: skip
+    return {'gates': gated.log_alpha, 'gated': gated.gated, 'rounded': gated.rounded}
 
 
 def tuned(model, mesh, folder) -> dict[str, np.ndarray]:

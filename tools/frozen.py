@@ -18,10 +18,8 @@ import numpy as np
 import pandas
 
 TOLERANCE = 1e-6
-# Tables of seconds, which no two runs share.
-_TIMES = ('pruning_speed', 'pruning_times')
 _NAMED = (
-    'interactions', 'across', 'where_it_changes', 'replacements', 'subnetworks', 'gates',
+    'interactions', 'across', 'where_it_changes', 'subnetworks', 'gates',
     'direct_effects', 'patching', 'head_gating', 'minimal_pairs', 'token_pairs',
 )  # fmt: skip
 _TREES = 'bert_secrets_jax/data/trees'
@@ -83,7 +81,7 @@ def differences(before: pathlib.Path, after: pathlib.Path) -> Iterator[str]:
         {path.relative_to(each): path for path in each.rglob('*.csv')} for each in (before, after)
     ]
     for name in sorted({*tables[0], *tables[1]}):
-        if name.stem in _TIMES or 'finetune' in name.parts:
+        if 'finetune' in name.parts:
             continue
         if name not in tables[0] or name not in tables[1]:
             yield f'{name}: {"new" if name in tables[1] else "missing"}'

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from bert_secrets_jax.ablation.effects import Effects, Outcome, loss_in
-from bert_secrets_jax.ablation.means import FEW as FEW
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
@@ -20,6 +17,9 @@ from bert_secrets_jax.data.masking import MaskedTexts, Masking, mask_words
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.model.config import MASKED_LM
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.stats.effects import Effects, Outcome, loss_in
+from bert_secrets_jax.stats.means import FEW as FEW
+from bert_secrets_jax.stats.means import assess_means
 
 MASKED_LM_LOSS = loss_in('nats per hidden wordpiece')
 

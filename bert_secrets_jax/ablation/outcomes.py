@@ -23,11 +23,11 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from bert_secrets_jax.ablation.effects import Effects, Outcome
-from bert_secrets_jax.ablation.means import assess_means
-from bert_secrets_jax.ablation.scores import ROUNDING
-from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 from bert_secrets_jax.finetune.losses import loss_per_example, losses_of
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.scores import ROUNDING
+from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 
 Logits = Float[np.ndarray, 'M E C']
 Labels = Num[np.ndarray, ' E']

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
 
-from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.similarity import Embedder, in_blocks
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.student import LEVEL
 
 SIDES = ('both', 'queries')
 # Ranks up to this count for nDCG and recall.

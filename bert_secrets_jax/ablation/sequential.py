@@ -5,20 +5,13 @@ told apart: the change of its loss after scale and offsets of the logits are fit
 knows earlier blocks only, so that the first block is only fitted to. After each block every
 undecided mask has an interval of its mean change, and is dropped once that decides.
 
-Intervals hold for all masks and after all blocks together. Each is that of the anytime-valid t-test
-(Wang and Ramdas 2023), which is exact for normal changes, and for others as the number of texts
-grows (Waudby-Smith et al. 2024, "Time-uniform central limit theory and asymptotic confidence
-sequences"). Masks share the level equally (Bonferroni). Where changes are skewed, that alone errs
-too often: a few texts that change much may not have come yet. So each interval also reckons with
-two unseen texts, which change by as many spreads as the most extreme text of any mask so far. This
-number was chosen by simulation (`test_sequential.py`).
+Intervals hold for all masks and after all blocks together (`stats.sequential`).
 
 Axes: M masks, m of them that are undecided, K models (the intact one and all masks), k models that
 are still computed, E examples, B of a block, C classes (1: a regression), L layers, N heads.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,20 +19,21 @@ import numpy as np
 from jaxtyping import Float, Int, Num, Shaped
 
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation.effects import THIS_MODEL, Outcome
 from bert_secrets_jax.ablation.outcomes import check_labels, discrimination_in, fits
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.scores import PerMask
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief, shortened, tree
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.encoding import bucket, longest_padded, padded_lengths, tokenize
 from bert_secrets_jax.data.tasks import Example, labels_of
 from bert_secrets_jax.finetune.losses import losses_of
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.ranges import Range
+from bert_secrets_jax.stats.effects import THIS_MODEL, Outcome
+from bert_secrets_jax.stats.scores import PerMask
+from bert_secrets_jax.stats.sequential import intervals
+from bert_secrets_jax.stats.student import LEVEL
 
 if TYPE_CHECKING:
     import pandas
@@ -51,11 +45,6 @@ MARGIN = 0.01
 BLOCK = 50
 # Later blocks are this share of all texts before, so that many texts are few blocks.
 _GROWTH = 1 / 8
-# The interval is narrowest at about eight times as many texts.
-_TUNED_TO = 50
-_UNSEEN = 2
-# Most masks: all but this share of them, of which the farthest examples are nearest.
-_NEAR = 1 / 3
 # So many models are fitted by one call.
 _AT_ONCE = 8
 # Fits in float32 are not exact: this share of the margin is no effect.
@@ -318,42 +307,6 @@ def decide(
         passes=int(examples.sum() + examples.max()),
         whole=(1 + masks) * count,
     )
-
-
-def intervals(
-    changes: Float[np.ndarray, 'm E'], extreme: tuple[float, float], *, level: float
-) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], tuple[float, float]]:
-    """Return means over all examples so far, halves of their intervals, and the new `extreme`.
-
-    Args:
-      changes: The changes of masks on all examples so far, at least two.
-      extreme: The greatest that was seen so far of two numbers, at first (0, 0): how far an example
-        is from its mask's mean, in standard deviations; and how far the farthest examples of two
-        thirds of the masks are at least, in the unit of the changes.
-      level: The chance that the mean of a mask is ever outside.
-    """
-    mean, spread = changes.mean(axis=1), changes.std(axis=1)
-    farthest = np.abs(changes - mean[:, None]).max(axis=1)
-    relative = farthest / np.where(spread > 0, spread, np.inf)
-    near = np.quantile(farthest, _NEAR, method='lower')
-    extreme = max(extreme[0], float(relative.max())), max(extreme[1], float(near))
-    # A mask of which no great change was seen yet may have as great ones as most others.
-    unseen = np.maximum(extreme[0] * spread, extreme[1])
-    return mean, _half(changes.shape[1], spread, unseen, level), extreme
-
-
-def _half(examples: int, spread: PerMask, unseen: PerMask, level: float) -> PerMask:
-    """Return half of each interval, if `_UNSEEN` examples are missing that deviate by `unseen`."""
-    # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
-    share = _TUNED_TO / (examples + _TUNED_TO)
-    growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
-    if share * growth >= 1:
-        return np.full(len(spread), np.inf)
-    t = math.sqrt((examples - 1) * (growth - 1) / (1 - share * growth))
-    count = examples + _UNSEEN
-    moved = _UNSEEN * unseen / count
-    variance = (examples * spread**2 + _UNSEEN * unseen**2) / count - moved**2
-    return moved + t * np.sqrt(variance / (count - 1))
 
 
 def _later_blocks(count: int, block: int) -> Iterator[tuple[int, int]]:

@@ -13,12 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
 
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
-from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.embedding import embed
 from bert_secrets_jax.ablation.masks import check_masks
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import ANSWERS, COUNTS_FROM, answer_changes
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.compute import Compute
@@ -26,6 +23,9 @@ from bert_secrets_jax.data.encoding import encode
 from bert_secrets_jax.data.tasks import Text, as_examples, prepared
 from bert_secrets_jax.model.bert import check_finite
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.means import assess_means
 
 SIDES = ('both', 'one', 'first', 'second', 'every')
 CORRELATIONS = ('spearman', 'pearson')

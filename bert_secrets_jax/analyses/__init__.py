@@ -34,7 +34,6 @@ from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds, abl
 from bert_secrets_jax.analyses.interactions import Interactions, interactions
 from bert_secrets_jax.analyses.importance import Importance, importance
 from bert_secrets_jax.analyses.pruning import Pruning, pruning
-from bert_secrets_jax.analyses.replacements import Replacements, replacements
 from bert_secrets_jax.analyses.subnetworks import Subnetworks, subnetworks
 from bert_secrets_jax.analyses.gates import Gates, gates
 from bert_secrets_jax.analyses.contributions import Contributions, contributions

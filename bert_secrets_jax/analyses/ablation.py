@@ -13,15 +13,14 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.contexts import mean_contexts
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import Answers
-from bert_secrets_jax.analyses.common import effects, marks
+from bert_secrets_jax.analyses.common import effects
 from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
+    Disabled,
     assess,
     check_disabling,
     checked_metrics,
@@ -30,7 +29,7 @@ from bert_secrets_jax.analyses.common.disabling import (
     named_masks,
     swept_cost,
 )
-from bert_secrets_jax.analyses.common.learnt import learnt_nothing, unless_noise
+from bert_secrets_jax.analyses.common.learnt import unless_noise
 from bert_secrets_jax.analyses.common.models import labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -42,7 +41,9 @@ from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, Result, framed
+from bert_secrets_jax.runs.result import Finding, framed
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.significance import Answers
 
 # Words for what the masks of a set take away, in the captions of frames.
 _LOST = effects.WITHOUT | {'one_head_left': 'all other heads of a layer'}
@@ -73,20 +74,17 @@ _SHOWN = {
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class Ablation(Result):
+class Ablation(Disabled):
     """The effect on the score of disabling each head, each layer, or sets of your own.
 
     Attributes:
-      baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
-      sets: The effects of each set of masks, by the name of the set.
+      baseline, sets: As in `common.disabling.Disabled`.
       own_corpus: Whether the mean outputs of 'mean' are those over texts of your own.
     """
 
     title: ClassVar[str] = 'Disabling heads and layers'
     FORMAT: ClassVar[int] = 6
 
-    baseline: str
-    sets: Mapping[str, Ablated]
     own_corpus: bool = False
 
     def frames(self):
@@ -105,12 +103,7 @@ class Ablation(Result):
         return frames
 
     def figures(self):
-        return effects.drawn_sets(self, self.sets, _draw, told_apart=_draw_lead)
-
-    @property
-    def learnt(self) -> bool:
-        """Whether the intact model has learnt something (a `p_learnt` of at most 0.05)."""
-        return not any(map(learnt_nothing, next(iter(self.sets.values())).p_learnt))
+        return effects.drawn_sets(self, self.sets, _draw, told_apart=Disabled.told_apart)
 
     def findings(self):
         first = next(iter(self.sets.values()))
@@ -121,21 +114,29 @@ class Ablation(Result):
 
     @property
     def meaning(self) -> str:
-        """A sentence that says what a disabled head does."""
         return instead(self.baseline, 'a corpus of its own' if self.own_corpus else 'these texts')
 
     def notes(self):
         return [f'{self.meaning} Another model may lean on other heads.']
 
-    def head_notes(self):
-        heads = self.sets.get('heads')
-        return {} if heads is None else heads.notes('without it')
+    def gives(self):
+        return {'disabled': self}
 
-    def head_marks(self):
-        heads = self.sets.get('heads')
-        if heads is None:
-            return []
-        return heads.marks(marks.ONE_MODEL)
+    def at_a_glance(self):
+        # Extremes of a model that has learnt nothing are noise.
+        sets, texts = self.sets if self.learnt else {}, {}
+        for kind in ('head', 'layer'):
+            if (ablated := sets.get(f'{kind}s')) is None:
+                continue
+            found = ablated.found
+            if not np.isnan(found.difference).all():
+                for which, index in (('best', found.best), ('worst', found.worst)):
+                    change = f'{found.names[index]} {100 * found.difference[index]:+.1f}'
+                    texts[f'{which} {kind} to lose (points)'] = change
+            if kind == 'head':
+                counts = ' / '.join(map(str, found.significant()))
+                texts['heads needed / better without (Holm)'] = counts
+        return texts
 
     def _set_findings(self, name: str, ablated: Ablated) -> Iterator[Finding]:
         found, alone = ablated.found, name == 'one_head_left'
@@ -303,11 +304,6 @@ def _draw(result: Ablation, name: str):
         plots.Source(name, 'difference', ablated.metric, times=100),
         **theirs,
     )
-
-
-def _draw_lead(result: Ablation, name: str):
-    ablated = result.sets[name]
-    return effects.draw_outcome(name, ablated.lead, ablated.shape)
 
 
 def _published(name: str, task: str | None) -> np.ndarray | None:

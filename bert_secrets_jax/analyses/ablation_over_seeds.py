@@ -7,21 +7,20 @@ Shapes: S seeds, M masks, L layers, N heads, E examples.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from absl import logging
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, Agreement
 from bert_secrets_jax.ablation.masks import with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.seeds import as_one_seed
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import (
     SOURCE,
     Ablated,
+    Disabled,
     assess,
     check_disabling,
     checked_metrics,
@@ -43,7 +42,10 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.devices import MASKS
 from bert_secrets_jax.runs import verdict as populations
-from bert_secrets_jax.runs.result import Result, framed
+from bert_secrets_jax.runs.result import framed
+from bert_secrets_jax.stats.effects import Agreement
+from bert_secrets_jax.stats.seeds import as_one_seed
+from bert_secrets_jax.stats.student import LEVEL
 
 # The parts of the variance of effects with their colours, which are told apart in grey, too.
 _PARTS = {
@@ -66,21 +68,21 @@ _COLUMNS = {
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class AblationOverSeeds(Result):
+class AblationOverSeeds(Disabled):
     """The effect of disabling each head or layer, over several fine-tunings of one recipe.
 
     Attributes:
-      baseline: The behaviour of a disabled head, as in `ablation`.
+      baseline, sets: As in `common.disabling.Disabled`.
       seeds: The seed of each fine-tuned model.
-      sets: The effects of each set of masks, by the name of the set.
     """
 
     title: ClassVar[str] = 'Disabling heads and layers, over fine-tunings'
     FORMAT: ClassVar[int] = 6
 
-    baseline: str
     seeds: tuple[int, ...]
-    sets: Mapping[str, Ablated]
+
+    rank: ClassVar[int] = marks.OVER_SEEDS
+    among: ClassVar[str] = ', over fine-tunings'
 
     @property
     def population(self) -> str:
@@ -88,12 +90,12 @@ class AblationOverSeeds(Result):
         return populations.population(len(self.seeds))
 
     @property
-    def _over(self) -> str:
+    def over(self) -> str:
         count = len(self.seeds)
         return f'over {count} fine-tunings' if count > 1 else 'in one fine-tuning'
 
     def frames(self):
-        caption = f'Change of the score {self._over}: mean, spread and interval.'
+        caption = f'Change of the score {self.over}: mean, spread and interval.'
         frames = {
             name: effects.frame_of(each.assessed, _COLUMNS, caption, 'metric')
             for name, each in self.sets.items()
@@ -115,7 +117,7 @@ class AblationOverSeeds(Result):
                 '(ICC), and the rank correlation without the noise of examples.',
             )
         frames |= {f'{name}_by_seed': self._by_seed(each) for name, each in self.sets.items()}
-        learnt = dict(
+        learnt: dict[int, bool] = dict(
             zip(self.seeds, next(iter(self.sets.values())).p_learnt <= LEVEL, strict=True)
         )
         for frame in frames.values():
@@ -124,7 +126,7 @@ class AblationOverSeeds(Result):
         return frames
 
     def figures(self):
-        drawings = {'told_apart': _draw_lead}
+        drawings: dict[str, Callable] = {'told_apart': Disabled.told_apart}
         if all(len(_shares(each)) for each in self.sets.values()):
             drawings['variance'] = _draw_variance
         return effects.drawn_sets(self, self.sets, _draw, **drawings)
@@ -140,7 +142,7 @@ class AblationOverSeeds(Result):
             found += effects.findings_of(each.found, name, source=SOURCE, **of)
             if name == 'heads' and not np.isnan(each.found.difference).all():
                 found.append(each.mean_of_heads('heads over seeds: mean effect'))
-        name = f'{effects.title_of(first.found)} with all heads, mean {self._over}'
+        name = f'{effects.title_of(first.found)} with all heads, mean {self.over}'
         found.append(effects.intact_of(first.found, name=name, source=SOURCE))
         return unless_noise(found)
 
@@ -154,15 +156,8 @@ class AblationOverSeeds(Result):
             ]
         return notes
 
-    def head_notes(self):
-        heads = self.sets.get('heads')
-        return {} if heads is None else heads.notes('without it, over fine-tunings')
-
-    def head_marks(self):
-        heads = self.sets.get('heads')
-        if heads is None:
-            return []
-        return heads.marks(marks.OVER_SEEDS, f' {self._over}')
+    def gives(self):
+        return {'disabled over seeds': self}
 
     def _by_seed(self, ablated: Ablated):
         rows = [
@@ -249,12 +244,7 @@ def ablation_over_seeds(
                 for found in (sets[name].assessed, sets[name].outcomes)
             ]
             sets[name] = dataclasses.replace(sets[name], assessed=of_one[0], outcomes=of_one[1])
-    return AblationOverSeeds(baseline, seeds_of(tuned), sets)
-
-
-def _draw_lead(result: AblationOverSeeds, name: str):
-    ablated = result.sets[name]
-    return effects.draw_outcome(name, ablated.lead, ablated.shape, f' ({result._over})')
+    return AblationOverSeeds(baseline, sets, seeds_of(tuned))
 
 
 def _draw_variance(result: AblationOverSeeds, name: str):
@@ -283,6 +273,6 @@ def _draw(result: AblationOverSeeds, name: str):
         name,
         ablated.found,
         ablated.shape,
-        f'Change of the score without {effects.WITHOUT[name]}, mean {result._over}.',
+        f'Change of the score without {effects.WITHOUT[name]}, mean {result.over}.',
         plots.Source(name, 'mean_points', ablated.metric),
     )

@@ -12,18 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import (
-    across_halves,
-    agreement,
-    around,
-    explained,
-    ranks_with_errors,
-    without_noise,
-)
+from bert_secrets_jax.analyses.common.relation_heads import RelationHeads, search
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads, syntax_heads
 from bert_secrets_jax.data.encoding import bucket, bytes_of_pieces, tokenize
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.data.treebank import (
@@ -43,6 +35,14 @@ from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.agreement import (
+    across_halves,
+    agreement,
+    explained,
+    ranks_with_errors,
+    without_noise,
+)
+from bert_secrets_jax.stats.correlations import interval_of_resamples
 
 SOURCE = 'Ravishankar et al. 2021, section 4'
 _ENDS = ('', '_low', '_high')
@@ -75,12 +75,12 @@ class Across(Result):
     """
 
     title: ClassVar[str] = 'Heads across languages'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
     corpora: tuple[str, ...]
     means: Mapping[str, Float[np.ndarray, 'K L N']]
     alike: Mapping[str, Mapping[str, float]]
-    syntax: Mapping[str, SyntaxHeads]
+    syntax: Mapping[str, RelationHeads]
     pieces: Mapping[str, Mapping[str, int]]
     spelt: Mapping[str, float]
     unit: str = 'corpora'
@@ -185,7 +185,8 @@ class Across(Result):
         first, found = self.syntax[self.corpora[0]], []
         best = dict(zip(first.relations, first.best, strict=True))
         for corpus, each in self.syntax.items():
-            frame = each.frames()['relations'].assign(corpus=corpus)
+            rows = list(zip(*each.columns.values(), strict=True))
+            frame = framed(list(each.columns), rows).assign(corpus=corpus)
             frame = frame[frame['relation'].isin(self.relations)].dropna(axis=1)
             places = [(each.relations.index(name), *best[name]) for name in frame['relation']]
             found.append(frame.assign(**{_FIRST: [each.dev.right[place] for place in places]}))
@@ -204,6 +205,14 @@ def parallel(given) -> Call:
     question='whether heads do the same in several languages, on parallel treebanks',
     group='Syntax and meaning',
     report='name',
+    settings={
+        'files': {
+            'path': True,
+            'help': "Two .conllu files or more, such as ('en.conllu', 'tr.conllu'), in which "
+            'the same heads are compared.',
+            'default': [],
+        }
+    },
     inputs={'texts': 'parallel', 'statistics': ...},
     cost=lambda given: {'across': Cost(90_000, 20, 20)},
 )
@@ -260,8 +269,7 @@ def across(
         lengths.append(np.log(np.stack([encoded.lengths, encoded.lengths / words], axis=1)))
         if parses:
             pieces[name] = count_pieces(encoded, parses)
-            quick = {'random_weights': False, 'draws': 0, 'settings': settings}
-            syntax[name] = syntax_heads(model, parses[::2], parses[1::2], **quick)
+            syntax[name], *_ = search(model, parses[::2], parses[1::2], settings)
     paired = len({len(each) for each in texts.values()}) == 1
     names, means, alike, every = tuple(texts), {}, {}, list(syntax.values())
     for name in tables[0]:
@@ -313,7 +321,7 @@ def _alike(
     found = {
         f'{name}{end}': number
         for name, each in of_each.items()
-        for end, number in zip(_ENDS, around(each), strict=True)
+        for end, number in zip(_ENDS, interval_of_resamples(each), strict=True)
     }
     halves = [np.stack([np.nanmean(x[half::2], 0, float) for half in (0, 1)]) for x in samples]
     found['icc'] = agreement(np.mean(halves, axis=1)).icc1

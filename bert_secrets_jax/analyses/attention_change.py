@@ -7,7 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common.changes import (
+    READINGS,
+    SOURCE,
+    UNIT,
+    last_layers,
+    layer_changed_most,
+    similarity,
+)
 from bert_secrets_jax.analyses.common.models import Models
 from bert_secrets_jax.analyses.common.tables import (
     Description,
@@ -31,13 +38,9 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import agreement_of_grids
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 
-SOURCE = 'Kovaleva et al. 2019, section 4.3, Figure 5'
-UNIT = 'cosine similarity'
 # The finding of how attention changes.
 ON_AVERAGE = 'change of attention, mean over heads'
 _CHANGE = 'change (1 - cosine similarity)'
-# The statistic that measures each reading of Figure 5.
-READINGS = {'paper': 'cosine', 'notebook': 'cosine (padded)'}
 _TITLES = {'paper': 'over real tokens', 'notebook': 'over padded maps (notebook)'}
 # The number of wordpieces to which the authors' notebook pads every example.
 NOTEBOOK_LENGTH = 200
@@ -64,16 +67,10 @@ class AttentionChange(Result):
     @property
     def grids(self) -> dict[str, np.ndarray]:
         """The similarity of each head, mean over examples and seeds [L, N], by reading."""
-        return {
-            reading: np.mean([run[READINGS[reading]].mean for run in runs.values()], axis=0)
-            for reading, runs in self.readings.items()
-        }
+        return {reading: similarity(runs, reading) for reading, runs in self.readings.items()}
 
     def verdicts(self):
-        def last_layers(runs: Sequence[Tables]) -> verdicts.Verdict:
-            return verdicts.last_layers_change_most(verdicts.each_of(runs, READINGS['paper']))
-
-        return verdicts.on_runs(verdicts.named_runs(self.readings.get('paper', {})), last_layers)
+        return last_layers(self.readings.get('paper', {}))
 
     def frames(self):
         frames = {'layers': self._layers()}
@@ -96,12 +93,19 @@ class AttentionChange(Result):
         published = paper.attention_change(self.subject.task)
         found = []
         for reading, grid in self.grids.items():
-            found.append(self._finding(reading, grid))
+            found.append(layer_changed_most(self.readings[reading], reading))
             rank = paper.rank_correlation(grid, published)
             if rank is not None:
                 name = f'agreement with the paper, reading {reading}'
                 found += agreement_of_grids(name, rank, grid.shape, source=SOURCE)
         return [*found[:1], *self._on_average(), *found[1:]]
+
+    def at_a_glance(self):
+        if 'paper' not in self.readings:
+            return {}
+        similar = self.grids['paper'].mean(axis=1)
+        layers = (f'L{layer + 1} ({similar[layer]:.3f})' for layer in np.argsort(similar)[:2])
+        return {'two layers that change most (similarity)': ', '.join(layers)}
 
     def notes(self):
         published = paper.attention_change(self.subject.task) is not None
@@ -113,22 +117,6 @@ class AttentionChange(Result):
         name = READINGS[reading]
         table = over_seeds(list(runs.values()), [name])[name]
         return {'cosine similarity, before and after': notes_of([table])}
-
-    def _finding(self, reading: str, grid: np.ndarray) -> Finding:
-        layers = grid.mean(axis=1)
-        order = np.argsort(layers)
-        numbers = {'reading': 'F' if reading == 'paper' else f'Reading "{reading}": f'}
-        most = ' most' * (len(layers) > 1)
-        template = f'{{reading}}ine-tuning changes {{where}}{most} '
-        template += '(similarity before and after: {estimate:.2f})'
-        if most:
-            template += ', then layer {second} ({next:.2f})'
-            numbers |= {'second': int(order[1]) + 1, 'next': float(layers[order[1]])}
-        name = f'similarity of the layer{" that changes" * bool(most)}{most}, reading {reading}'
-        about = {'unit': UNIT, 'source': SOURCE, 'where': f'layer {order[0] + 1}'}
-        about |= {'template': f'{template}.', 'numbers': numbers}
-        runs = list(self.readings[reading].values())
-        return mean_finding(name, runs, [READINGS[reading]], order[0], **about)
 
     def _on_average(self) -> list[Finding]:
         """Return what gets clearly more or less attention, and whether attention is broader."""

@@ -16,8 +16,6 @@ import scipy.special
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masked_lm import FEW
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.common.disabling import assessed_metrics
 from bert_secrets_jax.analyses.common.learnt import Learnt, if_not_learnt, learning_test
 from bert_secrets_jax.analyses.common.models import Models, labels_of, one_model
@@ -37,6 +35,8 @@ from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.scores import quietly
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'DeYoung et al. 2020'
 # The methods that others are compared with, and their names in columns.
@@ -325,6 +325,21 @@ def _cost(given) -> Costs:
     question='which tokens a prediction comes from, and which method explains it best',
     group='What matters',
     time='20 s',
+    settings={
+        'max_examples': {
+            'help': 'The tokens of so many of the ablated texts are scored by all methods, and '
+            'deleted one by one; 0 is all. On a CPU, a text takes seconds.',
+            'default': 25,
+            'range': [0, 10_000_000],
+            'smoke': 6,
+        },
+        'steps': {
+            'help': 'Points on the path of integrated gradients.',
+            'default': 32,
+            'range': [1, 10_000],
+            'smoke': 4,
+        },
+    },
     inputs={
         'tuned': 'model',
         'examples': lambda given: given.drawn('ablated', 'attribution.max_examples'),

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from bert_secrets_jax.analyses import verdicts
@@ -10,10 +9,10 @@ from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import Verdict, several
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
-from bert_secrets_jax.runs.result import Badge, Finding, Result, framed
+from bert_secrets_jax.runs.result import Badge, Finding, Result
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _ORDER = (
     verdicts.HOLDS,
@@ -21,37 +20,6 @@ _ORDER = (
     verdicts.UNDECIDED,
     verdicts.TOO_FEW,
     verdicts.NOT_MEASURED,
-)
-
-
-# Claims of other papers are only listed where a result is about them.
-_CLAIMS = (
-    verdicts.PRETRAINING,
-    verdicts.LAST_LAYERS,
-    verdicts.CLS_THEN_SEP,
-    verdicts.FEW_HETEROGENEOUS,
-    verdicts.VERTICAL,
-    verdicts.FEATURES,
-    verdicts.LAST_CLS,
-    verdicts.FRAMES,
-    verdicts.VERB_SUBJECT,
-    verdicts.NOUN_PRONOUN,
-    verdicts.HEAD_HELPS,
-    verdicts.RANDOM_HEAD_HELPS,
-    verdicts.LAYER_HELPS,
-    verdicts.FRAME_HEADS,
-    verdicts.SEP_HALF,
-    verdicts.SEP_TO_SEP,
-    verdicts.BROAD_CLS,
-    verdicts.SEP_NO_OP,
-    verdicts.SEP_MOVES_LITTLE,
-    verdicts.RELATION_HEADS,
-    verdicts.NO_HEAD_FOR_ALL,
-    verdicts.PROBE_BEYOND_WORDS,
-    verdicts.ATTENTION_BEYOND_RANDOM,
-    verdicts.HEADS_CAN_GO,
-    verdicts.ORDER_TELLS,
-    verdicts.OUTLIERS_NEEDED,
 )
 
 
@@ -77,7 +45,7 @@ class Claims(Result):
         return list(self.decided)
 
     def frames(self):
-        return {'claims': verdicts_frame(self.decided)}
+        return {'claims': several.verdicts_frame(self.decided)}
 
     def findings(self):
         counts = Counter(each.verdict for each in self.decided)
@@ -144,30 +112,6 @@ class Claims(Result):
         ]
 
 
-def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
-    """Return a frame of verdicts, of which a person reads some of the columns."""
-    rows = [
-        (
-            each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
-            each.claim.limits, each.what, each.estimate, each.low, each.high, each.unit,
-            each.threshold, each.claim.bound, each.p_if_false, each.p_if_true, each.p, each.sample,
-            each.sample_of,
-        )
-        for each in found
-    ]  # fmt: skip
-    columns = (
-        'claim', 'source', 'verdict', 'for', 'evidence', 'does not show', 'what', 'estimate', 'low',
-        'high', 'unit', 'threshold', 'threshold_from', 'p_if_false', 'p_if_true', 'p', 'sample',
-        'sample_of',
-    )  # fmt: skip
-    frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
-    # A person reads these columns; the file has all of them.
-    frame.attrs['shown'] = [
-        'claim', 'source', 'verdict', 'evidence', 'sample', 'sample_of', 'does not show',
-    ]  # fmt: skip
-    return frame
-
-
 def _results(given) -> list[Call]:
     """Return the results of all other sections but the maps."""
     return [given.result(each) for each in given.results if each not in ('maps', 'claims')]
@@ -196,11 +140,4 @@ def claims(*results: Result) -> Claims:
                 f'{type(result).__name__} is not a result: give what functions of `bs.analyses` '
                 'return.'
             )
-    found = several.verdicts_of(results)
-    paper = verdicts.PRETRAINING.paper
-    decided = tuple(
-        found.get(claim) or verdicts.not_measured(claim)
-        for claim in dict.fromkeys((*_CLAIMS, *found))
-        if claim in found or claim.paper == paper
-    )
-    return Claims(decided, *several.unlearnt(results))
+    return Claims(several.decided(results), *several.unlearnt(results))

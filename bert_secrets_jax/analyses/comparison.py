@@ -15,16 +15,12 @@ from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.attention_change import AttentionChange
-from bert_secrets_jax.analyses.claims import Claims, claims, verdicts_frame
-from bert_secrets_jax.analyses.common.disabling import Ablated
-from bert_secrets_jax.analyses.finetuning import Finetuning, shown, spread
 from bert_secrets_jax.analyses.verdicts import Verdict
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, first
-from bert_secrets_jax.pruning.agreement import RankAgreement, jackknifed
+from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
+from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman
+from bert_secrets_jax.stats.resampling import jackknife
 
 if TYPE_CHECKING:
     import pandas
@@ -71,8 +67,7 @@ class Comparison(Result):
     """Several models or tasks side by side.
 
     Attributes:
-      rows: The row of each run: its name and headline numbers as texts. A dash stands for a number
-        that was not measured.
+      rows: By the name of the run, its headline numbers as texts, by column.
       claims: The verdicts on the claims, by the name of the run.
       over_tasks: The verdicts on the claims about several tasks, by the name of the model.
       grids: The statistics of heads [L, N] that another run has, too: by the name of the run, and
@@ -83,8 +78,8 @@ class Comparison(Result):
 
     title: ClassVar[str] = 'Side by side'
 
-    rows: tuple[tuple[str, ...], ...]
-    claims: Mapping[str, Claims]
+    rows: Mapping[str, Mapping[str, str]]
+    claims: Mapping[str, tuple[Verdict, ...]]
     over_tasks: Mapping[str, tuple[Verdict, ...]]
     grids: Mapping[str, Mapping[str, np.ndarray]]
     agreements: tuple[GridAgreement, ...]
@@ -98,22 +93,30 @@ class Comparison(Result):
             else f'{after} (p = {p_value:.2g}; {adjusted:.2g})'
             for claim, run, verdict, p_value, adjusted, after, _ in corrected
         }
-        decided = [each.claim for found in self.claims.values() for each in found.decided]
+        claims = [each.claim for found in self.claims.values() for each in found]
         rows = [
             (
                 claim,
                 source,
                 *(shown.get((claim, run), verdicts.NOT_MEASURED) for run in self.claims),
             )
-            for claim, source in dict.fromkeys((each.text, each.source) for each in decided)
+            for claim, source in dict.fromkeys((each.text, each.source) for each in claims)
         ]
         by_model = [(model, each) for model, found in self.over_tasks.items() for each in found]
         over_tasks = verdicts_frame([each for _, each in by_model])
         over_tasks.insert(0, 'model', [model for model, _ in by_model])
         over_tasks.attrs['shown'] = ['model', *over_tasks.attrs['shown']]
         over_tasks.attrs['caption'] = 'Each claim about several tasks, with its verdict.'
+        columns = dict.fromkeys(itertools.chain.from_iterable(self.rows.values()))
         return {
-            'runs': framed(('run', *_headlines('', [])), self.rows),
+            'runs': framed(
+                ('run', *columns),
+                [
+                    (run, *(row.get(column, '–') for column in columns))
+                    for run, row in self.rows.items()
+                ],
+                'Headline numbers. A dash: not measured.',
+            ),
             'claims': framed(
                 ('claim', 'source', *self.claims),
                 rows,
@@ -280,7 +283,7 @@ class Comparison(Result):
     @property
     def corrected(self) -> list[tuple[str, str, str, float, float, str, str]]:
         """Each test: claim, run or model, verdict, p-value, both corrected, and its population."""
-        tests = [(name, each) for name, found in self.claims.items() for each in found.decided]
+        tests = [(name, each) for name, found in self.claims.items() for each in found]
         # Those of Clark et al. are only tested where their measurements are.
         order = list(dict.fromkeys(verdict.claim for _, verdict in tests))
         tests.sort(key=lambda test: order.index(test[1].claim))
@@ -332,8 +335,8 @@ def comparison(
     """
     if not runs:
         raise ValueError('At least one run is needed.')
-    rows = tuple((name, *_headlines(name, results).values()) for name, results in runs.items())
-    found = {name: claims(*results) for name, results in runs.items()}
+    rows = {name: _at_a_glance(name, results) for name, results in runs.items()}
+    found = {name: decided(results) for name, results in runs.items()}
     # One run has nothing to be compared with.
     grids = {name: _statistics(results) for name, results in runs.items()} if len(runs) > 1 else {}
     counts = collections.Counter(each for of_run in grids.values() for each in of_run)
@@ -348,6 +351,19 @@ def comparison(
     )
     told = {name: tuple(each) for name, each in (missing or {}).items()}
     return Comparison(rows, found, claims_over_tasks(runs), shared, agreements, told)
+
+
+def _at_a_glance(name: str, results: Sequence[Result]) -> dict[str, str]:
+    """Return the headline numbers of a run, whose name may be that of its task."""
+    found: dict[str, str] = {}
+    for result in results:
+        if result.subject.task is None:
+            subject = dataclasses.replace(result.subject, task=name)
+            result = dataclasses.replace(result, subject=subject)
+        # Where several results are from one analysis, the first is used.
+        for column, text in result.at_a_glance().items():
+            found.setdefault(column, text)
+    return found
 
 
 def _statistics(results: Sequence[Result]) -> dict[str, np.ndarray]:
@@ -388,7 +404,7 @@ def _agreements(
         means = _means(grid), _means(theirs)
         # At the depths of the model with fewer layers.
         depth = _depth(min(map(len, means)))
-        profile = paper.spearman(*(np.interp(depth, _depth(len(each)), each) for each in means))
+        profile = spearman(*(np.interp(depth, _depth(len(each)), each) for each in means))
         if heads or np.isfinite(profile):
             yield GridAgreement(one, other, statistic, heads, overall, within, profile)
 
@@ -399,27 +415,16 @@ def agreement(one: Float[np.ndarray, 'L N'], other: Float[np.ndarray, 'L N']) ->
     The interval is that of the jackknife over layers, since heads of one layer may be alike. A head
     of unknown value is NaN in both grids.
     """
-    ours, theirs = _ranks(one), _ranks(other)
-    with np.errstate(invalid='ignore'):
-        found = (ours * theirs).sum(0) / np.sqrt((ours**2).sum(0) * (theirs**2).sum(0))
-    everything, without = found[0], found[1:]
     # A layer of which nothing is known is no part of the sample.
-    return jackknifed(float(everything), [without[~np.isnan(one).all(axis=1)]])
+    known = ~np.isnan(one).all(axis=1)
+    one, other, layers = one[known], other[known], int(known.sum())
 
+    def rank_without(left: slice) -> float:
+        return spearman(*(np.delete(each, left, axis=0) for each in (one, other)))
 
-def _ranks(grid: Float[np.ndarray, 'L N']) -> np.ndarray:
-    """Return the ranks of all heads about their mean [L N, 1 + L].
-
-    At place 0 they are among all, at place l without layer l, whose heads have 0.
-    """
-    layers, heads = grid.shape
-    flat = grid.ravel()
-    # For each head, the number below it less the number above it; equal ones are neither.
-    above = np.nan_to_num(np.sign(flat[:, None] - flat))
-    by_layer = above.reshape(flat.size, layers, heads).sum(axis=2)
-    everything = by_layer.sum(axis=1, keepdims=True)
-    own = np.repeat(np.eye(layers, dtype=bool), heads, axis=0)
-    return np.concatenate([everything, np.where(own, 0, everything - by_layer)], axis=1)
+    estimate = spearman(one, other)
+    without = jackknife(rank_without, layers, layers)
+    return RankAgreement(estimate, *jackknife_interval(estimate, [without]))
 
 
 def _means(grid: Float[np.ndarray, 'L N']) -> Float[np.ndarray, 'L']:
@@ -452,46 +457,3 @@ def _extreme(which: str, each: GridAgreement) -> Finding:
         numbers=names | {'overall': each.overall.rank},
         **_OF_RANKS | {'sample': each.heads, 'sample_of': 'heads'},
     )
-
-
-def _headlines(name: str, results: Sequence[Result]) -> dict[str, str]:
-    """Return the headline numbers of a run as texts, by the names of their columns."""
-    tuned = first(results, Finetuning)
-    change = first(results, AttentionChange)
-    ablation = first(results, Ablation)
-    metric = score = layers = '–'
-    if tuned is not None and 'pretrained' in tuned.starts:
-        metric = tuned.titles
-        score = spread(tuned.starts['pretrained'].last, tuned.metrics)
-    if change is not None and 'paper' in change.readings:
-        similar = change.grids['paper'].mean(axis=1)
-        most = np.argsort(similar)[:2]
-        layers = ', '.join(f'L{layer + 1} ({similar[layer]:.3f})' for layer in most)
-    # Runs may be named after their models, too.
-    task = tuned.subject.task if tuned is not None and tuned.subject.task else name
-    published = paper.finetuning(task)
-    # Extremes of a model that has learnt nothing are noise.
-    sets = ablation.sets if ablation is not None and ablation.learnt else {}
-    heads = sets.get('heads')
-    found = {
-        'metric': metric,
-        'fine-tuned': score,
-        'paper: BERT-base': shown(published.finetuned_from_pretrained) if published else '–',
-        'two layers that change most (similarity)': layers,
-    }
-    significant = '–' if heads is None else ' / '.join(map(str, heads.found.significant()))
-    found |= _extremes('head', heads) | {'heads needed / better without (Holm)': significant}
-    return found | _extremes('layer', sets.get('layers'))
-
-
-def _extremes(kind: str, ablated: Ablated | None) -> dict[str, str]:
-    """Return the masks with the highest and the lowest score, by the names of their columns."""
-    texts = '–', '–'
-    if ablated is not None and not np.isnan(ablated.found.difference).all():
-        found = ablated.found
-        texts = (
-            f'{found.names[index]} {100 * found.difference[index]:+.1f}'
-            for index in (found.best, found.worst)
-        )
-    columns = (f'{which} {kind} to lose (points)' for which in ('best', 'worst'))
-    return dict(zip(columns, texts, strict=True))

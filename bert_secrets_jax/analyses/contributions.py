@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.significance import LEVEL, MARGIN
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablation
 from bert_secrets_jax.analyses.common import tables as head_tables
+from bert_secrets_jax.analyses.common.disabling import Disabled
 from bert_secrets_jax.analyses.common.tables import (
     OF_SHARES,
     Tables,
@@ -38,6 +37,8 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.significance import MARGIN
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Kobayashi et al. 2020'
 SOURCE_OF_MIXING = 'Kobayashi et al. 2021'
@@ -353,7 +354,7 @@ def contributions(
     pretrained: Pretrained,
     texts: Sequence[Text],
     *,
-    ablation: Ablation | None = None,
+    ablation: Disabled | None = None,
     settings: TextSettings = TextSettings(),
 ) -> Contributions:
     """Measure what heads move beside what they look at, and which of them are inactive.
@@ -394,7 +395,7 @@ def statistics() -> list[Described]:
     return [named(name) for name in KINDS]
 
 
-def lost_in(ablation: Ablation | None, shape: tuple[int, int]) -> Lost | None:
+def lost_in(ablation: Disabled | None, shape: tuple[int, int]) -> Lost | None:
     """Return what losing each head does; None if single heads were not disabled."""
     if ablation is None or 'heads' not in ablation.sets:
         return None

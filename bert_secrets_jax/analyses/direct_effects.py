@@ -14,11 +14,8 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.contexts import on_devices
-from bert_secrets_jax.ablation.effects import Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.analyses.common import effects
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.common.models import Models, check_several, labels_of, one_model
 from bert_secrets_jax.analyses.common.tables import OF_SHARES
 from bert_secrets_jax.analyses.declaration import analysis
@@ -37,6 +34,9 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.progress import progress
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Elhage et al. 2021'
 LENS = 'the logit lens, nostalgebraist 2020'

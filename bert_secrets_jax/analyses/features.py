@@ -66,6 +66,9 @@ class Features(BeforeAndAfter):
         tables = self.over_seeds(map(change, names))
         return {name: tables[change(name)] for name in names if tables}
 
+    def gives(self):
+        return {'attention after fine-tuning': self.runs} if self.runs else {}
+
     def verdicts(self):
         runs = verdicts.named_runs(self.runs, self.before)
         # Punctuation is none of the features of the paper.

@@ -86,6 +86,31 @@ class Finetuning(Result):
         runs = zip(start.seeds, start.p_learnt, strict=True)
         return [seed for seed, p_value in runs if learnt_nothing(p_value)]
 
+    def gives(self):
+        given: dict[str, Any] = {'unlearnt': tuple(self.unlearnt)}
+        task = self.subject.task
+        published = None if task is None else verdicts.published_gain(task)
+        if published is not None and 'pretrained' in self.starts:
+            start, regression = self.starts['pretrained'], bool(np.isnan(self.larger_class))
+            metric = 'pearson' if regression else 'accuracy'
+            before, after = (
+                # Predictions that are all the same have no correlation with anything.
+                [float(np.nan_to_num(row[metric])) for row in rows]
+                for rows in (start.before, start.last)
+            )
+            sizes = self.dev_examples, regression, published
+            given['gain'] = verdicts.Gain(before, after, *sizes)
+        return given
+
+    def at_a_glance(self):
+        texts, published = {}, paper.finetuning(self.subject.task)
+        if 'pretrained' in self.starts:
+            score = spread(self.starts['pretrained'].last, self.metrics)
+            texts = {'metric': self.titles, 'fine-tuned': score}
+        if published is not None:
+            texts['paper: BERT-base'] = shown(published.finetuned_from_pretrained)
+        return texts
+
     def verdicts(self):
         metric = self.metrics[0]
         scores = {start: [row[metric] for row in runs.last] for start, runs in self.starts.items()}

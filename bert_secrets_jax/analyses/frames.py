@@ -85,6 +85,10 @@ class Frames(Linked):
     def title(self) -> str:
         return 'Frames' if FRAMES_DIRECTION in self.tests else 'Links'
 
+    def gives(self):
+        test = self.tests.get(FRAMES_DIRECTION)
+        return {'attention along frames': test.table.mean} if test else {}
+
     def verdicts(self):
         test = self.tests.get(FRAMES_DIRECTION)
         return [verdicts.heads_follow_links(test)] if test else []
@@ -165,6 +169,22 @@ def frame_sample(given) -> Call:
     question='frame elements and their target, or links of your own',
     group='Syntax and meaning',
     report='always',
+    settings={
+        'sample': {
+            'path': True,
+            'help': "A sample of frames: '' (embedded), a prepared .jsonl, or 'framenet' "
+            '(FrameNet itself, in `folder` or as NLTK has downloaded it).',
+            'default': '',
+        },
+        'folder': {'path': True},
+        'reading': {
+            'help': "How FrameNet is sampled: 'paper' or 'notebook', and at most so many "
+            'sentences of a lexical unit (0: all).',
+            'default': 'paper',
+            'words': ['paper', 'notebook'],
+        },
+        'per_unit': {'default': 0, 'range': [0, 10_000_000]},
+    },
     reads=('frames.', 'links.'),
     inputs={'sample': 'frame_sample', 'draws': 'links.draws', 'shown': 'maps.examples'},
     cost=lambda given: {'frames': Cost(10_000, 8, 4)},

@@ -11,8 +11,6 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import Effects
-from bert_secrets_jax.ablation.significance import assess as compare
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import rows_of
 from bert_secrets_jax.analyses.common.learnt import if_not_learnt, learning_test
@@ -28,6 +26,8 @@ from bert_secrets_jax.pruning.gates import GateConfig, Gated, GateRuns, rounded_
 from bert_secrets_jax.runs.cost import TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.significance import assess as compare
 
 SOURCE = 'Voita et al. 2019, section 6'
 # The prices of a head that are tried by default, in nats per example.
@@ -161,6 +161,9 @@ class Gates(GateRuns, Result):
             *self._run_findings(),
             *([] if nothing else self._order_findings()),
         ]
+
+    def gives(self):
+        return {'stays': {'gates': self.open_share}}
 
     def notes(self):
         weights = (
@@ -312,6 +315,42 @@ def _cost(given) -> Costs:
     question='gates that learn to close: how many heads are needed at which price',
     group='What matters',
     report='name',
+    settings={
+        'coefficients': {
+            'help': 'The price of an open head, in nats of the loss of an example. The program '
+            '`gates` tries several prices at the same time; put commas between them.',
+            'default': '0.001,0.003,0.01,0.03',
+            'numbers': [0.0, 1e6],
+            'needed': True,
+        },
+        'num_seeds': {'help': 'Seeds are seed, seed + 1, ...', 'default': 1, 'range': [1, 1000]},
+        'frozen': {
+            'help': 'Whether only the gates are learnt, and the weights of the model stay.',
+            'default': True,
+        },
+        'epochs': {'default': 10, 'range': [1, 10_000], 'smoke': 1},
+        'learning_rate': {
+            'help': 'The learning rate of the gates; their log alpha changes by about this much'
+            ' in a step.',
+            'default': 0.1,
+            'range': [0.0, 100.0],
+            'without': 0.0,
+        },
+        'model_learning_rate': {
+            'help': 'The learning rate of the weights, unless they are frozen. Their other '
+            'settings are those of `train`.',
+            'default': 2e-05,
+            'range': [0.0, 10.0],
+            'without': 0.0,
+        },
+        'price': {
+            'help': 'The price of an open head, and then its reward, in the program '
+            '`head_gating`; in nats of the loss of an example.',
+            'default': 0.01,
+            'range': [0.0, 1e6],
+            'without': 0.0,
+        },
+    },
     inputs={
         'tuned': 'model',
         'dev': 'ablated',

@@ -22,8 +22,6 @@ import numpy as np
 from jaxtyping import Float, Real, Shaped
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import agreement, reliability
-from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common import effects
@@ -42,11 +40,14 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import metrics_for
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.gates import GateConfig, rounded_gates, train_gates
 from bert_secrets_jax.runs.cost import HEAD, TRAINED, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.stats.agreement import agreement, reliability
+from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
+from bert_secrets_jax.stats.effects import Agreement, Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Nam et al. 2025, section 3'
 ROLES = FACILITATING, INTERFERING, IRRELEVANT = 'facilitating', 'interfering', 'irrelevant'
@@ -72,7 +73,7 @@ class HeadGating(Result):
         head has a role.
       rank: The rank correlation of the mean gate with the increase of the loss without the head;
         its interval is over seeds and examples.
-      reliability: That of a second sample of examples (see `ablation.agreement.reliability`).
+      reliability: That of a second sample of examples (see `stats.agreement.reliability`).
       agreement: How well two seeds agree on the gates.
       learnt: The test of whether the model has learnt anything (see `analyses.common.learnt`).
     """
@@ -229,6 +230,21 @@ def _cost(given) -> Costs:
     question='heads that help, hurt or do not matter, by gates trained twice',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'Training examples that its gates are learnt from; 0 is all.',
+            'default': 200,
+            'range': [0, 10_000_000],
+            'smoke': 8,
+        },
+        'num_seeds': {
+            'help': 'Seeds are seed, seed + 1, ... Each trains all gates twice.',
+            'default': 3,
+            'range': [1, 1000],
+            'smoke': 2,
+        },
+        'epochs': {'default': 20, 'range': [1, 10_000], 'smoke': 1},
+    },
     reads=(
         'head_gating.',
         'gates.price',

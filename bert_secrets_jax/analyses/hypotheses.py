@@ -26,9 +26,9 @@ from bert_secrets_jax.data.encoding import bucket, tokenize
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import ENTROPY, measure, named
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.runs.verdict import THIS_MODEL
+from bert_secrets_jax.stats.student import LEVEL
 
 _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]'
 _STOPS, _OF_CLS, _MOVED = 'period or comma', 'entropy of [CLS] (nats)', 'moved from special tokens'

@@ -13,12 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import reliability
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import FEW
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import findings_of, intact_of, loss_effects, notes_of
 from bert_secrets_jax.analyses.common.learnt import (
@@ -37,11 +34,14 @@ from bert_secrets_jax.finetune.losses import losses_of
 from bert_secrets_jax.finetune.metrics import TITLES as METRIC_TITLES
 from bert_secrets_jax.names import counted
 from bert_secrets_jax.pruning import scores as scoring
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.scores import GRADIENT, SHAPLEY, SOURCES, TITLES
 from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.agreement import reliability
+from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, sections 3.2 and 4.1'
 _COLUMNS = {
@@ -84,7 +84,7 @@ class Importance(Result):
       same_examples: Whether both were measured on the same examples.
       agreement: How the ranking by each method agrees with that by the loss, by the method's name.
       reliability: The agreement to expect of a second sample of as many examples, by the same
-        measurement (see `ablation.agreement.reliability`).
+        measurement (see `stats.agreement.reliability`).
     """
 
     title: ClassVar[str] = 'Which heads matter'

@@ -16,11 +16,9 @@ import numpy as np
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import interactions as pairwise
-from bert_secrets_jax.ablation import significance
 from bert_secrets_jax.ablation.masks import describe, parse_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
 from bert_secrets_jax.analyses.common.disabling import checked_metrics, instead
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.common.models import check_several, labels_of, one_model
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
@@ -33,6 +31,8 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import MANY, Costs
 from bert_secrets_jax.runs.findings import how_many
 from bert_secrets_jax.runs.result import Result, drawn, framed
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'effects beyond the sum; the paper disables heads one at a time'
 

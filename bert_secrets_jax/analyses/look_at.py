@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.stats
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.analyses import verdicts
@@ -39,6 +38,7 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.student import reach
 
 SOURCE = 'Clark et al. 2019, section 3'
 OF_CLS = 'entropy of [CLS] (nats)'
@@ -360,9 +360,9 @@ def heads_over_half(table: HeadTable) -> tuple[list[str], int, int]:
     low, high = 0, above.size
     if table.count > 1:
         # All heads at once: a pair of bounds for each of them.
-        reach = scipy.stats.t.isf(LEVEL / 2 / above.size, table.count - 1) * table.standard_error
-        low = int((table.mean - reach > MOSTLY_SEP).sum())
-        high = int((table.mean + reach > MOSTLY_SEP).sum())
+        half = reach(table.count - 1, LEVEL / 2 / above.size) * table.standard_error
+        low = int((table.mean - half > MOSTLY_SEP).sum())
+        high = int((table.mean + half > MOSTLY_SEP).sum())
     return [head_name(*head) for head in np.argwhere(above)], low, high
 
 

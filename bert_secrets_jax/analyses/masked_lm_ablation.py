@@ -17,7 +17,6 @@ import numpy as np
 
 from bert_secrets_jax import paper, plots
 from bert_secrets_jax.ablation import masked_lm
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import instead, named_masks
@@ -33,6 +32,7 @@ from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.weights import Pretrained, with_masked_lm
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.stats.effects import Effects
 
 SOURCE = 'masked language modelling, Devlin et al. 2019, section 3.1'
 _WHEN = {'before': 'as it is', 'after': 'after fine-tuning'}
@@ -189,6 +189,15 @@ def _cost(given) -> Costs:
     group='What matters',
     section='masked_lm',
     title='masked LM',
+    settings={
+        'share': {
+            'help': 'The share of the wordpieces of each text that are hidden from a masked LM,'
+            ' or all of them one at a time (pseudo-log-likelihood).',
+            'default': 0.15,
+            'range': [0.01, 0.99],
+        },
+        'one_at_a_time': {'default': False},
+    },
     inputs={'pretrained': 'masked_lm', 'tuned': 'tuned_already', 'baseline': 'ablation.baseline'},
     check=lambda given: check_several(given.value('texts')),
     cost=_cost,

@@ -19,12 +19,9 @@ import scipy.special
 from jaxtyping import Float, Int, Shaped
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.agreement import agreement, reliability, without_noise
-from bert_secrets_jax.ablation.effects import LEVEL, Agreement, Effects, Outcome
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses, masked_lm_losses
 from bert_secrets_jax.ablation.masks import describe, single_heads, with_intact
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.similarity import similarities
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.disabling import instead
@@ -42,13 +39,17 @@ from bert_secrets_jax.finetune.outcome import p_learnt
 from bert_secrets_jax.model.attention import check_baseline
 from bert_secrets_jax.model.config import MASKED_LM, BertConfig
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.pruning.shapley import coalitions, draw_permutations, shapley_of
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.agreement import agreement, reliability, without_noise
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
+from bert_secrets_jax.stats.effects import Agreement, Effects, Outcome
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Warstadt et al. 2020, section 3'
 SHARED = 'Fekete and Bjerva 2025'
@@ -102,7 +103,7 @@ class MinimalPairs(Result):
       effects: The effect of disabling each head on the mean preference, by the same names. P-values
         are corrected for all heads, within each phenomenon.
       reliability: For each phenomenon, the rank correlation to expect of the effects on other pairs
-        (see `ablation.agreement.reliability`).
+        (see `stats.agreement.reliability`).
       shared: By the names of two phenomena, the rank correlation of heads' effects on them.
       agreement: The mean of these correlations, with an interval over phenomena.
       shapley: By the names of `told`, the Shapley value [L, N] of each head in the accuracy, and

@@ -16,10 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
-from bert_secrets_jax.ablation.scores import weighted_scores
-from bert_secrets_jax.ablation.significance import assess
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
 from bert_secrets_jax.analyses.common.effects import (
@@ -45,6 +42,9 @@ from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.scores import weighted_scores
+from bert_secrets_jax.stats.significance import assess
 
 SOURCE = 'Kovaleva et al. 2021'
 DRAWS = 39
@@ -321,6 +321,20 @@ def _cost(given) -> Costs:
     question='dimensions whose LayerNorm stands out, and the model without them',
     group='What matters',
     time='30 s',
+    settings={
+        'draws': {
+            'help': 'Random sets of dimensions to compare with; at least 19.',
+            'default': 39,
+            'range': [19, 100_000],
+            'smoke': 19,
+        },
+        'max_examples': {
+            'help': 'How many examples outlier dimensions are disabled on; 0 is all.',
+            'default': 100,
+            'range': [0, 10_000_000],
+            'smoke': 12,
+        },
+    },
     inputs={
         'texts': _texts,
         'tuned': _tuned,

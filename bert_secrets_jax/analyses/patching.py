@@ -13,7 +13,6 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.attribution_patching import estimate_patches
-from bert_secrets_jax.ablation.effects import LEVEL, Effects, Outcome
 from bert_secrets_jax.ablation.embedding import as_embedder
 from bert_secrets_jax.ablation.masked_lm import FEW, assess_losses
 from bert_secrets_jax.ablation.patched_metrics import Metric, intact_answers
@@ -29,12 +28,14 @@ from bert_secrets_jax.data.tasks import Text, first_texts
 from bert_secrets_jax.model.config import EMBEDDING, SEQUENCES
 from bert_secrets_jax.model.weights import Pretrained, with_pooling
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.pruning.agreement import RankAgreement, rank_agreement
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.input import INPUTS, an_input
 from bert_secrets_jax.runs.result import Result, drawn
+from bert_secrets_jax.stats.correlations import RankAgreement, rank_agreement
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'Heimersheim and Nanda 2024, section 3'
 SOURCES = {'gradient': 'Nanda 2023', 'integrated gradients': 'Hanna et al. 2024'}
@@ -217,6 +218,21 @@ def _cost(given) -> Costs:
     question='which heads carry the difference between two texts',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'How many pairs are made of the ablated texts: of as many tokens, and of '
+            'different predictions; 0 is all.',
+            'default': 50,
+            'range': [0, 10_000_000],
+            'smoke': 4,
+        },
+        'of': {
+            'help': "The part of a head that is put into the other text: 'output', 'map' or "
+            "'value'.",
+            'default': 'output',
+            'words': ['output', 'map', 'value'],
+        },
+    },
     reads=('patching.', 'ablation.checkpoint', 'ablation.max_examples'),
     inputs={'tuned': _model, 'metric': ..., 'most': 'patching.max_examples'},
     cost=_cost,

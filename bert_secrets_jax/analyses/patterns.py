@@ -32,13 +32,14 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.patterns.classes import CLASSES, TITLES
 from bert_secrets_jax.patterns.classifier import (
+    FAR,
     Classifier,
     load_classifier,
     pattern_comparisons,
     pattern_statistics,
 )
 from bert_secrets_jax.patterns.correct import Corrected, corrected
-from bert_secrets_jax.patterns.fit import FAR, MapSample, f1_of, predict
+from bert_secrets_jax.patterns.samples import MapSample, f1_of, predict
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import an_input
@@ -224,6 +225,10 @@ class Patterns(Result):
         if len(texts) > 1:
             texts[1] = np.char.add(', fine-tuned ', texts[1])
         return {'pattern': functools.reduce(np.char.add, texts)}
+
+    def gives(self):
+        model = 'fine-tuned' if 'fine-tuned' in self.shares else 'pre-trained'
+        return {'heterogeneous': (model, self.shares[model][..., CLASSES.index('heterogeneous')])}
 
     def head_marks(self):
         return marks.mark_classes(self.shares, TITLES)

@@ -313,6 +313,31 @@ def vectors(given) -> Call | None:
     section='probe',
     file='probes',
     title='probes',
+    settings={
+        'vectors': {
+            'path': True,
+            'help': "Word vectors in the format of GloVe (.txt, .gz or .xz); '' trains only the"
+            ' probe that reads no words.',
+            'default': '',
+        },
+        'num_seeds': {'default': 3, 'range': [1, 1000], 'smoke': 2},
+        'epochs': {
+            'help': 'Passes over the training sentences; the paper makes one, over 36,000. 0 '
+            'makes as many as give 2,000 updates, and one at least.',
+            'default': 0,
+            'range': [0, 10_000],
+            'smoke': 1,
+        },
+        'random_weights': {
+            'help': 'Whether the same model with random weights is probed, too.',
+            'default': True,
+        },
+        'cache_mb': {
+            'help': 'The most megabytes of maps that are kept for further epochs.',
+            'default': 1024,
+            'range': [0, 1_000_000],
+        },
+    },
     reads=('probe.', 'treebank.'),
     inputs={
         'train': 'trees',

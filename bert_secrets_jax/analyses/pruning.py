@@ -14,8 +14,6 @@ from absl import logging
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
-from bert_secrets_jax.ablation.scores import METRICS, quietly
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import models as arguments
 from bert_secrets_jax.analyses.common.disabling import checked_metrics
@@ -35,10 +33,11 @@ from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
 from bert_secrets_jax.pruning.removal import remove_heads
 from bert_secrets_jax.pruning.scores import GRADIENT, SOURCES, TITLES, default_methods, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, ranks, removed_heads
-from bert_secrets_jax.pruning.timing import WAYS, RemovalTimes, check_sizes, time_removal
 from bert_secrets_jax.runs.cost import MANY, Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.scores import METRICS, quietly
+from bert_secrets_jax.stats.significance import weighted_scores
 
 SOURCE = 'Michel et al. 2019, section 4.2'
 ORDERS: Mapping[str, str] = {**TITLES, ANEW: 'gradient, measured anew', RANDOM: 'at random'}
@@ -48,17 +47,6 @@ TOLERANCE = 0.01
 DRAWS = 20
 # A step is one at a share of heads if it is not farther from it.
 _NEAR = 0.05
-# The length of texts that the speed of removal is measured on, if none is given.
-_TIMED = 128
-_WAYS: Mapping[str, str] = {
-    'whole': 'all heads',
-    'masked': 'under the mask',
-    'apart': 'all heads, layers compiled one by one',
-    'cut': 'heads cut out',
-}
-# The first pair shows removal alone; the others include what comes with it.
-_REMOVAL = ('cut', 'apart')
-_COMPARED = (_REMOVAL, ('masked', 'whole'), ('apart', 'whole'), ('cut', 'whole'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +91,12 @@ class Pruning(Result):
       shared: How many of these have the same text as one of the examples.
       learnt: The test of what each model has learnt: metric, value, larger class, p-value.
       tolerance: How much lower the score of a model may be that counts as good as the full one.
-      times: The time and memory of the first seed's sparsest model beside the full one; None if it
-        was not timed, or keeps all heads.
       lead: The score in the order of gradients less that in random orders, mean over the steps that
         remove heads, with the ends of its 95 % interval; None without both.
     """
 
     title: ClassVar[str] = 'How many heads can go'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     seeds: tuple[int, ...]
     metric: str
@@ -124,7 +110,6 @@ class Pruning(Result):
     shared: int
     learnt: tuple[Learnt, ...]
     tolerance: float = TOLERANCE
-    times: RemovalTimes | None = None
     lead: tuple[float, float, float] | None = None
 
     @property
@@ -165,8 +150,6 @@ class Pruning(Result):
                 by={'order': [ORDERS[order] for order in self.stays]},
             ),
         }  # fmt: skip
-        if self.times is not None:
-            frames |= self._time_frames()
         if len(self.seeds) > 1:
             frames['agreement'] = framed(
                 ('order', 'heads_kept', 'fleiss_kappa'),
@@ -187,7 +170,6 @@ class Pruning(Result):
         return [
             *seeds_not_learnt(self.seeds, self.learnt, 'the model', self.examples),
             *self._chosen_findings(),
-            *self._time_findings(),
             *self._order_findings(),
             *self._agreement_findings(),
         ]
@@ -209,6 +191,9 @@ class Pruning(Result):
                 f'It takes {FEWEST_DRAWS} random orders to tell whether another one is better.'
             )
         return notes
+
+    def gives(self):
+        return {'stays': {ORDERS[order]: each.mean(axis=0) for order, each in self.stays.items()}}
 
     def head_notes(self):
         order = self._best_order
@@ -277,38 +262,6 @@ class Pruning(Result):
         """The step at which about half of the heads are left."""
         return int(np.abs(self.kept - self.heads / 2).argmin())
 
-    def _time_frames(self):
-        times = self.times
-        assert times is not None
-        gains = {pair: 100 * times.gains(pair[0], over=pair[1]) for pair in _COMPARED}
-        speed = [
-            (size, *(_WAYS[way] for way in pair), *each[place], published.get(size, np.nan))
-            for place, size in enumerate(times.batch_sizes)
-            for pair, each in gains.items()
-            for published in [michel.FASTER if pair == _REMOVAL else {}]
-        ]
-        medians = 1000 * np.median(times.seconds, axis=-1)
-        weights, temporary = times.weight_bytes / 1e6, times.temporary_bytes / 1e6
-        taken = [
-            (size, _WAYS[way], medians[row, place], weights[row], temporary[row, place])
-            for place, size in enumerate(times.batch_sizes)
-            for row, way in enumerate(WAYS)
-        ]
-        return {
-            'speed': framed(
-                ('examples_at_once', 'way', 'beside', 'gain_percent', 'low', 'high',
-                 'published_gain_percent'),
-                speed,
-                f'How much faster the sparsest model reads {times.length} tokens one way than '
-                'another. Published: BERT-base with half of its heads, on a GPU.',
-            ),
-            'times': framed(
-                ('examples_at_once', 'way', 'milliseconds', 'weights_mb', 'temporary_mb'),
-                taken,
-                f'Time and memory of a batch of examples of {times.length} tokens.',
-            ),
-        }  # fmt: skip
-
     def _chosen_findings(self) -> Iterator[Finding]:
         several = len(self.chosen) > 1
         published = michel.PRUNABLE.get(self.subject.task or '')
@@ -334,29 +287,6 @@ class Pruning(Result):
         if np.isfinite(changes).all():
             change = changes[:, 0].mean() if several else changes[0]
             yield measured('sparsest model: change', change, **self._of)
-
-    def _time_findings(self) -> Iterator[Finding]:
-        if self.times is None:
-            return
-        times, (way, over) = self.times, _REMOVAL
-        for size, gain in zip(times.batch_sizes, 100 * times.gains(way, over=over), strict=True):
-            yield measured(
-                f'speed, {size} at once',
-                gain,
-                unit='%',
-                sample=times.seconds.shape[-1],
-                sample_of='rounds',
-                source=SOURCE,
-                template='With {kept} of {heads} heads, the model reads {size:example|examples} at '
-                'once {change:.0f} % {faster}.',
-                numbers={
-                    'kept': self.chosen[0].kept,
-                    'heads': self.heads,
-                    'size': size,
-                    'change': abs(float(gain[0])),
-                    'faster': 'slower' if gain[0] < 0 else 'faster',
-                },
-            )
 
     def _order_findings(self) -> Iterator[Finding]:
         half, random = self._half, self.curves.get(RANDOM)
@@ -421,16 +351,31 @@ def _save(given, result: Pruning, folder: pathlib.Path) -> None:
 
 
 @analysis(
-    question='how many heads can go, in which order, and what that saves',
+    question='how many heads can go, and in which order',
     group='What matters',
     time='2 min',
     section='prune',
+    settings={
+        'draws': {
+            'help': 'Random orders to compare with; of fewer than 19, none is rarer than one in '
+            'twenty.',
+            'default': 20,
+            'range': [0, 1000],
+            'smoke': 2,
+        },
+        'tolerance': {
+            'help': 'As good as the full model is one whose score is at most so much lower; '
+            '0.01 is a point.',
+            'default': 0.01,
+            'range': [0.0, 1.0],
+            'without': 1.0,
+        },
+    },
     inputs={
         'tuned': 'models',
         'examples': 'ablated',
         'measured_on': 'measured',
         'permutations': 'importance.permutations',
-        'batch_sizes': lambda given: given.numbers('prune.batch_sizes'),
     },
     check=_check,
     cost=_cost,
@@ -448,7 +393,6 @@ def pruning(
     anew: bool = True,
     draws: int = DRAWS,
     tolerance: float = TOLERANCE,
-    batch_sizes: Sequence[int] = (),
     metric: str | None = None,
     seed: int = 0,
     compute: Compute = Compute(),
@@ -464,8 +408,6 @@ def pruning(
       anew: Whether gradients are also measured again after each step.
       draws: The number of random orders, at least 19 to tell whether others are better; 0 for none.
       tolerance: How much lower the score of a model as good as the full one is; 0.01 is one point.
-      batch_sizes: With how many examples at once the sparsest model of the first seed is timed,
-        with its heads cut out, beside the full one; none does not time it.
       metric: The name of the metric; None takes that of the task.
       seed: The seed of random orders, permutations and bootstraps.
       compute: As in `ablation`.
@@ -486,8 +428,6 @@ def pruning(
     arguments.check_varied(metric, labels, 'examples')
     arguments.check_varied(metric, their_labels, 'measured_on')
     removed_heads(config.num_heads, shares)
-    if batch_sizes:
-        check_sizes(batch_sizes)
     found = []
     for place, (own, model) in enumerate(zip(arguments.seeds_of(tuned), models, strict=True), 1):
         logging.info('Pruning: fine-tuning %d of %d', place, len(models))
@@ -504,7 +444,7 @@ def pruning(
         found.append(
             stepwise.prune_model(model, examples, others, scores, metric, seed=seed + own, **how)
         )
-    result = assemble(
+    return assemble(
         found,
         labels,
         metric,
@@ -513,12 +453,6 @@ def pruning(
         shared=arguments.in_both(examples, others),
         tolerance=tolerance,
     )
-    mask = result.chosen[0].mask
-    if not batch_sizes or (mask != 0).all():
-        return result
-    length = min(compute.max_length or _TIMED, config.max_length)
-    times = time_removal(models[0], mask, batch_sizes=batch_sizes, length=length)
-    return dataclasses.replace(result, times=times)
 
 
 def check_pruning(metric: str, *, draws: int, tolerance: float) -> None:

@@ -12,14 +12,9 @@ import scipy.stats
 from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import LEVEL
 from bert_secrets_jax.analyses.common.tables import Tables, grids_frame, top_head
 from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, in_one_pass
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.gates import Gates
-from bert_secrets_jax.analyses.patterns import Patterns
-from bert_secrets_jax.analyses.pruning import ORDERS, Pruning
-from bert_secrets_jax.analyses.syntax_heads import SyntaxHeads
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.measure.catalogue import (
@@ -30,13 +25,13 @@ from bert_secrets_jax.measure.catalogue import (
     named,
 )
 from bert_secrets_jax.measure.statistics import greatest_at
-from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import INPUTS
-from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.runs.result import Finding, Result, drawn, framed, given_by
+from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Voita et al. 2019, sections 5 and 6'
 POSITIONAL, SYNTACTIC, RARE = 'positional', 'syntactic', 'rare token'
@@ -47,7 +42,6 @@ RAREST, TWO_RAREST = 'rarest', 'two rarest'
 # The share of tokens from which on a head is positional, how far a syntactic one is above the best
 # offset, and the share from which on it points to the rarest token, as published.
 LEAST_POSITIONAL, LEAST_GAIN, LEAST_RARE = 0.9, 0.1, 0.5
-_HETEROGENEOUS = 4
 _ROUNDS = 10_000
 
 
@@ -72,7 +66,7 @@ class Roles(Result):
     """
 
     title: ClassVar[str] = 'Roles of heads'
-    FORMAT: ClassVar[int] = 2
+    FORMAT: ClassVar[int] = 3
 
     tables: Tables
     chance: tuple[float, float]
@@ -110,8 +104,8 @@ class Roles(Result):
         if examples < 2:
             return np.zeros(table.mean.shape, bool)
         level = 1 - (1 - LEVEL) ** (1 / table.mean.size)
-        reach = scipy.stats.t.isf(level, examples - 1) * table.standard_error
-        return np.nan_to_num(table.mean) - reach > self.chance[0]
+        half = reach(examples - 1, level) * table.standard_error
+        return np.nan_to_num(table.mean) - half > self.chance[0]
 
     def frames(self):
         roles = self.of_heads
@@ -124,7 +118,7 @@ class Roles(Result):
             'relation': np.reshape(names, shape),
             'points_above_offset': np.reshape(points, shape),
             'heterogeneous_share': unknown if self.heterogeneous is None else self.heterogeneous,
-            **{f'stays_{ORDERS.get(name, name)}': each for name, each in self.stays.items()},
+            **{f'stays_{name}': each for name, each in self.stays.items()},
         }
         caption = 'Each head: its roles, greatest attention, best relation, and stay in pruning.'
         rows = []
@@ -226,10 +220,10 @@ class Roles(Result):
                 return
             # Gates have no steps: a head is left in the runs in which its gate stays open.
             of = 'runs' if order == GATES else 'steps'
-            pruned, name = ' in fine-tunings' * self.pruned_finetuned, ORDERS.get(order, order)
+            pruned = ' in fine-tunings' * self.pruned_finetuned
             share, others = (100 * float(stays[those].mean()) for those in (any_role, ~any_role))
             yield measured(
-                f'heads with a role stay: {name}',
+                f'heads with a role stay: {order}',
                 100 * difference,
                 unit=f'points of the share of {of}',
                 sample=any_role.size,
@@ -238,7 +232,7 @@ class Roles(Result):
                 p=p_value,
                 template=f'Pruned by {{order}}{pruned}, heads with a role are left in '
                 f'{{share:.0f}} % of the {of} and others in {{others:.0f}} %.',
-                numbers={'order': name, 'share': share, 'others': others},
+                numbers={'order': order, 'share': share, 'others': others},
             )
 
     def _map_findings(self) -> Iterator[Finding]:
@@ -248,9 +242,9 @@ class Roles(Result):
             rank, p_value = rank_within_layers(stays, self.heterogeneous, seed=self.seed)
             if np.isnan(rank):
                 continue
-            name, word = ORDERS.get(order, order), 'longer' if rank > 0 else 'less long'
+            word = 'longer' if rank > 0 else 'less long'
             yield measured(
-                f'survivors and heterogeneous maps: {name}',
+                f'survivors and heterogeneous maps: {order}',
                 rank,
                 unit='rank correlation',
                 sample=stays.size,
@@ -259,7 +253,7 @@ class Roles(Result):
                 p=p_value,
                 template='Within layers, heads with heterogeneous maps ({maps_of} model) stay '
                 '{word} when pruned by {order}: rank correlation {estimate:.2f}.',
-                numbers={'order': name, 'maps_of': self.maps_of, 'word': word},
+                numbers={'order': order, 'maps_of': self.maps_of, 'word': word},
             )
 
 
@@ -356,24 +350,11 @@ def from_results(
 ) -> Roles:
     """Return the result from the tables of `role_statistics` and what other analyses have found."""
     shape = tables[CONFIDENCE].mean.shape
-    relations, gains = (), np.zeros((2, 0, *shape))
-    heterogeneous, maps_of, stays = None, 'pre-trained', {}
-    for result in results:
-        match result:
-            case SyntaxHeads():
-                names = [name for name in result.relations if name != ALL]
-                relations = tuple(f'{name}, {way}' for name in names for way in WAYS)
-                parts = [found.gain[: len(names)] for found in (result.train, result.dev)]
-                # The way stands beside its relation.
-                gains = np.stack([np.moveaxis(each, -1, 1) for each in parts])
-                gains = gains.reshape(2, len(relations), *gains.shape[-2:])
-            case Patterns():
-                maps_of = 'fine-tuned' if 'fine-tuned' in result.shares else 'pre-trained'
-                heterogeneous = result.shares[maps_of][..., _HETEROGENEOUS]
-            case Pruning():
-                stays |= {order: each.mean(axis=0) for order, each in result.stays.items()}
-            case Gates():
-                stays[GATES] = result.open_share
+    of_relations = given_by(results, 'gains of relations')
+    relations, gains = of_relations[-1] if of_relations else ((), np.zeros((2, 0, *shape)))
+    maps = given_by(results, 'heterogeneous')
+    maps_of, heterogeneous = maps[-1] if maps else ('pre-trained', None)
+    stays = {order: left for each in given_by(results, 'stays') for order, left in each.items()}
     given = [gains[0, 0]] if relations else []
     given += [each for each in (heterogeneous, *stays.values()) if each is not None]
     for each in given:

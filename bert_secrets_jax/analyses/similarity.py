@@ -13,7 +13,6 @@ from typing import ClassVar
 import numpy as np
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.ablation.masks import describe, with_intact
 from bert_secrets_jax.ablation.similarity import (
     CORRELATIONS,
@@ -32,6 +31,8 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.result import Finding
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 SOURCE = 'cosine similarity, Reimers and Gurevych 2019, section 4'
 _WHERE = {

@@ -18,9 +18,7 @@ from jaxtyping import Float
 from bert_secrets_jax import plots
 from bert_secrets_jax.ablation.masks import describe
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.ablation.sweep import Swept
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.common.learnt import Learnt, learning_test, seeds_not_learnt
 from bert_secrets_jax.analyses.common.models import (
     check_varied,
@@ -42,6 +40,8 @@ from bert_secrets_jax.pruning.subnetworks import BAD, GOOD, KINDS, RANDOM
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.significance import weighted_scores
+from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Prasanna et al. 2020, sections 3 to 5'
 # The good subnetwork has the fewest heads with which this share of the full score is reached, as
@@ -233,6 +233,13 @@ def _cost(given) -> Costs:
     question='heads that survive pruning, trained again, compared with others',
     group='What matters',
     report='name',
+    settings={
+        'share': {
+            'help': 'The good one has the fewest heads that reach this share of the full score.',
+            'default': 0.9,
+            'range': [0.01, 0.99],
+        }
+    },
     inputs={
         'tuned': 'tuned_here',
         'dev': 'ablated',

@@ -9,28 +9,32 @@ Axes: R relations, L layers, N heads, 2 ways along a link.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
-import scipy.stats
-from absl import logging
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common import marks
 from bert_secrets_jax.analyses.common.links import beyond
-from bert_secrets_jax.analyses.common.models import in_both
-from bert_secrets_jax.analyses.common.texts import TextSettings, encoded_of, with_progress
+from bert_secrets_jax.analyses.common.relation_heads import (
+    FEWEST,
+    Annotated,
+    Part,
+    RelationHeads,
+    chosen_heads,
+    found_in_both,
+    search,
+    shared,
+    shares_found,
+)
+from bert_secrets_jax.analyses.common.texts import TextSettings, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.data.annotation import Annotation
-from bert_secrets_jax.data.encoding import Encoded, bucket, mark
-from bert_secrets_jax.data.tasks import Example, as_examples
-from bert_secrets_jax.data.treebank import Parse, encode_parses
+from bert_secrets_jax.data.encoding import bucket, mark
+from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.measure.catalogue import relation
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.links import (
     RandomLinks,
     directions,
@@ -39,51 +43,33 @@ from bert_secrets_jax.measure.links import (
     with_random_links,
 )
 from bert_secrets_jax.measure.stream import Reduction, stream
-from bert_secrets_jax.measure.word_links import (
-    ALL,
-    WAYS,
-    Found,
-    WordLinks,
-    best_offsets,
-    finding,
-    links_of_annotations,
-    links_of_parses,
-    wilson,
-)
+from bert_secrets_jax.measure.word_links import ALL, WAYS
 from bert_secrets_jax.model.bert import init_params
 from bert_secrets_jax.model.weights import Pretrained, without_head
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.paper import clark
 from bert_secrets_jax.plots.kinds import plain_relation
-from bert_secrets_jax.runs import store
 from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, framed
+from bert_secrets_jax.stats.student import LEVEL, reach
 
 SOURCE = 'Clark et al. 2019, section 4.2, Table 1'
-# Relations with fewer links in either part are not looked at alone: no interval would hold.
-FEWEST = 20
 # Links whose places are drawn to compare with: of so many texts, the first ones.
 _NULL_TEXTS = 500
 # Grids that are drawn, and findings that are stated.
 _SHOWN = 6
 _STATED = 5
-# From which share of common texts on, two parts are not two.
-_MOSTLY_SHARED = 0.5
 # The published head, share and baseline of a relation without any.
 _UNPUBLISHED = ('–', np.nan, np.nan)
 
-Annotated = tuple[Sequence[Example], Sequence[Annotation]]
-
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class SyntaxHeads(Result):
+class SyntaxHeads(RelationHeads, Result):
     """How often the most attended word of a head is the one that a word is linked to.
 
     Attributes:
-      relations: The R relations with enough links; the last one is 'all', of every link.
-      train, dev: The links that each head finds in the training part, and in the other part.
-      offsets: [R] The best fixed offset of each relation, chosen on the training part.
+      relations, train, dev, offsets: As in `common.relation_heads.RelationHeads`.
       random: [R, 3] The share that the best head of each relation, chosen likewise, finds with
         random weights in the other part, and the ends of its 95 % interval; NaN if not tried.
       beyond: [R, L, N, 2] The greatest corrected p-value of the comparisons of the attention along
@@ -98,35 +84,12 @@ class SyntaxHeads(Result):
     title: ClassVar[str] = 'Heads that find relations between words'
     FORMAT: ClassVar[int] = 3
 
-    relations: tuple[str, ...]
-    train: Found
-    dev: Found
-    offsets: Int[np.ndarray, ' R']
     random: Float[np.ndarray, 'R 3']
     beyond: Float[np.ndarray, 'R L N 2']
     kinds: tuple[str, ...]
     few: tuple[str, ...]
     left_out: int
     shared: float = 0.0
-
-    @property
-    def best(self) -> list[tuple[int, int, int]]:
-        """The layer, the head and the way, from 0, that find most links in the training part."""
-        return chosen_heads(self.train)
-
-    @property
-    def p_values(self) -> Float[np.ndarray, ' R']:
-        """The one-sided p-value of the best head of each relation against the offset."""
-        place = _places(self.best)
-        with np.errstate(divide='ignore', invalid='ignore'):
-            t = self.dev.gain[place] / self.dev.gain_error[place]
-        return scipy.stats.t.sf(np.nan_to_num(t, posinf=np.inf), self.dev.sentences - 1)
-
-    @property
-    def corrected(self) -> Float[np.ndarray, ' R']:
-        """The same, corrected for the number of relations (Holm); 'all' is not one of them."""
-        *single, of_all = self.p_values
-        return np.append(holm(np.array(single)), of_all)
 
     @property
     def published_gains(self) -> dict[str, tuple[float, float, int]] | None:
@@ -153,17 +116,12 @@ class SyntaxHeads(Result):
         It is surely above the offset, the best head of a relation after correction for all of them,
         and, if other places were compared, above all of these. Those of 'all' are not known.
         """
-        reach = self._reach[:, None, None, None] * self.dev.gain_error
-        found = self.dev.gain - reach > 0
-        found[_places(self.best)] = self.corrected <= LEVEL
+        freedom = np.maximum(self.dev.sentences - 1, 1)[:, None, None, None]
+        found = self.dev.gain - reach(freedom) * self.dev.gain_error > 0
+        found[self.places] = self.corrected <= LEVEL
         if self.kinds:
             found[:-1] &= self.beyond[:-1] <= LEVEL
         return found
-
-    def gain_of(self, place: int) -> tuple[float, float, int]:
-        """Return a relation's gain of the head over the offset, its error, and its texts."""
-        index, dev = (place, *self.best[place]), self.dev
-        return float(dev.gain[index]), float(dev.gain_error[index]), int(dev.sentences[place])
 
     def verdicts(self):
         gains = self.published_gains
@@ -189,7 +147,7 @@ class SyntaxHeads(Result):
         return Figures(drawings)
 
     def findings(self):
-        better, best, found = self.finds[_places(self.best)][:-1], self._by_gain(), []
+        better, best, found = self.finds[self.places][:-1], self._by_gain(), []
         if better.size:
             found.append(
                 how_many(
@@ -239,6 +197,14 @@ class SyntaxHeads(Result):
             )
         return {'relations that it finds': texts.astype(str)}
 
+    def gives(self):
+        names = [name for name in self.relations if name != ALL]
+        gains = np.stack([found.gain[: len(names)] for found in (self.train, self.dev)])
+        # The way stands beside its relation: [2, R * ways, L, N].
+        gains = np.moveaxis(gains, -1, 2)
+        ways = tuple(f'{name}, {way}' for name in names for way in WAYS)
+        return {'gains of relations': (ways, gains.reshape(2, len(ways), *gains.shape[-2:]))}
+
     def head_marks(self):
         """Mark heads that find a relation."""
         dev, names = self.dev, self.relations[:-1]
@@ -256,7 +222,7 @@ class SyntaxHeads(Result):
 
     def _by_gain(self) -> list[int]:
         """Return the relations, best first by how much their head finds more than the offset."""
-        gain = self.dev.gain[_places(self.best)][:-1]
+        gain = self.dev.gain[self.places][:-1]
         return np.argsort(-gain, kind='stable').tolist()
 
     def _findings(self, place: int) -> list[Finding]:
@@ -283,7 +249,7 @@ class SyntaxHeads(Result):
             extreme(
                 gain,
                 head,
-                self._gain(place),
+                self.gain_interval(place),
                 null=0.0,
                 p=p_value,
                 tests=1 if name == ALL else len(self.relations) - 1,
@@ -294,43 +260,22 @@ class SyntaxHeads(Result):
             found.append(measured(f'{name}: random weights', self.random[place], **fields))
         return found
 
-    @property
-    def _reach(self) -> np.ndarray:
-        """How many standard errors a 95 % interval of each relation reaches [R]."""
-        return scipy.stats.t.isf(0.025, np.maximum(self.dev.sentences - 1, 1))
-
-    def _gain(self, place: int) -> tuple[float, float, float]:
-        """Return what the best head of a relation finds more than the offset, with its interval."""
-        gain, error, _ = self.gain_of(place)
-        half = float(self._reach[place]) * error
-        return gain, gain - half, gain + half
-
     def _relations(self):
-        shares, dev = shares_found(self.dev, self.best), self.dev
-        p_values, corrected = self.p_values, self.corrected
-        rows = []
-        for place, name in enumerate(self.relations):
-            layer, head, way = best = self.best[place]
-            theirs = self._published(place)
-            published = (theirs.head, theirs.accuracy, theirs.baseline) if theirs else _UNPUBLISHED
-            rows.append(
-                (
-                    name, dev.links[place], dev.sentences[place], head_name(layer, head),
-                    WAYS[way], *shares[:, place], self.offsets[place], dev.baseline[place],
-                    *self._gain(place), p_values[place], corrected[place], *self.random[place],
-                    self.beyond[place, *best], *published,
-                )
-            )  # fmt: skip
-        return framed(
-            (
-                'relation', 'links', 'sentences', 'name', 'way', 'share_of_links', 'low', 'high',
-                'offset', 'share_at_offset', 'gain', 'gain_low', 'gain_high', 'p', 'p_corrected',
-                'random_weights', 'random_low', 'random_high', 'p_beyond_other_places',
-                'published_head', 'published_share', 'published_at_offset',
-            ),
-            rows,
-            'The best head of each relation, the best fixed offset, and random weights.',
+        theirs = map(self._published, range(len(self.relations)))
+        published = [
+            (each.head, each.accuracy, each.baseline) if each else _UNPUBLISHED for each in theirs
+        ]
+        more = (
+            'random_weights', 'random_low', 'random_high', 'p_beyond_other_places',
+            'published_head', 'published_share', 'published_at_offset',
         )  # fmt: skip
+        values = *self.random.T, self.beyond[self.places], *zip(*published, strict=True)
+        columns = self.columns | dict(zip(more, values, strict=True))
+        return framed(
+            list(columns),
+            list(zip(*columns.values(), strict=True)),
+            'The best head of each relation, the best fixed offset, and random weights.',
+        )
 
     def _heads(self):
         dev = self.dev
@@ -352,25 +297,6 @@ class SyntaxHeads(Result):
                 by=('relation', 'way'),
             ),
         )  # fmt: skip
-
-
-def chosen_heads(found: Found) -> list[tuple[int, int, int]]:
-    """Return, for each relation, the layer, the head and the way that find most links."""
-    shape = found.right.shape[1:]
-    flat = np.nan_to_num(found.right, nan=-1).reshape(len(found.right), -1).argmax(axis=1)
-    layers, heads, ways = (each.tolist() for each in np.unravel_index(flat, shape))
-    return list(zip(layers, heads, ways, strict=True))
-
-
-def shares_found(found: Found, heads: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """Return the shares of links that a head finds of each relation, with 95 % intervals [3, R]."""
-    place = _places(heads)
-    share, error = found.right[place], found.error[place]
-    return np.stack([share, *wilson(share, error, found.links, found.sentences)])
-
-
-def _places(best: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, ...]:
-    return (np.arange(len(best)), *np.array(best).T)
 
 
 @analysis(
@@ -415,107 +341,28 @@ def syntax_heads(
       ValueError: There are no links, or no relation has links in both parts.
     """
     pretrained = without_head(pretrained)
-    parts = {
-        name: _linked(pretrained, each, settings) for name, each in (('train', train), ('dev', dev))
-    }
-    counts = [
-        dict(zip(each.links.names, each.links.counts, strict=True)) for each in parts.values()
-    ]
-    several = [name for name in counts[0] if min(each.get(name, 0) for each in counts) >= FEWEST]
-    names = (*(name for name in several if name != ALL), ALL)
-    few = sorted({*counts[0], *counts[1]} - set(names))
-    parts = {
-        name: dataclasses.replace(each, links=each.links.named(names))
-        for name, each in parts.items()
-    }
-    offsets = best_offsets(parts['train'].links)
-
-    def measured(model: Pretrained, what: str) -> list[Found]:
-        return [
-            _found(model, each, offsets, settings, f'{what}, {name}')
-            for name, each in parts.items()
-        ]
-
-    on_train, on_dev = measured(pretrained, 'Relations')
-    random = np.full((len(names), 3), np.nan)
+    heads, parts, few = search(pretrained, train, dev, settings)
+    random = np.full((len(heads.relations), 3), np.nan)
     if random_weights:
         untrained = dataclasses.replace(pretrained, params=init_params(pretrained.bert, seed))
-        random_train, random_dev = measured(untrained, 'Random weights')
-        random = shares_found(random_dev, chosen_heads(random_train)).T
-    beyond, kinds = _beyond(pretrained, parts['dev'], names, on_dev, draws, seed, settings)
+        chosen, there = found_in_both(untrained, parts, heads.offsets, settings, 'Random weights')
+        random = shares_found(there, chosen_heads(chosen)).T
+    beyond, kinds = _beyond(pretrained, parts[1], heads, draws, seed, settings)
     return SyntaxHeads(
-        relations=names,
-        train=on_train,
-        dev=on_dev,
-        offsets=offsets,
+        **vars(heads),
         random=random,
         beyond=beyond,
         kinds=kinds,
         few=tuple(few),
-        left_out=sum(each.links.left_out for each in parts.values()),
-        shared=_shared(*(each.examples for each in parts.values())),
+        left_out=sum(each.links.left_out for each in parts),
+        shared=shared(*(each.examples for each in parts)),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Part:
-    examples: Sequence[Example]
-    annotations: Sequence[Annotation]
-    encoded: Encoded
-    links: WordLinks
-
-
-def _linked(
-    pretrained: Pretrained, texts: Sequence[Parse] | Annotated, settings: TextSettings
-) -> _Part:
-    if isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[0], Parse):
-        examples, annotations = cast(Annotated, texts)
-        settings = dataclasses.replace(settings, annotations=annotations)
-        encoded = encoded_of(pretrained, examples, settings, annotated=True)
-        links = links_of_annotations(encoded, annotations)
-        return _Part(as_examples(examples), list(annotations), encoded, links)
-    parses = [each for each in texts if isinstance(each, Parse)]
-    if not parses or len(parses) < len(texts):
-        raise ValueError(
-            'Sentences come from bs.read_treebank, annotated texts from bs.read_annotations.'
-        )
-    encoded = encode_parses(pretrained.tokenizer, parses, max_length=settings.max_length)
-    examples, annotations = [each.example for each in parses], _with_all(parses)
-    return _Part(examples, annotations, encoded, links_of_parses(encoded, parses))
-
-
-def _shared(train: Sequence[Example], dev: Sequence[Example]) -> float:
-    """Return the share of the texts of one part that are in the other, too."""
-    share = in_both(train, dev) / len(dev)
-    if share > _MOSTLY_SHARED:
-        logging.warning(
-            '%.0f %% of the texts that heads are measured on are among those that they are chosen '
-            'on: give others.',
-            100 * share,
-        )
-    return share
-
-
-def _found(
-    model: Pretrained, part: _Part, offsets: np.ndarray, settings: TextSettings, what: str
-) -> Found:
-    config, encoded, links = repr(dataclasses.asdict(model.config)), part.encoded, part.links
-    texts = encoded.input_ids, encoded.token_type_ids, encoded.lengths, encoded.marks
-
-    def compute() -> Found:
-        shown = with_progress(bucket(encoded, **settings.bucketing), what)
-        statistics = {'found': finding(links, offsets)}
-        return stream((model,), shown, statistics, mesh=settings.mesh)['found']
-
-    key = config, model.params, texts, links, offsets
-    return store.kept(settings.folder, key, Found, compute)
 
 
 def _beyond(
     pretrained: Pretrained,
-    dev: _Part,
-    names: Sequence[str],
-    found: Found,
+    dev: Part,
+    found: RelationHeads,
     draws: int,
     seed: int,
     settings: TextSettings,
@@ -524,8 +371,8 @@ def _beyond(
 
     Those of all relations together are not known.
     """
-    p_values = np.full(found.right.shape, np.nan)
-    relations = [name for name in names if name != ALL]
+    p_values = np.full(found.dev.right.shape, np.nan)
+    relations = [name for name in found.relations if name != ALL]
     if not draws or not relations:
         return p_values, ()
     some = np.arange(min(_NULL_TEXTS, len(dev.examples)))
@@ -539,24 +386,14 @@ def _beyond(
     }
     shown = with_progress(bucket(with_random, **settings.bucketing), 'Other places')
     statistics: dict[str | RandomLinks, Callable | Reduction] = {**along, **random}
-    measured = stream((pretrained,), shown, statistics, mesh=settings.mesh)
+    means = stream((pretrained,), shown, statistics, mesh=settings.mesh)
     tests = link_tests(
-        {title: measured[title] for title in titles}, link_scores(encoded, relations, measured)
+        {title: means[title] for title in titles}, link_scores(encoded, relations, means)
     )
     for title, test in tests.items():
         name, reverse = titles[title]
-        p_values[names.index(name), :, :, int(reverse)] = test.familywise
+        p_values[found.relations.index(name), :, :, int(reverse)] = test.familywise
     return p_values, tuple(next(iter(tests.values())).nulls if tests else ())
-
-
-def _with_all(parses: Sequence[Parse]) -> list[Annotation]:
-    """Return annotations that all have the same relations, empty where a text has none."""
-    annotations = [each.annotation for each in parses]
-    names = sorted({name for each in annotations for name in each.relations})
-    return [
-        dataclasses.replace(each, relations={name: each.relations.get(name, ()) for name in names})
-        for each in annotations
-    ]
 
 
 def _draw_relations(result: SyntaxHeads):

@@ -12,8 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_secrets_jax import paper, plots
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.integrated import STEPS
@@ -24,6 +22,8 @@ from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.runs.cost import Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.scores import quietly
+from bert_secrets_jax.stats.student import mean_interval
 
 SOURCE = 'Moeller et al. 2024, section 2'
 # Contributions that miss the similarity by more than this are not its parts.
@@ -186,6 +186,21 @@ def _cost(given) -> Costs:
     question='which pairs of tokens make two texts similar, compared with deleting them',
     group='What matters',
     report='name',
+    settings={
+        'max_examples': {
+            'help': 'The tokens of so many of the pairs of texts are paired; 0 is all. On a '
+            'CPU, a pair takes seconds.',
+            'default': 10,
+            'range': [0, 10_000_000],
+            'smoke': 2,
+        },
+        'steps': {
+            'help': 'Points on the path of integrated Jacobians.',
+            'default': 32,
+            'range': [1, 10_000],
+            'smoke': 4,
+        },
+    },
     inputs={'pretrained': 'embedder', 'texts': 'pairs'},
     cost=_cost,
 )

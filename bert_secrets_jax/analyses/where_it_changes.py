@@ -16,11 +16,10 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.attention_change import SOURCE, AttentionChange
-from bert_secrets_jax.analyses.common.effects import mean_interval
+from bert_secrets_jax.analyses.common.changes import SOURCE, last_layers, layer_changed_most
 from bert_secrets_jax.analyses.common.learnt import Learnt, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import needs_own_layers
-from bert_secrets_jax.analyses.common.tables import OF_SHARES, grids_frame
+from bert_secrets_jax.analyses.common.tables import OF_SHARES, Tables, grids_frame
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
 from bert_secrets_jax.analyses.verdicts import verdict
@@ -37,6 +36,7 @@ from bert_secrets_jax.model.weights import Pretrained, check_whole
 from bert_secrets_jax.runs.cost import Cost, Costs
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.student import mean_interval
 
 EVERY_SCHEDULE = dataclasses.replace(
     verdicts.LAST_LAYERS,
@@ -58,7 +58,7 @@ class WhereItChanges(Result):
     """The change of attention by layer, and how gradients and weights moved, under each schedule.
 
     Attributes:
-      changes: The similarity of maps before and after, by the name of the schedule.
+      changes: By schedule, and by seed, the table of the similarity of maps before and after.
       moved: By schedule, [S, L, M] the mean norms of gradients and updates over recorded steps, and
         the distances of the weights at the end.
       random: [D, L, L] the change of the maps of each layer (last axis) by a random step of one
@@ -71,9 +71,9 @@ class WhereItChanges(Result):
     """
 
     title: ClassVar[str] = 'Where fine-tuning changes attention, and why'
-    FORMAT: ClassVar[int] = 3
+    FORMAT: ClassVar[int] = 4
 
-    changes: Mapping[str, AttentionChange]
+    changes: Mapping[str, Mapping[str, Tables]]
     moved: Mapping[str, Float[np.ndarray, 'S L M']]
     random: Float[np.ndarray, 'D L L']
     length: float
@@ -97,7 +97,7 @@ class WhereItChanges(Result):
 
     def profiles(self, schedule: str) -> dict[str, Float[np.ndarray, 'S L']]:
         """Return each column of the frame under a schedule, by seed."""
-        (runs,), steps = self.changes[schedule].readings.values(), self.random.mean(axis=0)
+        runs, steps = self.changes[schedule], self.random.mean(axis=0)
         change = np.stack([1 - each['cosine'].mean.mean(axis=1) for each in runs.values()])
         moved = dict(zip(MEASURES, np.moveaxis(self.moved[schedule], -1, 0), strict=True))
         # A frozen layer has no distance.
@@ -109,7 +109,7 @@ class WhereItChanges(Result):
         if not self.compared:
             why = 'No schedule has taught the task and changed maps: the rest is noise.'
             return [verdict.nothing_to_test(EVERY_SCHEDULE, why, 0)]
-        runs = [[*self.changes[name].readings['paper'].values()] for name in self.compared]
+        runs = [[*self.changes[name].values()] for name in self.compared]
         tables = [verdicts.each_of(each, 'cosine') for each in runs]
         under = [f' under {schedule}' for schedule in self.compared]
         return [verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)]
@@ -132,7 +132,7 @@ class WhereItChanges(Result):
         return drawn(self, where_it_changes=_draw, **steps)
 
     def findings(self):
-        alone = [self.changes[name].verdicts()[0] for name in self.compared]
+        alone = [each for name in self.compared for each in last_layers(self.changes[name])]
         known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         why = 'why is open'
@@ -213,7 +213,7 @@ class WhereItChanges(Result):
 
     def _under(self, schedule: str) -> Iterator[Finding]:
         """Yield which layer changes most under a schedule, and what explains the profile."""
-        most, profiles = self.changes[schedule].findings()[0], self.profiles(schedule)
+        most, profiles = layer_changed_most(self.changes[schedule]), self.profiles(schedule)
         numbers = {**most.numbers, 'reading': f'Under {schedule}, f'}
         yield dataclasses.replace(most, name=f'{most.name}: {schedule}', numbers=numbers)
         yield from self._since(schedule)
@@ -274,6 +274,19 @@ def _cost(given) -> Costs:
     question='which layers change under other learning rates, and why',
     group='What training changed',
     report='name',
+    settings={
+        'layer_decays': {
+            'help': 'Each layer decay with each schedule is a fine-tuning of all seeds.',
+            'default': '0.65,1,1.5',
+            'numbers': [0.01, 10.0],
+            'needed': True,
+        },
+        'schedules': {
+            'default': 'linear,constant',
+            'listed': ['linear', 'constant'],
+            'smoke': 'linear',
+        },
+    },
     reads=('where_it_changes.', 'train.'),
     inputs={
         'tuned': lambda given: {
@@ -348,7 +361,7 @@ def where_it_changes(
         tables = {}
         for number, start, model in zip(each.seeds, starts[name], each.models, strict=True):
             tables[str(number)] = similarity(start, model, f'Change ({name}, seed {number})')
-        found[name] = AttentionChange({'paper': tables})
+        found[name] = tables
     return WhereItChanges(
         changes=found,
         moved=moved,

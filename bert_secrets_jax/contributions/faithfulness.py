@@ -15,23 +15,22 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masked_lm import assess_losses
 from bert_secrets_jax.ablation.masks import none
 from bert_secrets_jax.ablation.resumable import encoding_for, sweep_all
-from bert_secrets_jax.ablation.scores import ROUNDING
-from bert_secrets_jax.ablation.significance import holm
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.brief import brief
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.contributions.scores import SIGNED, TokenScores, prediction_weights
 from bert_secrets_jax.data.encoding import Encoded, bucket
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.weights import Pretrained
-from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.correlations import spearman
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.scores import ROUNDING
+from bert_secrets_jax.stats.student import LEVEL, p_zero
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
 # Fewer tokens have no ranking to speak of.
@@ -297,8 +296,8 @@ def _tied(values: np.ndarray, best: int) -> list[int]:
     error = differences.std(axis=1, ddof=1) / np.sqrt(differences.shape[1])
     # Methods that are equal in all texts, up to rounding, are not told apart.
     told = error > ROUNDING * np.abs(values).max()
-    t = np.abs(differences.mean(axis=1)) / np.where(told, error, np.inf)
-    p_values = holm(2 * scipy.stats.t.sf(t, differences.shape[1] - 1))
+    t = differences.mean(axis=1) / np.where(told, error, np.inf)
+    p_values = holm(p_zero(t, differences.shape[1] - 1))
     with_best = {
         int(first + second) - best: p
         for first, second, p in zip(firsts, seconds, p_values, strict=True)

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int32
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.questions import Question, answer_places
 from bert_secrets_jax.finetune.losses import NONE
-from bert_secrets_jax.finetune.metrics import p_above_zero
+from bert_secrets_jax.stats.student import p_above_zero
 
 # The longest answer in wordpieces, as in the script of BERT's authors.
 LONGEST = 30

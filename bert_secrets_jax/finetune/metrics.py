@@ -9,11 +9,12 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Num
 
-from bert_secrets_jax.ablation.intervals import score_interval
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.bert import check_finite
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.correlations import fisher_interval
+from bert_secrets_jax.stats.intervals import score_interval
 
 
 def _class_metric(
@@ -172,9 +173,7 @@ def interval(metric: str, row: Mapping[str, Any], examples: int) -> tuple[float,
         return float(ends.low), float(ends.high)
     if metric in _OF_VALUES and examples > 3 and abs(value) < 1:
         variance = 1 if metric == 'pearson' else 1 + value**2 / 2
-        half = scipy.stats.norm.isf(0.025) * np.sqrt(variance / (examples - 3))
-        low, high = np.tanh(np.arctanh(value) + np.array([-half, half]))
-        return float(low), float(high)
+        return fisher_interval(value, np.sqrt(variance / (examples - 3)))
     return float('nan'), float('nan')
 
 
@@ -207,17 +206,3 @@ def described(
         said.insert(1, f'guessing gives {100 * guess:.0f}')
     text = '; '.join(said)
     return f'{text[:1].upper()}{text[1:]}'
-
-
-def p_above_zero(values: Num[np.ndarray, ' E']) -> float:
-    """Return the one-sided p-value of a mean of at most 0 (Student's t-test); 1 for one value.
-
-    It is never below that of as many fair coins which all fall alike.
-    """
-    if len(values) < 2:
-        return 1.0
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    if error == 0:
-        return 0.5 ** len(values) if values[0] > 0 else 1.0
-    found = scipy.stats.t.sf(values.mean() / error, len(values) - 1)
-    return max(float(found), 0.5 ** len(values))

@@ -26,7 +26,6 @@ from bert_secrets_jax.finetune.checkpoints import curves
 from bert_secrets_jax.finetune.metrics import described, interval, tested
 from bert_secrets_jax.finetune.movement import MEASURES, recorded_steps
 from bert_secrets_jax.finetune.seeds import MAPS, best_rows
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.model.config import (
     COMPUTE_DTYPES,
     EMBEDDING,
@@ -42,6 +41,8 @@ from bert_secrets_jax.model.weights import (
     with_pooling,
 )
 from bert_secrets_jax.names import named_parts
+from bert_secrets_jax.stats.correlations import p_uncorrelated
+from bert_secrets_jax.stats.student import LEVEL
 
 OUTCOME = 'outcome.json'
 
@@ -297,9 +298,7 @@ def p_learnt(value: float, larger_class: float, examples: int) -> float:
     if math.isnan(larger_class):
         if math.isnan(value) or examples < 3:
             return 1.0
-        # The distribution of a correlation between normal variables that have none.
-        shape = examples / 2 - 1
-        return float(scipy.stats.beta.sf(value, shape, shape, loc=-1, scale=2))
+        return p_uncorrelated(value, examples)
     right = round(value * examples)
     return float(scipy.stats.binomtest(right, examples, larger_class, 'greater').pvalue)
 

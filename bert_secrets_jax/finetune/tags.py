@@ -16,7 +16,8 @@ from bert_secrets_jax.brief import meant
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.tagged import Tagged, first_pieces
 from bert_secrets_jax.finetune.losses import NONE
-from bert_secrets_jax.finetune.metrics import METRICS, p_above_zero
+from bert_secrets_jax.finetune.metrics import METRICS
+from bert_secrets_jax.stats.student import p_above_zero
 
 # The tag of a word without a wordpiece, where tags are those of spans.
 OUTSIDE = 'O'

@@ -32,10 +32,10 @@ from jaxtyping import Bool, Float, Int
 
 from bert_secrets_jax.data.annotation import fill_up
 from bert_secrets_jax.data.encoding import WORD, Encoded
-from bert_secrets_jax.measure.flips import sign_flip_test
 from bert_secrets_jax.measure.nulls import NullTest
 from bert_secrets_jax.measure.places import check_links, pairs_of
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.stats.resampling import sign_flip_test
 
 # Distances up to the first have an indicator each; the others are bins.
 _DISTANCES, _BINS = 8, (12, 20)

@@ -34,7 +34,6 @@ from bert_secrets_jax.brief import check_name, meant
 from bert_secrets_jax.data.annotation import RANDOM
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.measure.choices import Choices, Preference, choices_of, numbers_of
-from bert_secrets_jax.measure.flips import sign_flip_test
 from bert_secrets_jax.measure.nulls import NullTest
 from bert_secrets_jax.measure.places import (
     CLASSES,
@@ -51,6 +50,7 @@ from bert_secrets_jax.measure.places import (
 from bert_secrets_jax.measure.statistics import attention_at_places
 from bert_secrets_jax.measure.stream import Reduction
 from bert_secrets_jax.measure.tables import HeadTable
+from bert_secrets_jax.stats.resampling import percentile_99, sign_flip_test
 
 __all__ = [
     'CLASSES', 'ELSEWHERE', 'KINDS', 'MOVED', 'POSITIONS', 'Direction', 'Kind', 'LinkScores',
@@ -379,7 +379,7 @@ class _Comparison:
         return NullTest(
             score=shaped((own * weights).sum(axis=0)),
             mean=shaped((random * weights).sum(axis=0)),
-            percentile_99=shaped(np.quantile(sums['draws'], 0.99, axis=0, method='higher')),
+            percentile_99=shaped(percentile_99(sums['draws'])),
             excess=HeadTable(shaped(mean), shaped(variance), float(count)),
             p=p.reshape(self._heads),
             familywise=familywise.reshape(self._heads),

@@ -6,13 +6,10 @@ Shapes: L layers, N heads.
 import dataclasses
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Bool, Float
 
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import HeadTable
-
-_POWER = 0.8  # the probability with which a detectable excess is found
+from bert_secrets_jax.stats.student import LEVEL, detectable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +30,8 @@ class NullTest:
       excess: The table of `score` minus `mean`, over the examples with links or places.
       p: [L, N] The one-sided p-value of the hypothesis that the head does no better on the links
         (Student's t), not corrected for the number of heads.
-      familywise: [L, N] The p-value corrected for the number of heads (`flips.sign_flip_test`).
+      familywise: [L, N] The p-value corrected for the number of heads
+        (`resampling.sign_flip_test`).
       links: The number of links that are compared.
       possible: The median number of places that those of a link were drawn from, or of words that a
         head can choose from; NaN if none.
@@ -68,5 +66,4 @@ class NullTest:
         The bar is Bonferroni's, which the test is below: what is said to be found is found.
         """
         freedom = max(self.excess.count - 1, 1)
-        bar = scipy.stats.t.ppf(1 - LEVEL / self.p.size, freedom)
-        return (bar + scipy.stats.norm.ppf(_POWER)) * self.excess.standard_error
+        return detectable(self.excess.standard_error, freedom, LEVEL / self.p.size)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-import scipy.stats
 from jaxtyping import Float, Int
 
 from bert_secrets_jax.data.annotation import Annotation
@@ -246,23 +245,3 @@ class _Counter:
 def _indicator(rows: np.ndarray, height: int) -> scipy.sparse.csr_array:
     places = (rows, np.arange(len(rows)))
     return scipy.sparse.csr_array((np.ones(len(rows)), places), shape=(height, len(rows)))
-
-
-def wilson(
-    share: np.ndarray, error: np.ndarray, links: np.ndarray, texts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of 95 % intervals of shares whose links come in texts.
-
-    They are Wilson's score intervals for as many independent links as have the same standard error
-    over texts (Korn and Graubard 1998), with the quantile of Student's t for the number of texts.
-    """
-    variance = share * (1 - share)
-    with np.errstate(divide='ignore', invalid='ignore'):
-        # Links that are alike in a text count as fewer; never as more than there are.
-        effective = np.where(variance > 0, np.minimum(variance / error**2, links), texts)
-        z = scipy.stats.t.isf(0.025, np.maximum(texts - 1, 1))
-        middle = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
-        half = (
-            z / (1 + z**2 / effective) * np.sqrt(variance / effective + z**2 / (4 * effective**2))
-        )
-    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)

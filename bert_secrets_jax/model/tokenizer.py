@@ -15,7 +15,6 @@ from absl import logging
 from bert_secrets_jax.brief import summary
 from bert_secrets_jax.files import read_bytes, read_json, read_text
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.vocabulary import from_library, letter_tokenizer
 
 _TOKENIZER_FILES = (
     'tokenizer.json', 'vocab.txt', 'vocab.json', 'merges.txt', 'special_tokens_map.json',
@@ -23,7 +22,18 @@ _TOKENIZER_FILES = (
 )  # fmt: skip
 _LONGEST_ERROR = 1000
 _MANY_CAPITALS = 0.01
-_NAMES = ('pad_token', 'unk_token', 'cls_token', 'sep_token', 'mask_token')
+# How vocabularies spell the special tokens.
+_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    'pad_token': ('[PAD]', '<pad>'),
+    'unk_token': ('[UNK]', '<unk>'),
+    'cls_token': ('[CLS]', '<cls>', '<s>'),
+    'sep_token': ('[SEP]', '<sep>', '</s>', '<eos>'),
+    'mask_token': ('[MASK]', '<mask>'),
+}
+_NAMES = tuple(_SPELLINGS)
+# A model is asked for nothing that is hidden unless it has a token for that.
+_OPTIONAL = ('mask_token',)
+INPUTS = ['input_ids', 'token_type_ids', 'attention_mask']
 
 
 def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mapping[str, Any]):
@@ -44,18 +54,14 @@ def load_tokenizer(directory: pathlib.Path, config: BertConfig, settings: Mappin
             # The name by which `transformers` knows the tokenizer.
             kind = config.family.known_by.get('model_type', config.model_type)
             content = _copy_tokenizer(directory, pathlib.Path(plain), kind, settings)
-            if config.model_type == 'esm' and not content:
-                # Its class in `transformers` is not a fast one.
-                tokenizer = letter_tokenizer(directory / 'vocab.txt')
-            else:
-                tokenizer = _auto_tokenizer().from_pretrained(
-                    plain, use_fast=True, trust_remote_code=False
-                )
+            tokenizer = _auto_tokenizer().from_pretrained(
+                plain, use_fast=True, trust_remote_code=False
+            )
         if not tokenizer.is_fast:
             raise ValueError(
                 f'{type(tokenizer).__name__} is no fast tokenizer, which tells where tokens stand '
-                'in a text. bs.regex_tokenizer, bs.letter_tokenizer and bs.function_tokenizer make '
-                'fast ones, for from_pretrained(tokenizer=...).'
+                f'in a text. In a clone, `python -m tools.convert.vocabulary {directory} FOLDER` '
+                'copies the model to a folder that has one.'
             )
         if type(tokenizer).__name__ == 'RoFormerTokenizer':
             # Read from vocab.txt, it knows no words of several letters until it is written.
@@ -121,18 +127,44 @@ def own_tokenizer(given: Any, config: BertConfig):
     import tokenizers
 
     if isinstance(given, tokenizers.Tokenizer):
-        given = from_library(given)
+        given = _from_library(given)
     if not getattr(given, 'is_fast', False):
         raise TypeError(
             f'tokenizer={type(given).__name__} must be a fast tokenizer of transformers or of '
-            'tokenizers. bs.regex_tokenizer, bs.letter_tokenizer and bs.function_tokenizer make '
-            'one from a vocabulary.'
+            'tokenizers. In a clone, tools.convert.vocabulary makes one from a vocabulary.'
         )
     lacking = [name for name in _NAMES[:4] if getattr(given, name) is None]
     if lacking:
         raise ValueError(f'The tokenizer names no {", ".join(lacking)}: set them.')
     _check_size('The tokenizer', given.get_vocab(), config)
     return given
+
+
+def _from_library(tokenizer: Any):
+    """Return a tokenizer of `tokenizers` as one of `transformers`, if it has special tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    named = special_tokens(tokenizer.get_vocab(), {})
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_input_names=INPUTS, **named)
+
+
+def special_tokens(numbers: Mapping[str, int], special: Mapping[str, str]) -> dict[str, str]:
+    """Return the special tokens of a vocabulary by name; `special` are those that a user names."""
+    unknown = set(special) - set(_SPELLINGS)
+    if unknown:
+        raise TypeError(f'Special tokens are {", ".join(_SPELLINGS)}, not {sorted(unknown)}.')
+    named = {}
+    for name, spellings in _SPELLINGS.items():
+        wanted = (special[name],) if name in special else spellings
+        present = [token for token in wanted if token in numbers]
+        if present:
+            named[name] = present[0]
+        elif name in special or name not in _OPTIONAL:
+            raise ValueError(
+                f'The vocabulary has no {" or ".join(wanted)}: give {name}=, the token that stands '
+                'for it.'
+            )
+    return named
 
 
 def _check_size(what: str, vocabulary: Mapping[str, int], config: BertConfig) -> None:

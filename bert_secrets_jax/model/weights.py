@@ -153,9 +153,8 @@ def from_pretrained(
         memory. Each is made float32 where it is used, so that no result changes.
       revision: Branch, tag or commit on the hub.
       ignore_config: Keys of config.json to disregard, if loading refused them as unknown.
-      tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`, such as `regex_tokenizer`,
-        `letter_tokenizer` or `function_tokenizer` makes. None takes that of the checkpoint; if it
-        has none, this is told, and the model takes ids and no texts.
+      tokenizer: A `PreTrainedTokenizerFast` or a `tokenizers.Tokenizer`. None takes that of the
+        checkpoint; if it has none, this is told, and the model takes ids and no texts.
       allow_unknown: Whether texts are encoded even if half of their tokens or more become [UNK].
 
     Raises:
@@ -348,7 +347,7 @@ def tokenizer_files(tokenizer: Any, folder: str) -> Sequence[str]:
     except Exception as error:
         raise ValueError(
             f'The tokenizer cannot be written: {error}. One that a function of Python splits texts '
-            'for has no file; bs.regex_tokenizer makes one that has.'
+            'for has no file; one with `tokenizers.pre_tokenizers.Split` has.'
         ) from error
 
 

@@ -14,8 +14,9 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float64
+
+from bert_secrets_jax.stats.correlations import spearman as spearman
 
 TASKS = ('MRPC', 'STS-B', 'SST-2', 'QQP', 'RTE', 'QNLI', 'MNLI')
 
@@ -237,19 +238,6 @@ def rank_correlation(ours: np.ndarray, theirs: np.ndarray | None) -> RankCorrela
         heads=spearman(ours, theirs),
         layers=spearman(np.mean(ours, axis=1), np.mean(theirs, axis=1)),
     )
-
-
-def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the rank correlation of two arrays of one shape, without places where either is NaN.
-
-    It is NaN where it is not defined: if all remaining numbers of an array are equal.
-    """
-    both = np.stack([np.ravel(one), np.ravel(other)])
-    both = both[:, ~np.isnan(both).any(axis=0)]
-    # For these SciPy would warn.
-    if any(len(np.unique(values)) < 2 for values in both):
-        return float('nan')
-    return float(np.asarray(scipy.stats.spearmanr(*both))[0])
 
 
 @functools.cache

@@ -15,6 +15,5 @@ if TYPE_CHECKING:
         pattern_statistics,
         save_classifier,
     )
-    from bert_secrets_jax.patterns.fit import fit
 
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

@@ -41,6 +41,8 @@ UNLIKE, CHANGED = 'unlike', 'changed'
 _CLASS_TITLES = {
     name: f'maps of the class {title}' for name, title in zip(CLASSES, TITLES, strict=True)
 } | {UNLIKE: 'maps that are unlike all labelled ones'}
+# The share of labelled maps that are farther than `Classifier.far` from those of all other texts.
+FAR = 0.05
 
 
 # Computed on the device, or fitted and read as NumPy arrays.
@@ -97,13 +99,13 @@ def load_classifier(path: str | pathlib.Path | None = None) -> Classifier:
     known = {'classes', 'confusions', *_NUMBERS}
     if about.get('classes') != list(CLASSES) or about.keys() != known:
         raise ValueError(
-            f'{path} is no classifier of {", ".join(CLASSES)}, or one of another version: make one '
-            'with bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
+            f'{path} is no classifier of {", ".join(CLASSES)}, or one of another version: in a '
+            'clone, `python -m experiments.train_patterns` makes one.'
         )
     if not _are_weights(arrays):
         raise ValueError(
-            f"{path} has not the weights of this version's classifier: make it anew with "
-            'bs.patterns.fit(maps, labels) and bs.patterns.save_classifier(path, classifier).'
+            f"{path} has not the weights of this version's classifier: in a clone, `python -m "
+            'experiments.train_patterns` makes it anew.'
         )
     confusions = about['confusions']
     # In JSON, an infinite distance is null.

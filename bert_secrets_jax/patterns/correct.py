@@ -18,6 +18,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
+from bert_secrets_jax.stats.resampling import drawn_interval
+
 _STEPS = 1000  # of the EM algorithm; after a tenth of them it moves by less than 1e-4
 # How alike models may be: from one map's worth of evidence to all but the same.
 _CONCENTRATIONS = np.geomspace(1, 1e5, 101)
@@ -37,9 +39,8 @@ class Corrected:
     def together(self, classes: Sequence[int]) -> tuple[float, float, float]:
         """Return the share of some classes together, and the ends of its 95 % interval."""
         classes = list(classes)
-        share = self.shares[classes].sum()
-        low, high = np.quantile(self.drawn[:, classes].sum(axis=1), (0.025, 0.975))
-        return float(share), float(min(low, share)), float(max(high, share))
+        share = float(self.shares[classes].sum())
+        return drawn_interval(share, self.drawn[:, classes].sum(axis=1))
 
 
 def corrected(

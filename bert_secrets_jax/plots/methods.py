@@ -1,7 +1,6 @@
-"""Methods beside each other: curves over shares of tokens, means with intervals, and signs."""
+"""Methods beside each other: curves over shares of tokens, and means with intervals."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -75,39 +74,4 @@ def interval_panels(
     for axis in axes[::columns]:
         axis.set_yticks(heights, rows, fontsize=8)
     axes[0].invert_yaxis()
-    return figure
-
-
-@styled
-def sign_panels(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    panels: Mapping[str, np.ndarray],
-    *,
-    names: tuple[str, str],
-) -> Figure:
-    """Draw for each row and column whether something is below or above 0, in several panels.
-
-    Args:
-      rows, columns: The names of the R rows and K columns.
-      panels: By title, values [R, K]: -1 below, 1 above, and 0 neither, which stays empty.
-      names: The names of the marks of -1 and 1.
-    """
-    size = (0.4 * len(columns) + 0.5) * len(panels) + 1.0, 0.2 * len(rows) + 1.6
-    figure, axes = figure_of(*size, columns=len(panels), sharey=True, grid='both')
-    marks: dict[str, tuple[int, dict[str, Any]]] = {
-        names[0]: (-1, {'marker': 'o', 'color': COLOURS[1]}),
-        names[1]: (1, {'marker': '^', 'edgecolor': COLOURS[0], 'facecolor': 'white'}),
-    }
-    drawn = {}
-    for axis, (title, values) in zip(axes, panels.items(), strict=True):
-        for name, (sign, look) in marks.items():
-            down, across = np.nonzero(np.asarray(values) == sign)
-            drawn[name] = axis.scatter(across, down, s=22, zorder=3, **look)
-        axis.set_title(title, fontsize=9)
-        axis.set_xticks(range(len(columns)), columns, fontsize=7, rotation=45, ha='right')
-        axis.set(xlim=(-0.5, len(columns) - 0.5), ylim=(max(len(rows), 1) - 0.5, -0.5))
-        axis.set_axisbelow(True)
-    axes[0].set_yticks(range(len(rows)), rows, fontsize=7)
-    figure.named(drawn, 'upper center', ncols=2)
     return figure

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float, Int, Real, Shaped
 
-from bert_secrets_jax.ablation.average import mean_effect
-from bert_secrets_jax.ablation.influence import interval, per_example
 from bert_secrets_jax.ablation.resumable import sweep_examples
-from bert_secrets_jax.ablation.scores import quietly
-from bert_secrets_jax.ablation.seeds import crossed_variance
-from bert_secrets_jax.ablation.significance import weighted_scores
 from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.measure import confusion
 from bert_secrets_jax.model.weights import Pretrained
 from bert_secrets_jax.pruning.scores import GRADIENT, HeadScores, head_scores
 from bert_secrets_jax.pruning.steps import SHARES, nested_masks
+from bert_secrets_jax.stats import confusion
+from bert_secrets_jax.stats.average import mean_effect
+from bert_secrets_jax.stats.influence import interval, per_example
+from bert_secrets_jax.stats.scores import quietly
+from bert_secrets_jax.stats.seeds import crossed_variance
+from bert_secrets_jax.stats.significance import weighted_scores
+from bert_secrets_jax.stats.student import mean_interval
 
 # The gradient of each head as it is without those that are gone.
 ANEW = 'gradient, anew'
@@ -188,14 +188,11 @@ def lead_over_random(
     """
     values = per_example(metric, ordered, labels).mean(axis=1)
     values = values - per_example(metric, random, labels).mean(axis=(1, 2))
-    seeds, examples = values.shape
+    if len(values) < 2:
+        return mean_interval(values[0])
     estimate = float(values.mean())
-    if seeds > 1:
-        counts = metric != 'pearson'
-        half = float(crossed_variance(values[:, None], counts=counts).half_width[0])
-    else:
-        error = values[0].std(ddof=1) / np.sqrt(examples)
-        half = float(scipy.stats.t.ppf(0.975, examples - 1) * error)
+    variance = crossed_variance(values[:, None], counts=metric != 'pearson')
+    half = float(variance.half_width[0])
     return estimate, estimate - half, estimate + half
 
 

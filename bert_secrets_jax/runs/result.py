@@ -315,6 +315,14 @@ class Result:
         """Return the verdicts on the claims of papers that this result alone is about."""
         return []
 
+    def gives(self) -> dict[str, Any]:
+        """Return by name what analyses of several results take from it, such as 'stays'."""
+        return {}
+
+    def at_a_glance(self) -> dict[str, str]:
+        """Return headline numbers as texts, by the columns of a table with a row per run."""
+        return {}
+
     def token_maps(self) -> 'dict[str, Sequence[TokenMaps]]':
         """Return maps of some sentences for the explorer, by the names of the models."""
         return {}
@@ -356,6 +364,11 @@ class Result:
             else:
                 parts.append(f"<p>frames()['{_shown(name)}']: {len(frame):,} rows. {caption}</p>")
         return ''.join(parts)
+
+
+def given_by(results: Iterable[Result], name: str) -> list[Any]:
+    """Return what results give under a name, in their order (`Result.gives`)."""
+    return [given[name] for each in results if name in (given := each.gives())]
 
 
 def _shown(text: str) -> str:

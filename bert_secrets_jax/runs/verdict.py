@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_secrets_jax.ablation.effects import ANY_FINETUNING as ANY_FINETUNING
-from bert_secrets_jax.ablation.effects import THIS_MODEL as THIS_MODEL
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.names import filled
+from bert_secrets_jax.stats.effects import ANY_FINETUNING as ANY_FINETUNING
+from bert_secrets_jax.stats.effects import THIS_MODEL as THIS_MODEL
+from bert_secrets_jax.stats.student import LEVEL
 
 # Several models were measured, and too few of them to speak of others.
 THESE_MODELS = 'these models, on examples like these'

@@ -9,8 +9,8 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import resumable
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from tests.ablation.rates import holds_zero
 from tests.conftest import forward
+from tests.stats.rates import holds_zero
 
 TEXTS = [
     'the cat saw a big red house and the dog ran',

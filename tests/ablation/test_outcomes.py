@@ -6,12 +6,12 @@ import scipy.optimize
 import sklearn.metrics
 
 from bert_secrets_jax.ablation import outcomes
-from bert_secrets_jax.ablation.effects import Effects, Outcome
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
-from bert_secrets_jax.ablation.shrinkage import shrink
-from tests.ablation.rates import holds_zero
+from bert_secrets_jax.stats.effects import Effects, Outcome
+from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.seeds import assess_means_over_seeds
+from bert_secrets_jax.stats.shrinkage import shrink
+from tests.stats.rates import holds_zero
 
 NAMES = [f'L1-H{head}' for head in range(1, 5)]
 

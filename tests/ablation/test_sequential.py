@@ -7,11 +7,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation import sequential
-from bert_secrets_jax.ablation.effects import loss_in
-from bert_secrets_jax.ablation.means import assess_means
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.sequential import VERDICTS, intervals
+from bert_secrets_jax.ablation.sequential import VERDICTS
 from bert_secrets_jax.analyses.common.effects import findings_of_outcomes
+from bert_secrets_jax.stats.effects import loss_in
+from bert_secrets_jax.stats.means import assess_means
+from bert_secrets_jax.stats.sequential import intervals
 from tests.conftest import PAIRS, killed_after_a_part
 
 HEADS = 72

@@ -16,8 +16,8 @@ from bert_secrets_jax.ablation.retrieval import (
     scores_of_queries,
 )
 from bert_secrets_jax.ablation.similarity import assess_similarities
-from tests.ablation.rates import holds_zero
 from tests.conftest import PAIRS
+from tests.stats.rates import holds_zero
 
 TEXTS = list(dict.fromkeys(text for pair in PAIRS for text in pair))
 MINE = list(itertools.combinations(TEXTS, 2))

@@ -167,7 +167,6 @@ def results(model, masked_lm, tuned, texts, settings):
     found['pruning'] = of.pruning(
         tuned, texts, measured_on=few, draws=2, shares=(0, 0.5, 0.75), **swept
     )
-    found['replacements'] = of.replacements(tuned, texts[12:], fit_on=few, passes=2, **swept)
     found['subnetworks'] = of.subnetworks(
         model, tuned, texts, texts, measured_on=few,
         training={'epochs': 1, 'batch_size': 8, 'learning_rate': 1e-3}, **swept,

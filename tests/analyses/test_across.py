@@ -8,13 +8,8 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.agreement import (
-    across_halves,
-    agreement,
-    around,
-    explained,
-    ranks_with_errors,
-)
+from bert_secrets_jax.stats.agreement import across_halves, agreement, explained, ranks_with_errors
+from bert_secrets_jax.stats.correlations import interval_of_resamples
 from tests.probes.conftest import LETTERS, parse_of
 
 
@@ -155,8 +150,8 @@ def test_a_few_resamples_at_1_do_not_widen_an_interval():
     ranks = np.tanh(np.arctanh(0.95) + 0.1 * np.random.default_rng(0).normal(size=201))
     ranks[0], ranks[5:9] = 0.95, 1
     expected = 0.95, *np.tanh([np.arctanh(0.95) - 0.196, np.arctanh(0.95) + 0.196])
-    np.testing.assert_allclose(around(ranks), expected, atol=0.005)
-    assert around(np.ones(9)) == pytest.approx((1, 1, 1))
+    np.testing.assert_allclose(interval_of_resamples(ranks), expected, atol=0.005)
+    assert interval_of_resamples(np.ones(9)) == pytest.approx((1, 1, 1))
 
 
 def covered(agree, ranks_of):
@@ -169,7 +164,7 @@ def covered(agree, ranks_of):
         return ranks[:, *above].mean(axis=1)
 
     truth = np.mean([drawn(0)[0] for _ in range(400)])
-    ends = [around(drawn(100, seed)) for seed in range(300)]
+    ends = [interval_of_resamples(drawn(100, seed)) for seed in range(300)]
     return np.mean([low <= truth <= high for _, low, high in ends])
 
 

@@ -45,7 +45,6 @@ def test_too_few_texts_are_refused_before_any_is_read(model, masked_lm, texts):
         lambda: of.outliers(masked_lm, one, tuned=tuned, dimensions=[1]),
         lambda: of.patching(tuned, one, one),
         lambda: of.pruning(tuned, one, measured_on=texts),
-        lambda: of.replacements(tuned, one, fit_on=texts),
         lambda: of.retrieval(embedder, ['a dog'], ['the cat']),
         lambda: of.similarity(embedder, [texts[0].texts]),
     ]

@@ -9,17 +9,19 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import LEVEL, Outcome, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses, frequency_loss
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.ablation.sweep import Descent
 from bert_secrets_jax.analyses.common.effects import (
     draw_outcome,
     findings_of,
     findings_of_outcomes,
+    harm_explained,
     label_of,
 )
+from bert_secrets_jax.stats.effects import Outcome, loss_in
+from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL
 from tests.ablation.test_outcomes import margins
 from tests.analyses.conftest import with_outliers
 from tests.analyses.worlds import effects_of
@@ -31,14 +33,13 @@ SETTINGS = {
     'masked_lm_ablation': {'masks': 'layers'},
     'interactions': {'heads': [(0, 0), (1, 2)]},
     'importance': {'methods': ['confidence']},
-    'replacements': {'passes': 1},
     'outliers': {'draws': 19},
     'pruning': {'shares': (0, 0.5), 'anew': False, 'methods': ['confidence'], 'draws': 1},
 }
 ONE = [bs.Example('the cat ran .', label=0)]
 # The name of the further texts that an analysis needs.
-OTHERS = {'replacements': 'fit_on', 'pruning': 'measured_on'}
-LABELLED = ('ablation', 'ablation_over_seeds', 'importance', 'replacements')
+OTHERS = {'pruning': 'measured_on'}
+LABELLED = ('ablation', 'ablation_over_seeds', 'importance')
 UNLABELLED = [bs.Example('the cat ran .'), bs.Example('a dog slept')]
 
 
@@ -68,7 +69,7 @@ def told_apart(changes, **fields):
     return dataclasses.replace(found, outcome=lead, **fields)
 
 
-KEPT = ['ablation_over_seeds', 'masked_lm_ablation', 'importance', 'replacements', 'pruning']
+KEPT = ['ablation_over_seeds', 'masked_lm_ablation', 'importance', 'pruning']
 
 
 @pytest.mark.parametrize('name', rarely(KEPT, often=['ablation_over_seeds']))
@@ -94,14 +95,10 @@ def test_it_goes_on_where_it_was_killed(analyse, texts, name, tmp_path, monkeypa
         ),
         *((name, {'texts': UNLABELLED}, 'has no label') for name in LABELLED),
         *((name, {'of': 'model'}, 'has no classifier') for name in LABELLED),
-        *(
-            (name, {'texts': ONE}, 'at least 2, and there are 1')
-            for name in ('importance', 'replacements')
-        ),
+        ('importance', {'texts': ONE}, 'at least 2, and there are 1'),
         *(('ablation', {'metrics': [name]}, 'For 2 classes') for name in ('spearman', 'precision')),
         ('ablation', {'metrics': 'f1'}, "metrics='f1' must be a list of texts"),
         ('ablation', {'masks': 'one_head_left', 'choose_on': ONE}, 'no set has several'),
-        ('replacements', {'passes': 0}, 'passes=0'),
         ('outliers', {'draws': 18}, 'draws=18 must be at least 19'),
         ('outliers', {'of': 'model', 'dimensions': (1,)}, '1 cannot be measured: load it with'),
         ('outliers', {'tuned': 'model'}, 'The model has no classifier'),
@@ -343,3 +340,17 @@ def test_a_head_that_half_of_the_fine_tunings_need_is_seen():
         'L1-H1 is needed in 3 of 6 fine-tunings (12% to 88%), though not shown to be on average.'
         in said
     )
+
+
+def test_the_share_of_harm_has_the_interval_of_a_ratio():
+    """As often as it says, where replacing does 40 % of the harm of removal."""
+    rng, inside = np.random.default_rng(0), []
+    for _ in range(400):
+        shared = rng.exponential(size=80)
+        found = harm_explained(shared + rng.normal(size=80), 0.4 * shared + rng.normal(size=80))
+        inside.append(found[1] <= 0.6 <= found[2] and found[1] <= found[0] <= found[2])
+    assert 0.92 <= np.mean(inside) <= 0.98
+    # A ratio without errors is certain.
+    assert harm_explained(shared, shared / 4) == pytest.approx((0.75,) * 3)
+    harmless = rng.normal(size=40)
+    assert harm_explained(harmless - harmless.mean() + 0.01, harmless) is None

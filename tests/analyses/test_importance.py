@@ -5,8 +5,8 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.finetune.losses import loss_per_example
-from bert_secrets_jax.pruning.agreement import rank_agreement
 from bert_secrets_jax.pruning.scores import HeadScores, head_scores
+from bert_secrets_jax.stats.correlations import rank_agreement
 from tests.analyses.conftest import with_attention
 from tests.conftest import forward
 

@@ -6,10 +6,10 @@ import types
 
 import numpy as np
 
-from bert_secrets_jax.ablation.effects import Outcome, loss_in
 from bert_secrets_jax.analyses.common import links, marks
 from bert_secrets_jax.measure.links import KINDS
 from bert_secrets_jax.report.atlas import atlas
+from bert_secrets_jax.stats.effects import Outcome, loss_in
 from tests.analyses.conftest import flat_table as table
 from tests.analyses.worlds import effects_of, link_test, null
 

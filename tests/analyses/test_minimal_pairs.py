@@ -9,9 +9,9 @@ import pytest
 import scipy.special
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.agreement import without_noise
 from bert_secrets_jax.analyses.minimal_pairs import ALL, MinimalPairs, Told, assess_preference
-from bert_secrets_jax.paper import spearman
+from bert_secrets_jax.stats.agreement import without_noise
+from bert_secrets_jax.stats.correlations import spearman
 from tests.conftest import REAL_DATA, forward
 
 # Words of several wordpieces, and one that is unknown.

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.effects import Outcome
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.pruning.outliers import logits_without, losses_without
+from bert_secrets_jax.stats.effects import Outcome
 from tests.analyses.conftest import with_outliers
 
 

@@ -10,7 +10,6 @@ from bert_secrets_jax.analyses.pruning import assemble
 from bert_secrets_jax.analyses.verdicts import HEADS_CAN_GO, ORDER_TELLS
 from bert_secrets_jax.finetune.metrics import METRICS
 from bert_secrets_jax.pruning.curves import PrunedModel
-from bert_secrets_jax.pruning.timing import RemovalTimes
 from tests.conftest import forward
 
 SHARES = (0, 0.25, 0.5, 0.75)
@@ -66,7 +65,7 @@ def test_random_orders_follow_the_seed(tuned, texts):
     }  # fmt: skip
     one, again = (bs.analyses.pruning(tuned.models[0], texts[:8], **options) for _ in range(2))
     np.testing.assert_array_equal(one.curves['random'].draws, again.curves['random'].draws)
-    assert list(one.curves) == ['confidence', 'random'] and one.times is None
+    assert list(one.curves) == ['confidence', 'random']
     assert one.kept.tolist() == [12, 6, 3] and one.heads == 12
     assert one.frames()['curves']['share_kept'].unique().tolist() == [1, 0.5, 0.25]
     assert len(one.frames()) == 3
@@ -129,34 +128,6 @@ def test_a_score_that_is_not_defined(seeds):
     chosen = [dataclasses.replace(each, difference=np.nan) for each in found.chosen]
     said = str(dataclasses.replace(found, chosen=tuple(chosen)))
     assert 'nan' not in said and 'sparsest model: change' not in said
-
-
-def test_speed_is_told_from_what_comes_with_it():
-    found = of_answers([1, 0.99, 0.99])
-    # The model whole, masked, with its layers apart, and cut.
-    seconds = np.array([[[each] * 9] for each in (4.0, 5.0, 2.0, 1.0)])
-    sizes = np.array([4000, 4000, 4000, 3000]), np.zeros((4, 1), int)
-    times = RemovalTimes(found.chosen[0].mask, (1,), 8, seconds, *sizes)
-    timed = dataclasses.replace(found, times=times)
-    (said,) = [each for each in timed.findings() if each.name.startswith('speed')]
-    assert (said.estimate, said.low, said.high) == pytest.approx((100, 100, 100))
-    speed = timed.frames()['speed']
-    assert speed['gain_percent'].tolist() == pytest.approx([100, -20, 100, 300])
-    assert timed.frames()['times']['milliseconds'].tolist() == [4000, 5000, 2000, 1000]
-
-
-@pytest.mark.slow
-def test_the_sparsest_model_is_timed(tuned, texts):
-    found = bs.analyses.pruning(
-        tuned.models[0], texts, measured_on=texts, shares=SHARES, draws=0, methods=['confidence'],
-        anew=False, tolerance=0.9, batch_sizes=(1, 2), compute=COMPUTE,
-    )  # fmt: skip
-    assert found.chosen[0].kept == 3 and found.times is not None
-    speed = found.frames()['speed']
-    assert speed['examples_at_once'].tolist() == [1] * 4 + [2] * 4
-    assert (found.frames()['times']['milliseconds'] > 0).all()
-    assert found.times.weight_bytes[3] < found.times.weight_bytes[0]
-    assert any(each.name.startswith('speed, 2') for each in found.findings())
 
 
 def with_classes(model, count):

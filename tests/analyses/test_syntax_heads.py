@@ -8,7 +8,7 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.syntax_heads import FEWEST
+from bert_secrets_jax.analyses.common.relation_heads import FEWEST
 from bert_secrets_jax.analyses.verdicts import HOLDS
 from bert_secrets_jax.measure.word_links import ALL, OFFSETS
 from bert_secrets_jax.paper import clark
@@ -77,7 +77,7 @@ def test_random_weights_are_another_model_and_depend_on_the_seed(found, model, p
 
 def test_passes_of_a_killed_analysis_are_not_made_again(found, model, parts, tmp_path, monkeypatch):
     train, dev = parts
-    module = importlib.import_module('bert_secrets_jax.analyses.syntax_heads')
+    module = importlib.import_module('bert_secrets_jax.analyses.common.relation_heads')
     original, passes = module.stream, []
 
     def stream(*args, **settings):

@@ -7,9 +7,9 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.common.effects import mean_interval
 from bert_secrets_jax.analyses.common.tables import interval_of, mean_over_runs, significant_change
 from bert_secrets_jax.measure.catalogue import limits_of
+from bert_secrets_jax.stats.student import mean_interval
 
 
 def test_heads_that_seem_to_change_in_few_examples_are_chance():

@@ -7,9 +7,9 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
+from bert_secrets_jax.stats.average import MeanEffect, mean_effect
 
 CLAIMS, TASKS = 12, 4
 
@@ -65,9 +65,8 @@ def test_the_table_of_tasks():
         task: (verdict(strong, 1e-6, 1.0), verdict(weak, 1.0, p), none)
         for task, p in (('MRPC', 0.04), ('RTE', 0.6))
     }
-    found = {task: bs.analyses.Claims(each) for task, each in verdicts.items()}
     over = {'tiny': (claims.not_measured(claims.SAME_HEADS, 'two tasks'),)}
-    frames = bs.analyses.Comparison((), found, over, {}, ()).frames()
+    frames = bs.analyses.Comparison({}, verdicts, over, {}, ()).frames()
     wide, every = frames['claims'].set_index('claim'), frames['claims_corrected']
     assert list(wide.loc[strong.text, ['MRPC', 'RTE']]) == ['holds (p = 1e-06; 8e-06)'] * 2
     assert wide.loc[weak.text, 'MRPC'] == 'undecided (p = 0.04; 0.16)'

@@ -14,8 +14,6 @@ import pytest
 import scipy.stats
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.average import MeanEffect
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.verdicts import (
     DOES_NOT_HOLD,
@@ -30,6 +28,8 @@ from bert_secrets_jax.analyses.verdicts import (
 )
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.average import MeanEffect
 from tests.analyses import worlds
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
 from tests.words import longest_sentence

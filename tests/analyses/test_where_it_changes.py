@@ -8,7 +8,6 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.attention_change import AttentionChange
 from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, TOO_FEW, UNDECIDED
 from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement
 
@@ -28,7 +27,7 @@ def world(cause, *, seeds=5, layers=6, seed=0):
             change = 0.4 * profile[:, None] + rng.normal(0, 0.004, (layers, 1)) + np.zeros(2)
             runs[str(run)] = {'cosine': bs.HeadTable(1 - change, np.full((layers, 2), 1e-4), 200.0)}
         name = f'decay {decay:g}'
-        changes[name] = AttentionChange({'paper': runs})
+        changes[name] = runs
         noise = 1 + rng.normal(0, 0.01, (seeds, layers, 4))
         moved[name] = rates[:, None] * noise
         reached[name], p_values[name] = np.full(seeds, 0.8), np.full(seeds, 1e-4)
@@ -132,20 +131,19 @@ def test_a_random_step_is_of_one_layer_and_its_length(model, tuned, texts):
 
 def test_no_schedule_decides_alone_and_maps_that_stay_are_told_and_left_out():
     given = world('task')
-    one, kept = 'decay 1', given.changes['decay 0.65'].readings['paper']
+    one, kept = 'decay 1', given.changes['decay 0.65']
     alone = dataclasses.replace(given, changes={one: given.changes[one]})
     assert 'why is open' in number(alone, 'schedules under which').sentence
     same = {
         seed: {'cosine': dataclasses.replace(each['cosine'], mean=np.ones((6, 2)))}
         for seed, each in kept.items()
     }
-    frozen = dataclasses.replace(given.changes[one], readings={'paper': same})
-    result = dataclasses.replace(given, changes={**given.changes, one: frozen})
+    result = dataclasses.replace(given, changes={**given.changes, one: same})
     (warned,) = [each for each in result.findings() if each.warning]
     assert warned.sentence.startswith('Under decay 1, no map changed')
     assert number(result, 'schedules under which').numbers['of'] == 2
     assert result.verdicts()[0].verdict == HOLDS
-    nothing = dataclasses.replace(given, changes={one: frozen})
+    nothing = dataclasses.replace(given, changes={one: same})
     assert nothing.verdicts()[0].verdict == UNDECIDED and len(nothing.findings()) == 1
     # Two layers always lie on a line.
     assert not [each for each in world('rates', layers=2).findings() if each.unit == 'R squared']

@@ -11,11 +11,7 @@ from functools import partial
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.average import mean_effect
-from bert_secrets_jax.ablation.intervals import Counted, score_limits
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from bert_secrets_jax.ablation.seeds import assess_means_over_seeds
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import LinkTest, NullTest
@@ -23,6 +19,10 @@ from bert_secrets_jax.names import head_name
 from bert_secrets_jax.patterns.classifier import load_classifier
 from bert_secrets_jax.patterns.correct import corrected
 from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.average import mean_effect
+from bert_secrets_jax.stats.intervals import Counted, score_limits
+from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sklearn.metrics
 
 from bert_secrets_jax.finetune import metrics
 from bert_secrets_jax.finetune.metrics import METRICS
-from bert_secrets_jax.measure import confusion
+from bert_secrets_jax.stats import confusion
 
 LABELS = npst.arrays(np.int32, 30, elements=st.integers(0, 1))
 VALUES = npst.arrays(np.float32, 30, elements=st.integers(-50, 50).map(lambda x: x / 8))

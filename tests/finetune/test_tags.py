@@ -9,9 +9,10 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.finetune import answers, losses, metrics, tags
+from bert_secrets_jax.finetune import answers, losses, tags
 from bert_secrets_jax.model.bert import Bert
 from bert_secrets_jax.model.config import MASKED_LM, QUESTIONS, TOKENS
+from bert_secrets_jax.stats.student import p_above_zero
 from tests.conftest import WORDS, as_torch, forward, fresh_params, rarely
 
 SETTINGS = {
@@ -200,13 +201,13 @@ def test_an_answer_at_the_place_of_others_proves_nothing(tokenizer):
 
 
 def test_few_texts_that_are_alike_prove_little():
-    assert metrics.p_above_zero(np.array([3.0, 3.0])) == 0.25
-    assert metrics.p_above_zero(np.array([1.0, 1.0, 1.1])) == 0.125
-    assert metrics.p_above_zero(np.array([5.0])) == metrics.p_above_zero(np.zeros(9)) == 1
+    assert p_above_zero(np.array([3.0, 3.0])) == 0.25
+    assert p_above_zero(np.array([1.0, 1.0, 1.1])) == 0.125
+    assert p_above_zero(np.array([5.0])) == p_above_zero(np.zeros(9)) == 1
     rng = np.random.default_rng(0)
     values = rng.normal(0.4, 1, size=30)
     expected = scipy.stats.ttest_1samp(values, 0, alternative='greater').pvalue
-    assert metrics.p_above_zero(values) == pytest.approx(expected)
+    assert p_above_zero(values) == pytest.approx(expected)
 
 
 @pytest.fixture(scope='module')

@@ -16,8 +16,8 @@ from bert_secrets_jax.measure.word_links import (
     finding,
     links_of_annotations,
     most_attended,
-    wilson,
 )
+from bert_secrets_jax.stats.shares import wilson
 from tests.measure.test_words import by_hand as of_words
 
 

@@ -16,6 +16,7 @@ import pytest
 import bert_secrets_jax as bs
 from tests.conftest import forward
 from tools.convert.fairseq import convert_fairseq
+from tools.convert.vocabulary import regex_tokenizer
 from tools.multilingual_e5 import convert
 
 # As in Schwaller et al. 2019, "Molecular transformer", and the code of both packages.
@@ -54,9 +55,7 @@ def chemistry(request):
     torch, transformers = pytest.importorskip('torch'), pytest.importorskip('transformers')
     package, name, kind = MODELS[request.param]
     directory = folder_of(package) / 'models' / 'transformers' / name
-    ours = bs.from_pretrained(
-        directory, tokenizer=bs.regex_tokenizer(directory / 'vocab.txt', SMILES)
-    )
+    ours = bs.from_pretrained(directory, tokenizer=regex_tokenizer(directory / 'vocab.txt', SMILES))
     values = {
         key: value
         for key, value in transformers.PretrainedConfig.get_config_dict(directory)[0].items()

@@ -20,7 +20,7 @@ from bert_secrets_jax.patterns.classifier import (
     save_classifier,
 )
 from bert_secrets_jax.patterns.features import NUMBER
-from bert_secrets_jax.patterns.fit import MapSample, features_of, predict
+from bert_secrets_jax.patterns.samples import MapSample, features_of, predict
 from tests.conftest import random_params, rarely, relative
 
 

@@ -213,16 +213,6 @@ def test_methods_have_curves_over_shares_and_intervals_in_rows():
     assert hollow.tolist() == [1, 1, 1, 1] != full.tolist()
 
 
-def test_signs_are_marks_of_two_kinds_in_their_places():
-    signs = {'x': np.array([[-1, 0], [1, -1]]), 'y': np.zeros((2, 2), int)}
-    figure = plots.sign_panels(['a', 'b'], ['c', 'd'], signs, names=('below', 'above'))
-    below, above = figure.axes[0].collections
-    assert below.get_offsets().tolist() == [[0, 0], [1, 1]]
-    assert above.get_offsets().tolist() == [[0, 1]]
-    assert not any(len(each.get_offsets()) for each in figure.axes[1].collections)
-    assert texts_of(figure.legends[0].get_texts()) == ['below', 'above']
-
-
 def test_shares_are_bars_that_touch_and_numbers_where_there_is_room():
     fills = {'x': '#ffffff', 'y': '#eeeeee', 'z': '#dddddd'}
     figure = plots.share_bars({'a': np.array([0.7, 0.28, 0.02])}, fills, label='percent')

@@ -126,10 +126,6 @@ DRAWINGS = {
     ),
     'distance_preferences': call(np.stack([GRID, GRID], axis=-1)),
     'depth_profiles': call(with_texts(some(2, 21), with_texts(some(3, 15), GRID[0]))),
-    'sign_panels': call(
-        some(1, 4), some(2, 18), with_texts(some(3, 24), np.array([[1, 0], [-1, 0]])[:1]),
-        names=('$a$', '_b'),
-    ),
     'interval_panels': call(
         some(3, 31), with_texts(some(2, 12), (GRID[0], GRID[0] - 1, GRID[0] + 1)),
         filled=with_texts(some(2, 12), GRID[0] > 0.5),

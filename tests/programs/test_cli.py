@@ -45,7 +45,7 @@ def test_each_program_says_what_it_answers(capsys):
     # It compares treebanks, and no table of one's own.
     assert '--texts' not in said(capsys, 'across', '--help')
     text = said(capsys, 'prune', '--help')
-    assert "prune.batch_sizes='1,16'" in text and 'train.epochs' not in text
+    assert 'prune.draws=' in text and 'train.epochs' not in text
     for each in titles.sections().values():
         for own in each.reads:
             assert any(name.startswith(own) for name in SETTINGS), own

@@ -195,7 +195,7 @@ def test_lines_of_what_is_made_on_request_make_the_same_again(
     config.train.num_seeds, config.ablation.seeds = 3, 2
     config.ablation.sets, config.ablation.together = ('layers',), 'L1-H2,L2-H3'
     config.ablation.pairs_of, config.ablation.baseline = 'L1-H2,L2-H3,L3-H1', 'zero'
-    config.ablation.choose_examples = config.replacements.max_examples = 4
+    config.ablation.choose_examples = 4
     config.gates.coefficients, config.gates.num_seeds = '0.01,0.1', 2
     config.masked_lm.share, config.outliers.draws = 0.3, 21
     config.subnetworks.share = 0.8

@@ -5,10 +5,10 @@ import http.server
 
 import pytest
 
-import bert_secrets_jax as bs
 from bert_secrets_jax import local
 from bert_secrets_jax.measure import token_maps
 from bert_secrets_jax.programs import serving
+from tools.convert.vocabulary import regex_tokenizer
 
 
 def test_all_lengths_are_compiled_before_a_sentence_comes(model, caplog):
@@ -24,7 +24,7 @@ def test_all_lengths_are_compiled_before_a_sentence_comes(model, caplog):
 
 
 def test_a_tokenizer_that_reads_no_letters_is_no_error(model):
-    tokenizer = bs.regex_tokenizer(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C'], 'C')
+    tokenizer = regex_tokenizer(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'C'], 'C')
     serving.prepare(dataclasses.replace(model, tokenizer=tokenizer), 24)
 
 

@@ -70,7 +70,7 @@ def test_it_computes_what_the_masked_model_does(of_type, mask):
 
 
 def test_layers_apart_are_the_same_model(of_type):
-    """A whole model whose layers are not stacked, by which removal is judged in `time_removal`."""
+    """A whole model whose layers are not stacked, by which benchmarks judge removal."""
     model, inputs = of_type
     apart = removal.cut(model, np.ones((3, 4), bool))
     assert apart.config.pruned_heads == ((), (), ())

@@ -16,8 +16,8 @@ import numpy as np
 
 from bert_secrets_jax.files import read_text
 from bert_secrets_jax.model.config import BertConfig
-from bert_secrets_jax.model.vocabulary import letter_tokenizer
 from bert_secrets_jax.model.weights import write_model
+from tools.convert.vocabulary import letter_tokenizer
 
 # The tokens that fairseq puts before a dictionary, and the one that masked LMs have behind it.
 _FIRST, _LAST = ('<s>', '<pad>', '</s>', '<unk>'), '<mask>'

@@ -10,14 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_secrets_jax import plots
 from bert_secrets_jax.ablation import masks as mask_sets
-from bert_secrets_jax.ablation import significance
-from bert_secrets_jax.ablation.average import MeanEffect, mean_effect
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.ablation.masks import parse_heads
 from bert_secrets_jax.ablation.outcomes import assess_outcomes
-from bert_secrets_jax.ablation.seeds import assess_seeds
-from bert_secrets_jax.ablation.significance import ChosenElsewhere, SelectedGain
 from bert_secrets_jax.ablation.sweep import Swept
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.learnt import learning_test, learnt_nothing, not_learnt
@@ -31,7 +27,12 @@ from bert_secrets_jax.model.config import BertConfig
 from bert_secrets_jax.runs.call import Call, call
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.findings import measured
-from bert_secrets_jax.runs.result import Finding, HeadMarks
+from bert_secrets_jax.runs.result import Finding, Result
+from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats.average import MeanEffect, mean_effect
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.seeds import assess_seeds
+from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 
 SOURCE = 'Kovaleva et al. 2019, section 4.6'
 # The functions that make the sets of masks, by the names that `ablation` takes.
@@ -117,28 +118,72 @@ class Ablated:
                 return [not_learnt(name, *test, self.averages[0].examples)]
         return []
 
-    def notes(self, when: str) -> dict[str, np.ndarray]:
-        """Return the effect of losing each head in words [L, N], by a title that ends so."""
-        return {
-            f'{effects.title_of(each)} {when}': effects.notes_of(each, self.shape)
-            for each in (self.lead, self.found)
-        }
-
-    def marks(self, rank: int, over: str = '') -> list[HeadMarks]:
-        """Return the marks of heads that the model needs, or is better without."""
-        return [
-            mark
-            for each in (self.lead, self.found)
-            for mark in marks.mark_effects(
-                each, self.shape, rank=rank, what=effects.title_of(each) + over
-            )
-        ]
-
     def mean_of_heads(self, name: str) -> Finding:
         """Return the effect of losing a random head, in points."""
         fields = {'null': 0.0, 'unit': effects.unit_of(self.found)}
         fields |= effects.sample_of(self.found, SOURCE)
         return measured(name, self.average.interval(0), **fields)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Disabled(Result):
+    """The effect on the score of disabling heads, on one model or over fine-tunings of one recipe.
+
+    Attributes:
+      baseline: The behaviour of a disabled head: 'uniform', 'zero', 'mean' or 'resample'.
+      sets: The effects of each set of masks, by the name of the set.
+    """
+
+    baseline: str
+    sets: Mapping[str, Ablated]
+
+    # The place of its marks among those of other results, and the words for fine-tunings.
+    rank: ClassVar[int] = marks.ONE_MODEL
+    among: ClassVar[str] = ''
+
+    @property
+    def learnt(self) -> bool:
+        """Whether every intact model has learnt something (a `p_learnt` of at most 0.05)."""
+        return not any(map(learnt_nothing, next(iter(self.sets.values())).p_learnt))
+
+    @property
+    def over(self) -> str:
+        """Over how many fine-tunings means are, as words; empty for one model."""
+        return ''
+
+    @property
+    def meaning(self) -> str:
+        """A sentence that says what a disabled head does."""
+        return instead(self.baseline)
+
+    def head_notes(self):
+        heads = self.sets.get('heads')
+        if heads is None:
+            return {}
+        return {
+            f'{effects.title_of(each)} without it{self.among}': effects.notes_of(each, heads.shape)
+            for each in (heads.lead, heads.found)
+        }
+
+    def head_marks(self):
+        heads = self.sets.get('heads')
+        if heads is None:
+            return []
+        return [
+            mark
+            for each in (heads.lead, heads.found)
+            for mark in marks.mark_effects(
+                each,
+                heads.shape,
+                rank=self.rank,
+                what=f'{effects.title_of(each)} {self.over}'.strip(),
+            )
+        ]
+
+    def told_apart(self, name: str) -> plots.Figure:
+        """Draw how much worse texts are told apart without each head, or without each layer."""
+        ablated, over = self.sets[name], f' ({self.over})' if self.over else ''
+        return effects.draw_outcome(name, ablated.lead, ablated.shape, over)
 
 
 def masks_of_run(given) -> Any:

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import LEVEL, POWER, Agreement, Effects, loss_in
 from bert_secrets_jax.ablation.masked_lm import assess_losses
-from bert_secrets_jax.ablation.means import FEWEST
 from bert_secrets_jax.ablation.outcomes import COUNTS_FROM
-from bert_secrets_jax.ablation.shrinkage import Shrunken
 from bert_secrets_jax.finetune.metrics import TITLES
 from bert_secrets_jax.measure.colours import Colours
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.findings import how_many, measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, drawn, framed
+from bert_secrets_jax.stats.effects import Agreement, Effects, loss_in
+from bert_secrets_jax.stats.means import FEWEST
+from bert_secrets_jax.stats.shrinkage import Shrunken
+from bert_secrets_jax.stats.student import LEVEL, POWER, ratio_interval
 
 if TYPE_CHECKING:
     import pandas
@@ -127,26 +127,6 @@ def loss_effects(losses: np.ndarray, names: Sequence[str], *, classes: int, seed
     )
 
 
-def mean_interval(
-    values: np.ndarray, limits: tuple[float, float] = (-math.inf, math.inf)
-) -> tuple[Any, Any, Any]:
-    """Return means over the last axis and the ends of their 95 % intervals (Student's t).
-
-    A single value has no interval, and then the ends are NaN. Ends are within the limits of values.
-    """
-    mean, count = values.mean(axis=-1), values.shape[-1]
-    if count < 2:
-        return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    error = values.std(axis=-1, ddof=1) / math.sqrt(count)
-    half = error * scipy.stats.t.ppf(0.975, count - 1)
-    return within(mean, half, limits)
-
-
-def within(mean: Any, half: Any, limits: tuple[float, float]) -> tuple[Any, Any, Any]:
-    """Return means and the ends of their intervals, which stay within the limits of the numbers."""
-    return mean, np.maximum(mean - half, limits[0]), np.minimum(mean + half, limits[1])
-
-
 def harm_explained(
     removed: Float[np.ndarray, ' E'], replaced: Float[np.ndarray, ' E']
 ) -> tuple[float, float, float] | None:
@@ -159,13 +139,9 @@ def harm_explained(
     count = len(removed)
     below, above = float(removed.mean()), float(replaced.mean())
     (of_below, both), (_, of_above) = np.cov(removed, replaced) / count
-    bound = float(scipy.stats.t.ppf(0.975, count - 1)) ** 2
-    # The ratios that are not refuted lie between the roots of a polynomial.
-    square, linear = below**2 - bound * of_below, below * above - bound * both
-    if below <= 0 or square <= 0:
+    low, high = ratio_interval(above, below, (of_above, of_below), both, count - 1)
+    if below <= 0 or math.isinf(high):
         return None
-    root = math.sqrt(max(linear**2 - square * (above**2 - bound * of_above), 0.0))
-    low, high = ((linear + sign * root) / square for sign in (-1, 1))
     return 1 - above / below, 1 - high, 1 - low
 
 

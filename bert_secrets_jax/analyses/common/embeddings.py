@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_secrets_jax import plots
-from bert_secrets_jax.ablation.effects import Effects
 from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.runs.cost import HEAD, MANY, Costs
 from bert_secrets_jax.runs.result import Finding, Result, drawn
+from bert_secrets_jax.stats.effects import Effects
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

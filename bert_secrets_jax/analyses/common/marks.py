@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bert_secrets_jax.ablation.effects import LEVEL, Effects
 from bert_secrets_jax.analyses.common.effects import notes_of, title_of
 from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
 from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
+from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.student import LEVEL
 
 # Which colour a head has of those that several results give it: what is most particular.
 LINK, SHARE, PATTERN = range(3)

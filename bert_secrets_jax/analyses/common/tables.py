@@ -10,19 +10,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
 
-from bert_secrets_jax.ablation.seeds import means_variance
-from bert_secrets_jax.ablation.significance import holm
-from bert_secrets_jax.analyses.common.effects import within
 from bert_secrets_jax.measure.catalogue import Described, limits_of
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.colours import Colours
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.measure.tables import COLOURS
 from bert_secrets_jax.names import head_name
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Finding, Result, framed
+from bert_secrets_jax.stats.corrections import holm
+from bert_secrets_jax.stats.seeds import means_variance
+from bert_secrets_jax.stats.student import LEVEL, interval, p_zero, within
 
 if TYPE_CHECKING:
     import pandas
@@ -124,7 +122,7 @@ def mean_over_runs(
 ) -> OverRuns:
     """Return the mean of statistics over heads and over models fine-tuned by one recipe.
 
-    Models are a sample, and so are examples (`ablation.seeds.means_variance`). How the errors of
+    Models are a sample, and so are examples (`stats.seeds.means_variance`). How the errors of
     heads depend on each other is unknown; at worst they add up.
 
     It is of the sum of the named statistics, which are parts of one whole, and over the heads at
@@ -174,10 +172,8 @@ def interval_of(
     table: HeadTable, head: tuple[int, int], limits: tuple[float, float]
 ) -> tuple[float, float, float]:
     """Return a head's mean and its 95 % interval within limits; NaN below two examples."""
-    mean, half = float(table.mean[head]), np.nan
-    if table.count > 1:
-        half = float(scipy.stats.t.ppf(0.975, table.count - 1) * table.standard_error[head])
-    return within(mean, half, limits)
+    mean, error = float(table.mean[head]), float(table.standard_error[head])
+    return interval(mean, error, table.count - 1, limits)
 
 
 def top_as_text(table: HeadTable) -> str:
@@ -198,7 +194,7 @@ def significant_change(changed: HeadTable) -> np.ndarray | None:
         values.astype(np.float64).ravel() for values in (changed.mean, changed.standard_error)
     )
     t = np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
-    real = holm(2 * scipy.stats.t.sf(np.abs(t), changed.count - 1)) <= LEVEL
+    real = holm(p_zero(t, changed.count - 1)) <= LEVEL
     return np.sign(mean) * real
 
 

@@ -11,13 +11,13 @@ from types import MappingProxyType
 import numpy as np
 import scipy.stats
 
-from bert_secrets_jax.ablation.average import MeanEffect
-from bert_secrets_jax.ablation.effects import Effects as Effects
-from bert_secrets_jax.ablation.significance import FEWEST_FOR_CORRELATIONS
-from bert_secrets_jax.ablation.significance import unseen_change as unseen_change
 from bert_secrets_jax.analyses.verdicts import verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
+from bert_secrets_jax.stats.average import MeanEffect
+from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
+from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 
 # No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
 # point of a score: the paper's gains of single heads are 0.1 to 1.2 points.

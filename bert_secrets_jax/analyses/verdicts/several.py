@@ -5,39 +5,71 @@ What a single result decides, it says itself (`Result.verdicts`).
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_secrets_jax import paper
 from bert_secrets_jax.analyses import verdicts
-from bert_secrets_jax.analyses.ablation import Ablation
-from bert_secrets_jax.analyses.ablation_over_seeds import AblationOverSeeds
 from bert_secrets_jax.analyses.common.disabling import Ablated, instead
 from bert_secrets_jax.analyses.common.effects import title_of
-from bert_secrets_jax.analyses.features import Features
-from bert_secrets_jax.analyses.finetuning import Finetuning
-from bert_secrets_jax.analyses.frames import FRAMES_DIRECTION, Frames
 from bert_secrets_jax.analyses.verdicts import Claim, Verdict
-from bert_secrets_jax.runs.result import Result, Subject
+from bert_secrets_jax.runs.result import Result, Subject, framed, given_by
 
-T = TypeVar('T', bound=Result)
+if TYPE_CHECKING:
+    import pandas
+
+# The name under which effects over fine-tunings are given.
+OVER_SEEDS = 'disabled over seeds'
+# Claims of other papers are only listed where a result is about them.
+_CLAIMS = (
+    verdicts.PRETRAINING,
+    verdicts.LAST_LAYERS,
+    verdicts.CLS_THEN_SEP,
+    verdicts.FEW_HETEROGENEOUS,
+    verdicts.VERTICAL,
+    verdicts.FEATURES,
+    verdicts.LAST_CLS,
+    verdicts.FRAMES,
+    verdicts.VERB_SUBJECT,
+    verdicts.NOUN_PRONOUN,
+    verdicts.HEAD_HELPS,
+    verdicts.RANDOM_HEAD_HELPS,
+    verdicts.LAYER_HELPS,
+    verdicts.FRAME_HEADS,
+    verdicts.SEP_HALF,
+    verdicts.SEP_TO_SEP,
+    verdicts.BROAD_CLS,
+    verdicts.SEP_NO_OP,
+    verdicts.SEP_MOVES_LITTLE,
+    verdicts.RELATION_HEADS,
+    verdicts.NO_HEAD_FOR_ALL,
+    verdicts.PROBE_BEYOND_WORDS,
+    verdicts.ATTENTION_BEYOND_RANDOM,
+    verdicts.HEADS_CAN_GO,
+    verdicts.ORDER_TELLS,
+    verdicts.OUTLIERS_NEEDED,
+)
 
 
-def first(results: Iterable[Result], kind: type[T]) -> T | None:
-    """Return the first result of a kind; None if there is none."""
-    return next((each for each in results if isinstance(each, kind)), None)
+def decided(results: Sequence[Result]) -> tuple[Verdict, ...]:
+    """Return the verdict on each claim of the paper, and on those of others that results decide."""
+    found, paper_of_all = verdicts_of(results), verdicts.PRETRAINING.paper
+    return tuple(
+        found.get(claim) or verdicts.not_measured(claim)
+        for claim in dict.fromkeys((*_CLAIMS, *found))
+        if claim in found or claim.paper == paper_of_all
+    )
 
 
 def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
     """Return the verdicts on all claims that results of one model decide, alone or together.
 
-    Where several results are from one analysis, the first is used.
+    Where several results are from one analysis, the first is used. Verdicts of fine-tuned models
+    stand for those of the model as it is.
     """
-    kinds = dict.fromkeys(map(type, results))
-    # Features are measured in fine-tuned models, too: attention to [CLS] and [SEP] is judged there.
-    ordered = sorted(kinds, key=lambda kind: kind is not Features)
-    alone = [each for kind in ordered if (each := first(results, kind)) is not None]
+    alone = list({type(each): each for each in reversed(results)}.values())[::-1]
+    alone.sort(key=lambda each: 'attention after fine-tuning' not in each.gives())
     found: dict[Claim, Verdict] = {}
     for verdict in (*(each for result in alone for each in result.verdicts()), *_together(results)):
         found.setdefault(verdict.claim, verdict)
@@ -46,11 +78,8 @@ def verdicts_of(results: Sequence[Result]) -> dict[Claim, Verdict]:
 
 def unlearnt(results: Sequence[Result]) -> tuple[tuple[int, ...], bool]:
     """Return the seeds whose model learnt nothing, and whether the disabled one learnt nothing."""
-    finetuning, ablation = first(results, Finetuning), first(results, Ablation)
-    return (
-        () if finetuning is None else tuple(finetuning.unlearnt),
-        ablation is not None and not ablation.learnt,
-    )
+    seeds, disabled = (given_by(results, name) for name in ('unlearnt', 'disabled'))
+    return seeds[0] if seeds else (), bool(disabled) and not disabled[0].learnt
 
 
 def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[Verdict, ...]]:
@@ -58,7 +87,7 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
     models: dict[str, dict[str, list[Result]]] = {}
     for result in (each for results in tasks.values() for each in results):
         subject = result.subject
-        if isinstance(result, Finetuning | Ablation) and subject.task is not None:
+        if subject.task is not None and {'unlearnt', 'disabled'} & result.gives().keys():
             models.setdefault(subject.model, {}).setdefault(subject.task, []).append(result)
     needed = 'fine-tuning on two tasks of the paper', 'disabling heads on STS-B and RTE'
     return {
@@ -71,26 +100,16 @@ def claims_over_tasks(tasks: Mapping[str, Sequence[Result]]) -> dict[str, tuple[
 
 
 def _gains(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
-    gains = {}
-    for task, results in tasks.items():
-        result, published = first(results, Finetuning), verdicts.published_gain(task)
-        if result is None or published is None or 'pretrained' not in result.starts:
-            continue
-        start, regression = result.starts['pretrained'], bool(np.isnan(result.larger_class))
-        metric = 'pearson' if regression else 'accuracy'
-        before, after = (
-            # Predictions that are all the same have no correlation with anything.
-            [float(np.nan_to_num(row[metric])) for row in rows]
-            for rows in (start.before, start.last)
-        )
-        gains[paper.title(task)] = verdicts.Gain(
-            before, after, result.dev_examples, regression, published
-        )
+    gains = {
+        paper.title(task) or task: given[0]
+        for task, results in tasks.items()
+        if (given := given_by(results, 'gain'))
+    }
     return verdicts.finetuning_gains(gains) if len(gains) > 1 else None
 
 
 def _same_heads(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
-    sets = {paper.title(task): _sets(results, Ablation) for task, results in tasks.items()}
+    sets = {paper.title(task): _sets(results) for task, results in tasks.items()}
     effects = {
         title: sets[title]['heads'].found
         for title in ('STS-B', 'RTE')
@@ -101,20 +120,18 @@ def _same_heads(tasks: Mapping[str, Sequence[Result]]) -> Verdict | None:
     return verdicts.same_heads_are_needed(effects)
 
 
-def _sets(
-    results: Sequence[Result], kind: type[Ablation | AblationOverSeeds]
-) -> Mapping[str, Ablated]:
+def _sets(results: Sequence[Result], which: str = 'disabled') -> Mapping[str, Ablated]:
     """Return the effects of sets of masks, such as 'heads'; empty if they are not measured."""
-    result = first(results, kind)
-    return {} if result is None else result.sets
+    given = given_by(results, which)
+    return given[0].sets if given else {}
 
 
 def _ablated(results: Sequence[Result], name: str) -> Ablated | None:
     """Return effects over fine-tunings if enough for any to be significant, or on one model."""
-    several = _sets(results, AblationOverSeeds).get(name)
+    several = _sets(results, OVER_SEEDS).get(name)
     if several and (seeds := several.found.seeds) and seeds.least_p <= verdicts.LEVEL:
         return several
-    return _sets(results, Ablation).get(name)
+    return _sets(results).get(name)
 
 
 def _effects(ablated: Ablated) -> verdicts.Effects:
@@ -139,9 +156,10 @@ def _told_apart(ablated: Ablated, verdict: Verdict) -> Verdict:
 
 def _instead(results: Sequence[Result], name: str) -> str:
     """Return a sentence on what disabled heads did; empty if it is what the paper's did."""
-    for result in (first(results, Ablation), first(results, AblationOverSeeds)):
-        if result is not None and name in result.sets and result.baseline != 'uniform':
-            return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
+    for which in ('disabled', OVER_SEEDS):
+        for result in given_by(results, which)[:1]:
+            if name in result.sets and result.baseline != 'uniform':
+                return f' {instead(result.baseline)} In the paper, it attends to all tokens alike.'
     return ''
 
 
@@ -152,14 +170,13 @@ def _together(results: Sequence[Result]) -> Iterable[Verdict]:
             found = _told_apart(ablated, verdicts.some_mask_helps(claim, _effects(ablated)))
             yield _with(_instead(results, name), found)
     heads, chosen = _instead(results, 'heads'), _ablated(results, 'heads')
-    ablated = {**_sets(results, Ablation), **_sets(results, AblationOverSeeds)}.get('heads')
+    ablated = {**_sets(results), **_sets(results, OVER_SEEDS)}.get('heads')
     if ablated is not None:
         found = verdicts.a_random_head_helps(ablated.averages, heads=len(ablated.masks))
         yield _with(heads, found)
-    frames = first(results, Frames)
-    test = None if frames is None else frames.tests.get(FRAMES_DIRECTION)
-    if test is not None and chosen is not None:
-        best = np.argsort(-test.table.mean, axis=None, kind='stable')[:2].tolist()
+    along = given_by(results, 'attention along frames')
+    if along and chosen is not None:
+        best = np.argsort(-along[0], axis=None, kind='stable')[:2].tolist()
         yield _with(heads, verdicts.heads_are_not_needed(_effects(chosen), best))
 
 
@@ -167,3 +184,27 @@ def _with(sentence: str, verdict: Verdict, **numbers: int | str) -> Verdict:
     """Return a verdict with a sentence more, and with its numbers."""
     known = dict(verdict.numbers) | numbers
     return dataclasses.replace(verdict, template=verdict.template + sentence, numbers=known)
+
+
+def verdicts_frame(found: Sequence[Verdict]) -> 'pandas.DataFrame':
+    """Return a frame of verdicts, of which a person reads some of the columns."""
+    rows = [
+        (
+            each.claim.text, each.claim.source, each.verdict, each.population, each.evidence,
+            each.claim.limits, each.what, each.estimate, each.low, each.high, each.unit,
+            each.threshold, each.claim.bound, each.p_if_false, each.p_if_true, each.p, each.sample,
+            each.sample_of,
+        )
+        for each in found
+    ]  # fmt: skip
+    columns = (
+        'claim', 'source', 'verdict', 'for', 'evidence', 'does not show', 'what', 'estimate', 'low',
+        'high', 'unit', 'threshold', 'threshold_from', 'p_if_false', 'p_if_true', 'p', 'sample',
+        'sample_of',
+    )  # fmt: skip
+    frame = framed(columns, rows, 'Each claim with its verdict and the number that decides.')
+    # A person reads these columns; the file has all of them.
+    frame.attrs['shown'] = [
+        'claim', 'source', 'verdict', 'evidence', 'sample', 'sample_of', 'does not show',
+    ]  # fmt: skip
+    return frame

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from bert_secrets_jax.ablation.significance import benjamini_hochberg
+from bert_secrets_jax.stats.corrections import benjamini_hochberg
 
 
 def corrected(claims: Iterable[Hashable], p_values: Iterable[float]) -> np.ndarray:

@@ -23,7 +23,6 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax.measure.collect import HeadTable
-from bert_secrets_jax.measure.flips import LEVEL
 from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
@@ -37,6 +36,7 @@ from bert_secrets_jax.runs.verdict import (
     Claim,
     Verdict,
 )
+from bert_secrets_jax.stats.student import LEVEL
 
 # How far a 95 % interval of normal errors reaches, in standard errors.
 REACH = float(scipy.stats.norm.isf(LEVEL / 2))
@@ -181,7 +181,7 @@ def median_of(each: np.ndarray, error: float) -> tuple[float, float, float]:
     return median, median - math.hypot(below, reach), median + math.hypot(above, reach)
 
 
-def _of_examples(each: np.ndarray, error: np.ndarray | float) -> np.ndarray:
+def _of_examples(each: np.ndarray, error: np.ndarray | float) -> np.ndarray | float:
     """Return the part of the errors of means over runs that is not that of the runs [R, ...]."""
     squared = np.square(error) - each.var(axis=0, ddof=1) / len(each)
     return np.sqrt(np.maximum(squared, 0.0))

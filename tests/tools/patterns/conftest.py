@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_secrets_jax.patterns.fit import MapSample
+from bert_secrets_jax.patterns.samples import MapSample
 from tests.programs.conftest import study  # noqa: F401
 
 LENGTHS = (5, 7, 6, 4)

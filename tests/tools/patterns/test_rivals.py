@@ -11,8 +11,9 @@ import bert_secrets_jax as bs
 from bert_secrets_jax.files import write_csv
 from bert_secrets_jax.patterns.classes import CLASSES
 from bert_secrets_jax.patterns.classifier import judge, load_classifier, standardised
-from bert_secrets_jax.patterns.fit import MapSample, features_of, fit, predict
+from bert_secrets_jax.patterns.samples import MapSample, features_of, predict
 from tools.patterns import rivals
+from tools.patterns.fit import fit
 from tools.patterns.sample import (
     ANNOTATED,
     COLUMNS,

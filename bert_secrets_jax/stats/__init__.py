@@ -1,0 +1,1 @@
+"""Intervals, tests and corrections: how sure a number is, and how many of many are."""

@@ -1,0 +1,256 @@
+"""How far fine-tunings agree on what masks do, and how far a second measurement would agree.
+
+Axes: S seeds (each is one fine-tuned model) or samples, M masks, P parts of a sample (examples), H
+heads, R resamples, C covariates.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from bert_secrets_jax.stats.correlations import jackknife_interval
+from bert_secrets_jax.stats.resampling import jackknife
+
+_HALVES = 50
+# A correlation is not corrected for less reliability: what is left would be noise.
+_LEAST = 0.3
+
+OfSeeds = Float[np.ndarray, 'S M']
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How well two fine-tunings agree on what the masks do, on the same examples.
+
+    Intervals are 95 % over seeds (jackknife on Fisher's scale). NaN with too few seeds or masks.
+
+    Attributes:
+      rank: Spearman's rank correlation of the effects of two seeds, mean over pairs of seeds.
+      icc1: ICC(1) of Shrout and Fleiss (1979): the share of the variance that lies between masks.
+      icc3: ICC(3,1): the same, but the mean effect of a seed over all masks does not count.
+      reliability: The rank correlation of one seed's effects with those on other examples.
+      beyond_noise: How far the fine-tunings themselves agree, without the noise of examples, also
+        without that which they share: from different examples (`agreement`). At most 1, and NaN
+        where reliability is below 0.3.
+      of_heads, of_finetunings, of_examples: The shares of the variance of one fine-tuning's effects
+        that belong to the mask, to the fine-tuning, and to the examples (noise).
+    """
+
+    rank: float
+    rank_low: float
+    rank_high: float
+    icc1: float
+    icc1_low: float
+    icc1_high: float
+    icc3: float
+    icc3_low: float
+    icc3_high: float
+    reliability: float = np.nan
+    beyond_noise: float = np.nan
+    of_heads: float = np.nan
+    of_finetunings: float = np.nan
+    of_examples: float = np.nan
+
+
+def agreement(
+    effects: OfSeeds, values: Iterable[Float[np.ndarray, 'M P']] | None = None
+) -> Agreement:
+    """Return how well two seeds agree on the effects of masks; one with a NaN is left out.
+
+    `values` are, for each seed, those of every example of which its effects are means; without
+    them, nothing is said about noise.
+    """
+    known = np.isfinite(effects).all(axis=0)
+    effects = effects[:, known]
+    statistics = (_rank_correlation, _icc1, _icc3)
+    numbers = [each for one in statistics for each in _with_jackknife(one, effects)]
+    found = Agreement(*numbers)
+    seeds, masks = effects.shape
+    if values is None or seeds < 2 or masks < 3:
+        return found
+    noise, count, together = 0.0, 1, np.zeros(())
+    kept = [each[known] for each in values]
+    between = _between_halves(kept, seed=0)
+    own = between.diagonal()
+    reliable = np.mean([_of_whole(each) for each in own])
+    # Seeds that answer the same examples share noise, which would look like agreement.
+    across = (between.sum() - own.sum()) / (seeds - 1) / own.sum()
+    for each in kept:
+        # Only differences between masks count.
+        each = each - each.mean(axis=0)
+        noise += each.var(axis=1, ddof=1).mean() / each.shape[1] / seeds
+        together, count = together + each / seeds, each.shape[1]
+    of_mean = np.var(together, axis=1, ddof=1).mean() / count
+    heads, finetunings, examples = _shares(effects, float(noise), float(of_mean))
+    return dataclasses.replace(
+        found,
+        reliability=float(reliable),
+        beyond_noise=float(np.clip(across, -1, 1)) if reliable >= _LEAST else np.nan,
+        of_heads=heads,
+        of_finetunings=finetunings,
+        of_examples=examples,
+    )
+
+
+def _between_halves(
+    values: Sequence[Float[np.ndarray, 'M P']], *, seed: int
+) -> Float[np.ndarray, 'S S']:
+    """Return the rank correlations of each seed on one half of the parts with each on the other.
+
+    They are means over random halves; NaN for fewer than four parts.
+    """
+    seeds, count = len(values), values[0].shape[1]
+    if count < 4:
+        return np.full((seeds, seeds), np.nan)
+    rng, found = np.random.default_rng(seed), np.zeros((seeds, seeds))
+    for _ in range(_HALVES):
+        halves = np.array_split(rng.permutation(count), 2)
+        means = [[each[:, half].mean(axis=1) for each in values] for half in halves]
+        ranks = (scipy.stats.rankdata(each, axis=1) for each in means)
+        with np.errstate(invalid='ignore'):
+            found += np.corrcoef(*ranks)[:seeds, seeds:] / _HALVES
+    return found
+
+
+def _of_whole(half: float) -> float:
+    """Return the reliability of a sample from that of its half (Spearman and Brown)."""
+    return 2 * half / (1 + half) if half > 0 else half
+
+
+def without_noise(correlation: float, *reliabilities: float) -> float:
+    """Return a correlation of two measurements without their noise, between -1 and 1.
+
+    It is divided by the geometric mean of their reliabilities, or by the one that both have
+    (Spearman 1904). NaN where one is below 0.3.
+    """
+    if not all(each >= _LEAST for each in reliabilities):
+        return np.nan
+    reliable = np.prod(reliabilities) ** (1 / len(reliabilities))
+    return float(np.clip(correlation / reliable, -1, 1))
+
+
+def _shares(effects: OfSeeds, noise: float, of_mean: float) -> tuple[float, float, float]:
+    """Return the shares of masks, of fine-tunings and of examples in the variance of one seed.
+
+    The variances by examples are those of one seed's effect and of the mean of all seeds, of which
+    follows how much the seeds share. Each part is estimated from mean squares, and at least 0.
+    """
+    seeds = len(effects)
+    effects = effects - effects.mean(axis=1, keepdims=True)
+    own = (noise - of_mean) * seeds / (seeds - 1)
+    within = effects.var(axis=0, ddof=1).mean()
+    of_masks = max(effects.mean(axis=0).var(ddof=1) - within / seeds - (noise - own), 0.0)
+    of_seeds = max(within - own, 0.0)
+    whole = of_masks + of_seeds + noise
+    if not whole:
+        return np.nan, np.nan, np.nan
+    return float(of_masks / whole), float(of_seeds / whole), float(noise / whole)
+
+
+def _rank_correlation(effects: np.ndarray) -> float:
+    """Spearman's correlation of two seeds, mean over pairs in which both have different effects."""
+    ranks = scipy.stats.rankdata(effects, axis=1)
+    ranks = ranks[np.ptp(ranks, axis=1) > 0]
+    if len(ranks) < 2:
+        return np.nan
+    return float(np.corrcoef(ranks)[np.triu_indices(len(ranks), 1)].mean())
+
+
+def _icc1(effects: np.ndarray) -> float:
+    return _intraclass(effects, effects.var(axis=0, ddof=1).mean())
+
+
+def _icc3(effects: np.ndarray) -> float:
+    masks = effects.shape[1]
+    # Without the means of the seeds, S - 1 further degrees of freedom are gone.
+    rest = effects - effects.mean(axis=1, keepdims=True)
+    return _intraclass(effects, rest.var(axis=0, ddof=1).mean() * masks / (masks - 1))
+
+
+def _intraclass(effects: np.ndarray, within: float) -> float:
+    seeds = len(effects)
+    between = seeds * effects.mean(axis=0).var(ddof=1)
+    whole = between + (seeds - 1) * within
+    return float((between - within) / whole) if whole > 0 else np.nan
+
+
+def _with_jackknife(statistic, effects: np.ndarray) -> tuple[float, float, float]:
+    """Return a correlation over seeds with its 95 % interval; NaN where there is none."""
+    seeds, masks = effects.shape
+    if seeds < 2 or masks < 3:
+        return np.nan, np.nan, np.nan
+    estimate, without = statistic(effects), []
+    if seeds > 2:
+        without = jackknife(lambda left: statistic(np.delete(effects, left, axis=0)), seeds, seeds)
+    return estimate, *jackknife_interval(estimate, [without])
+
+
+def reliability(parts: Float[np.ndarray, 'P *H'], *, seed: int = 0) -> float:
+    """Return the rank correlation that a second sample of this size would have with this one.
+
+    It is estimated from random halves by the formula of Spearman and Brown; no other ranking can be
+    expected to agree better. NaN for fewer than four parts.
+    """
+    values = parts.reshape(len(parts), -1).T
+    values = values[np.isfinite(values).all(axis=1)]
+    return float(_of_whole(_between_halves([values], seed=seed)[0, 0]))
+
+
+def across_halves(
+    samples: Sequence[Float[np.ndarray, '_ H']], *, paired: bool, resamples: int = 0, seed: int = 0
+) -> Float[np.ndarray, 'R S S']:
+    """Return rank correlations over heads of a half of each sample with the other half of each.
+
+    So no common part makes samples alike, and the diagonal is the most to be expected. The first
+    matrix is of the samples, others of parts drawn again, the same of `paired` samples.
+    """
+    rng, halves, weights = np.random.default_rng(seed), ([], []), []
+    for values in samples:
+        if not (paired and weights):
+            sizes = [len(values[half::2]) for half in (0, 1)]
+            drawn = [rng.multinomial(n, np.full(n, 1 / n), resamples) for n in sizes]
+            weights = [np.vstack([np.ones((1, each.shape[1])), each]) for each in drawn]
+        for half, ranks in enumerate(halves):
+            part, known = values[half::2], np.isfinite(values[half::2])
+            with np.errstate(invalid='ignore'):
+                means = weights[half] @ np.where(known, part, 0) / (weights[half] @ known)
+                places = scipy.stats.rankdata(means, axis=1)
+                places -= places.mean(axis=1, keepdims=True)
+                ranks.append(places / np.linalg.norm(places, axis=1, keepdims=True))
+    found = np.einsum('SRH,URH->RSU', *map(np.stack, halves))
+    return (found + np.swapaxes(found, 1, 2)) / 2
+
+
+def ranks_with_errors(
+    halves: Sequence[Float[np.ndarray, '_ H']],
+    errors: Sequence[Float[np.ndarray, '_ H']],
+    *,
+    resamples: int,
+    seed: int = 0,
+) -> Float[np.ndarray, 'R S S']:
+    """Return the same where each half has one value with a normal error: resamples are drawn."""
+    rng, both = np.random.default_rng(seed), [*zip(halves, errors, strict=True)]
+    drawn = [[a + e * rng.normal(size=e.shape) for a, e in both] for _ in range(resamples)]
+    found = [across_halves(each, paired=True) for each in (list(halves), *drawn)]
+    return np.concatenate(found)
+
+
+def explained(
+    samples: Sequence[Float[np.ndarray, '_ H']], covariates: Sequence[Float[np.ndarray, '_ C']]
+) -> float:
+    """Return the share of the variance between samples that covariates explain, over all heads.
+
+    Slopes are those within samples (analysis of covariance). Below 0, samples with the same
+    covariates would differ more.
+    """
+    both = [np.hstack([*each]) for each in zip(samples, covariates, strict=True)]
+    both = [each[np.isfinite(each).all(axis=1)] for each in both]
+    means, heads = np.stack([each.mean(axis=0) for each in both]), samples[0].shape[1]
+    rest = [(a - m) / np.sqrt(len(a)) for a, m in zip(both, means, strict=True)]
+    within, whole = np.concatenate(rest), means[:, :heads].var(axis=0).sum()
+    slopes, *_ = np.linalg.lstsq(within[:, heads:], within[:, :heads], rcond=None)
+    adjusted = means[:, :heads] - means[:, heads:] @ slopes
+    return float(1 - adjusted.var(axis=0).sum() / whole) if whole > 0 else np.nan

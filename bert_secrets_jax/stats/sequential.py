@@ -1,0 +1,61 @@
+"""Intervals of means that hold at all times, however long one goes on.
+
+Each is that of the anytime-valid t-test (Wang and Ramdas 2023), which is exact for normal changes,
+and for others as the number of examples grows (Waudby-Smith et al. 2024, "Time-uniform central
+limit theory and asymptotic confidence sequences"). Masks share the level equally (Bonferroni).
+Where changes are skewed, that alone errs too often: a few examples that change much may not have
+come yet. So each interval also reckons with two unseen examples, which change by as many spreads as
+the most extreme example of any mask so far. This number was chosen by simulation
+(`test_sequential.py`).
+
+Axes: m masks, E examples.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from bert_secrets_jax.stats.scores import PerMask
+
+# The interval is narrowest at about eight times as many examples.
+_TUNED_TO = 50
+_UNSEEN = 2
+# Most masks: all but this share of them, of which the farthest examples are nearest.
+_NEAR = 1 / 3
+
+
+def intervals(
+    changes: Float[np.ndarray, 'm E'], extreme: tuple[float, float], *, level: float
+) -> tuple[Float[np.ndarray, ' m'], Float[np.ndarray, ' m'], tuple[float, float]]:
+    """Return means over all examples so far, halves of their intervals, and the new `extreme`.
+
+    Args:
+      changes: The changes of masks on all examples so far, at least two.
+      extreme: The greatest that was seen so far of two numbers, at first (0, 0): how far an example
+        is from its mask's mean, in standard deviations; and how far the farthest examples of two
+        thirds of the masks are at least, in the unit of the changes.
+      level: The chance that the mean of a mask is ever outside.
+    """
+    mean, spread = changes.mean(axis=1), changes.std(axis=1)
+    farthest = np.abs(changes - mean[:, None]).max(axis=1)
+    relative = farthest / np.where(spread > 0, spread, np.inf)
+    near = np.quantile(farthest, _NEAR, method='lower')
+    extreme = max(extreme[0], float(relative.max())), max(extreme[1], float(near))
+    # A mask of which no great change was seen yet may have as great ones as most others.
+    unseen = np.maximum(extreme[0] * spread, extreme[1])
+    return mean, _half(changes.shape[1], spread, unseen, level), extreme
+
+
+def _half(examples: int, spread: PerMask, unseen: PerMask, level: float) -> PerMask:
+    """Return half of each interval, if `_UNSEEN` examples are missing that deviate by `unseen`."""
+    # The prior of the effect, in standard deviations, is normal with a variance of 1 / _TUNED_TO.
+    share = _TUNED_TO / (examples + _TUNED_TO)
+    growth = math.exp(-2 / examples * (math.log(level) + math.log(share) / 2))
+    if share * growth >= 1:
+        return np.full(len(spread), np.inf)
+    t = math.sqrt((examples - 1) * (growth - 1) / (1 - share * growth))
+    count = examples + _UNSEEN
+    moved = _UNSEEN * unseen / count
+    variance = (examples * spread**2 + _UNSEEN * unseen**2) / count - moved**2
+    return moved + t * np.sqrt(variance / (count - 1))
