@@ -5,8 +5,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import claims as several
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts import Verdict, several
+from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Badge, Finding, Result

@@ -28,6 +28,7 @@ from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.measure.catalogue import ENTROPY, measure, named
 from bert_secrets_jax.model.weights import Pretrained, check_whole, without_head
 from bert_secrets_jax.runs.verdict import THIS_MODEL
+from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.student import LEVEL
 
 _BEFORE, _AFTER, _SPECIAL = 'previous token', 'next token', '[CLS] and all [SEP]'
@@ -69,7 +70,7 @@ def _number(of: Callable[[Means], float]) -> Callable[[Values], Compared]:
             of({name: (totals[name] - each[out]) / (count - 1) for name, each in values.items()})
             for out in range(count)
         ]
-        error = np.sqrt((count - 1) * np.var(without)) + verdict.ROUNDING
+        error = np.sqrt((count - 1) * np.var(without)) + over_runs.ROUNDING
         whole = of({name: total / count for name, total in totals.items()})
         return np.array([[whole]]), np.array([[error]]), (1, 1)
 
@@ -92,7 +93,7 @@ def _lead(layers: int | None = None, *, others: bool = True) -> Callable[[Values
         variance = covariance.diagonal()
         differences = means[:, None] - means
         squared = np.maximum(variance[:, None] + variance - 2 * covariance, 0) / len(each)
-        errors = np.sqrt(squared) + verdict.ROUNDING
+        errors = np.sqrt(squared) + over_runs.ROUNDING
         first, best = sides[0].shape[1], []
         for side in (slice(first), slice(first, None)):
             above = (differences / errors)[side, side].max(axis=0)
@@ -317,17 +318,17 @@ def _decided(hypothesis: _Hypothesis, values: Values) -> Verdict:
     claim, what = hypothesis.claim, hypothesis.what
     known = np.all([np.isfinite(each).all(axis=(1, 2)) for each in values.values()], axis=0)
     about = {'sample': int(known.sum()), 'what': what, 'population': THIS_MODEL}
-    if about['sample'] < verdict.FEWEST:
+    if about['sample'] < over_runs.FEWEST:
         why = 'The {what} is known in {sample} of {texts} texts; a test needs {least}.'
-        numbers = {'texts': len(known), 'least': verdict.FEWEST}
+        numbers = {'texts': len(known), 'least': over_runs.FEWEST}
         return Verdict(claim=claim, verdict=verdict.TOO_FEW, template=why, numbers=numbers, **about)
     found = hypothesis.compared({name: each[known] for name, each in values.items()})
     differences, errors, (first, second) = found
     student = scipy.stats.t(about['sample'] - 1)
     # One head of a side has to be beyond each of the other side (intersection-union test).
     beyond = (differences - claim.threshold) / errors
-    above = verdict.capped(first * student.sf(beyond).min(axis=0).max())
-    below = verdict.capped(second * student.cdf(beyond).min(axis=1).max())
+    above = over_runs.capped(first * student.sf(beyond).min(axis=0).max())
+    below = over_runs.capped(second * student.cdf(beyond).min(axis=1).max())
     reach = [student.isf(LEVEL / 2 / heads) * errors for heads in (first, second)]
     interval = (
         differences.min(axis=1).max(),

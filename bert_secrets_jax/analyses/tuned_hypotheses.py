@@ -23,6 +23,7 @@ from bert_secrets_jax.compute import Compute
 from bert_secrets_jax.data.tasks import Text
 from bert_secrets_jax.finetune.train import Finetuned
 from bert_secrets_jax.model.weights import Pretrained
+from bert_secrets_jax.stats import over_runs
 
 _SOURCE = 'Hypotheses of bert_secrets_jax 2026'
 _GROUPS = 20
@@ -74,9 +75,10 @@ def checked(pretrained: Pretrained, tuned: Mapping[int, Finetuned]) -> tuple[Pre
     """Return the models that saw most labels; ValueError unless all are fine-tunings of a model."""
     shape = pretrained.config.num_hidden_layers, pretrained.config.num_attention_heads
     for count, each in tuned.items():
-        if len(each.models) < verdict.FEWEST_RUNS:
+        if len(each.models) < over_runs.FEWEST_RUNS:
             raise ValueError(
-                f'tuned[{count}] has seeds={each.seeds}: give {verdict.FEWEST_RUNS} seeds or more.'
+                f'tuned[{count}] has seeds={each.seeds}: give {over_runs.FEWEST_RUNS} seeds or '
+                'more.'
             )
         # One that learnt nothing is told.
         models = all_models(each)
@@ -143,13 +145,13 @@ def _contrasts(
     number: Callable[[Int[np.ndarray, ' _']], Float[np.ndarray, ' S']],
     examples: int,
     threshold: float,
-) -> verdict.Contrasts:
+) -> over_runs.Contrasts:
     """Return a number by seed above a threshold; its error from texts is that of a jackknife."""
     groups = np.arange(examples) % min(_GROUPS, examples)
     numbers = number(np.arange(examples))
     others = [number(np.flatnonzero(groups != out)).mean() for out in np.unique(groups)]
-    error = np.sqrt((len(others) - 1) * np.var(others)) + verdict.ROUNDING
-    return verdict.contrasts([(each, error) for each in numbers], examples, above=threshold)
+    error = np.sqrt((len(others) - 1) * np.var(others)) + over_runs.ROUNDING
+    return over_runs.contrasts([(each, error) for each in numbers], examples, above=threshold)
 
 
 def _ranks(

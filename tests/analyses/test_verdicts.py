@@ -28,7 +28,7 @@ from bert_secrets_jax.analyses.verdicts import (
 )
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.programs.sections import SECTIONS
-from bert_secrets_jax.stats import significance
+from bert_secrets_jax.stats import over_runs, significance
 from bert_secrets_jax.stats.average import MeanEffect
 from tests.analyses import worlds
 from tests.analyses.worlds import WORLDS, effects_of, link_test, null, of_layers, table
@@ -797,9 +797,9 @@ def test_the_median_of_runs(world, of_examples):
         for _ in range(draws):
             own = make(rng, runs) - median + 0.01 * rng.normal(size=runs)
             values = own + of_examples * rng.normal()
-            found = verdict.contrasts([(each, of_examples) for each in values], 200)
+            found = over_runs.contrasts([(each, of_examples) for each in values], 200)
             _, low, high = found.typical(0)
-            p_if_false, p_if_true = verdict.all_above(found)
+            p_if_false, p_if_true = over_runs.all_above(found)
             covered += low <= 0 <= high
             holds += p_if_false <= claims.LEVEL
             fails += p_if_true <= claims.LEVEL

@@ -8,30 +8,13 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.analyses.verdicts import verdict
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
+from bert_secrets_jax.analyses.verdicts import claims, verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Verdict
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
-
-PRETRAINING = Claim(
-    'Fine-tuning from pre-trained weights scores higher than from random ones, on average or in '
-    'most pairs of runs.',
-    'Kovaleva et al. 2019, section 4.3, Table 1: all tasks',
-    bound='Any difference counts, as in Table 1.',
-    limits='Other ways of training from random weights, such as longer ones.',
-    short='Pre-trained weights score higher than random ones',
-    section='finetune',
-    unit='points',
-)
-FINETUNING_GAINS = Claim(
-    'Fine-tuning gains as much accuracy as in Table 1, 35.9 points on average, within the standard '
-    'error of that average.',
-    'Kovaleva et al. 2019, section 4.3, Table 1: average of seven tasks',
-    bound='Other tasks like their seven would move their average by its standard error.',
-    limits='Anything about tasks that were not measured.',
-    short='Fine-tuning gains as much as in the paper',
-    section='finetune',
-    unit='points',
-)
+from bert_secrets_jax.stats import over_runs
+from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.over_runs import Contrasts
+from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,27 +70,27 @@ def pretraining_helps(
     pairs = np.subtract(*(scores[: counts.min()] for scores in groups))
     difference = groups[0].mean() - groups[1].mean()
     p_values, interval = (math.nan, math.nan), (float(np.median(pairs)), math.nan, math.nan)
-    tested = len(pairs) >= verdict.FEWEST_FOR_MOST
+    tested = len(pairs) >= over_runs.FEWEST_FOR_MOST
     if tested:
         # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-        variances += (100 * verdict.ROUNDING) ** 2
+        variances += (100 * over_runs.ROUNDING) ** 2
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
         p = float(scipy.stats.t.sf(difference / np.sqrt(variances.sum()), freedom))
         not_above, not_below = (
-            verdict.by_sign(each[:, None], 0.0).item() for each in (pairs, -pairs)
+            over_runs.by_sign(each[:, None], 0.0).item() for each in (pairs, -pairs)
         )
         p_values = max(p, not_above), max(1 - p, not_below)
-        interval = verdict.median_of(pairs, 0.0)
+        interval = over_runs.median_of(pairs, 0.0)
     words = (
-        f'Pre-trained weights score {verdict.with_interval(PRETRAINING, interval)} above random '
-        'ones in the median pair, and {mean:+z.2f} on average, in {pretrained_runs:run|runs} '
-        'against {random_runs}.'
+        f'Pre-trained weights score {verdict.with_interval(claims.PRETRAINING, interval)} above '
+        'random ones in the median pair, and {mean:+z.2f} on average, '
+        'in {pretrained_runs:run|runs} against {random_runs}.'
     )
     words += ' Of the first, {unlearnt} learnt nothing.' * bool(unlearnt)
     words += ' A test needs {needed} runs of each.' * (not tested)
     return verdict.verdict_of(
-        PRETRAINING,
+        claims.PRETRAINING,
         p_values,
         interval,
         words,
@@ -120,7 +103,7 @@ def pretraining_helps(
             'mean': difference,
             'pretrained_runs': counts[0],
             'random_runs': counts[1],
-            'needed': verdict.FEWEST_FOR_MOST,
+            'needed': over_runs.FEWEST_FOR_MOST,
             'unlearnt': unlearnt,
         },
     )
@@ -150,29 +133,29 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     # Most runs have to agree. They cannot fail on both sides: no correction for two.
     each = np.mean([100 * gain.by_run[:runs] for gain in gains.values()], axis=0) - theirs
     inside = np.stack([threshold + each, threshold - each], axis=1)
-    too_low, too_high = np.maximum((too_low, too_high), verdict.by_sign(inside, error))
-    low, high = np.maximum((low, high), verdict.by_sign(-inside, error) / 2)
+    too_low, too_high = np.maximum((too_low, too_high), over_runs.by_sign(inside, error))
+    low, high = np.maximum((low, high), over_runs.by_sign(-inside, error) / 2)
     # Both must be refuted for it to hold; either one refutes it, and two are tried.
-    p_values = max(too_low, too_high), verdict.capped(2 * min(low, high))
-    half = float(verdict.margin(freedom) * error)
+    p_values = max(too_low, too_high), over_runs.capped(2 * min(low, high))
+    half = float(over_runs.margin(freedom) * error)
     interval = difference, difference - half, difference + half
-    too_few, several, words = 1 < runs < verdict.FEWEST_FOR_MOST, {}, ''
+    too_few, several, words = 1 < runs < over_runs.FEWEST_FOR_MOST, {}, ''
     if too_few:
         p_values, words = (math.nan, math.nan), verdict.TOO_FEW_RUNS
-        several = {'runs': runs, 'needed': verdict.FEWEST_FOR_MOST}
+        several = {'runs': runs, 'needed': over_runs.FEWEST_FOR_MOST}
     elif runs > 1:
-        interval, words = verdict.median_of(each, error), verdict.MEDIAN
+        interval, words = over_runs.median_of(each, error), verdict.MEDIAN
         several = {'runs': runs}
     return verdict.verdict_of(
-        FINETUNING_GAINS,
+        claims.FINETUNING_GAINS,
         p_values,
         interval,
         'Fine-tuning gains {ours:+z.2f} points on average over {sample:task|tasks}. Compared with '
-        f'the paper that is {verdict.with_interval(FINETUNING_GAINS, interval)}; the claim allows '
-        '{threshold:.2f} either way.' + words,
+        f'the paper that is {verdict.with_interval(claims.FINETUNING_GAINS, interval)}; '
+        'the claim allows {threshold:.2f} either way.' + words,
         what="average gain minus the paper's",
         threshold=threshold,
-        population=MOST_FINETUNINGS if runs >= verdict.FEWEST_FOR_MOST else THESE_MODELS,
+        population=MOST_FINETUNINGS if runs >= over_runs.FEWEST_FOR_MOST else THESE_MODELS,
         otherwise=verdict.TOO_FEW if too_few else verdict.UNDECIDED,
         sample=tasks,
         sample_of='tasks',
@@ -186,6 +169,6 @@ def _points(gain: Gain) -> Contrasts:
     # The variances of correlations of normal variables, or of accuracies.
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
     # Both scores are of the same examples: their errors add up at worst.
-    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + verdict.ROUNDING).sum(axis=0)
+    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + over_runs.ROUNDING).sum(axis=0)
     gains = zip(100 * gain.by_run, 100 * bound, strict=True)
-    return verdict.contrasts(gains, float(gain.examples))
+    return over_runs.contrasts(gains, float(gain.examples))
