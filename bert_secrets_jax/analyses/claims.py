@@ -5,8 +5,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common import claims as several
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts import Verdict, several
+from bert_secrets_jax.analyses.verdicts import Verdict
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.runs.call import Call
 from bert_secrets_jax.runs.result import Badge, Finding, Result
@@ -52,7 +53,7 @@ class Claims(Result):
         said = {
             verdicts.HOLDS: '{n} {n:|holds|hold}',
             verdicts.DOES_NOT_HOLD: '{n} {n:|does|do} not',
-            verdicts.TOO_FEW: '{n} with too few examples',
+            verdicts.TOO_FEW: '{n} with too small a sample',
         }
         parts = [
             filled(said.get(verdict, f'{{n}} {verdict}'), {'n': counts[verdict]})
@@ -108,7 +109,7 @@ class Claims(Result):
             'Holds: the data rule out the opposite. Does not hold: they rule out the claim. '
             'Undecided: they rule out neither.',
             'Tests are one-sided at 5 %: a 95 % interval may reach a little past the threshold.',
-            'Any fine-tuning: on average or in most of them, which differ where some fail.',
+            'Several fine-tunings: the number is their median, as a few that fail move a mean.',
         ]
 
 

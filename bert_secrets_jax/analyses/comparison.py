@@ -15,8 +15,8 @@ from jaxtyping import Float
 
 from bert_secrets_jax import plots
 from bert_secrets_jax.analyses import verdicts
+from bert_secrets_jax.analyses.common.claims import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.analyses.verdicts import Verdict
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks, decided, verdicts_frame
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.result import Figures, Finding, Result, class_title, framed
 from bert_secrets_jax.stats.correlations import RankAgreement, jackknife_interval, spearman

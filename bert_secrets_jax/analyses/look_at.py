@@ -23,7 +23,7 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, batches_of, with_progress
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts.looking import BROADLY, MOSTLY_SEP, layers_between
+from bert_secrets_jax.analyses.verdicts import BROADLY, MOSTLY_SEP, layers_between
 from bert_secrets_jax.analyses.verdicts.verdict import layers_named
 from bert_secrets_jax.data.encoding import with_labels
 from bert_secrets_jax.data.masking import Masking, mask_words

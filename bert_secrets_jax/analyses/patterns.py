@@ -22,7 +22,6 @@ from bert_secrets_jax.analyses.common.tables import (
 )
 from bert_secrets_jax.analyses.common.texts import TextSettings, readable
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts.verdict import REACH
 from bert_secrets_jax.contributions.attention_maps import attention_maps
 from bert_secrets_jax.data.tasks import Text, as_examples
 from bert_secrets_jax.files import sha256
@@ -45,6 +44,7 @@ from bert_secrets_jax.runs.findings import extreme, how_many, measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
 from bert_secrets_jax.runs.run import digest
+from bert_secrets_jax.stats.over_runs import REACH
 
 SOURCE = 'Kovaleva et al. 2019, section 4.1'
 NAMES = tuple(f'pattern: {name}' for name in CLASSES)

@@ -15,7 +15,6 @@ from bert_secrets_jax.analyses import verdicts
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.common.tables import grids_frame
 from bert_secrets_jax.analyses.declaration import analysis
-from bert_secrets_jax.analyses.verdicts.verdict import FEWEST_RUNS, Contrasts
 from bert_secrets_jax.data.treebank import Parse, forms_of
 from bert_secrets_jax.files import sha256
 from bert_secrets_jax.model.bert import init_params
@@ -30,6 +29,7 @@ from bert_secrets_jax.runs.cost import Cost
 from bert_secrets_jax.runs.findings import measured
 from bert_secrets_jax.runs.input import an_input
 from bert_secrets_jax.runs.result import Finding, Result, drawn, framed
+from bert_secrets_jax.stats.over_runs import FEWEST_RUNS, Contrasts
 
 SOURCE = 'Clark et al. 2019, section 5, Table 3'
 RANDOM = 'random weights: '

@@ -112,13 +112,7 @@ class WhereItChanges(Result):
         runs = [[*self.changes[name].values()] for name in self.compared]
         tables = [verdicts.each_of(each, 'cosine') for each in runs]
         under = [f' under {schedule}' for schedule in self.compared]
-        found = verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)
-        if found.population == verdicts.ANY_FINETUNING or not found.what:
-            return [found]
-        template = found.template + ' A test needs {needed} seeds of each schedule.'
-        numbers = {**found.numbers, 'needed': verdict.FEWEST_FOR_ANY}
-        about = {'template': template, 'numbers': numbers, 'verdict': verdicts.UNDECIDED}
-        return [dataclasses.replace(found, **about, p_if_false=np.nan, p_if_true=np.nan)]
+        return [verdicts.last_layers_change_most(*tables, claim=EVERY_SCHEDULE, under=under)]
 
     def frames(self):
         profiles = [self.profiles(schedule) for schedule in self.changes]
@@ -139,7 +133,7 @@ class WhereItChanges(Result):
 
     def findings(self):
         alone = [each for name in self.compared for each in last_layers(self.changes[name])]
-        known = [each.verdict for each in alone if each.population == verdicts.ANY_FINETUNING]
+        known = [each.verdict for each in alone if each.population == verdicts.MOST_FINETUNINGS]
         held, refuted = map(known.count, (verdicts.HOLDS, verdicts.DOES_NOT_HOLD))
         why = 'why is open'
         if len(alone) in (held, refuted) and len(alone) > 1:

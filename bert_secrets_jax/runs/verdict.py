@@ -11,15 +11,17 @@ from bert_secrets_jax.stats.effects import ANY_FINETUNING as ANY_FINETUNING
 from bert_secrets_jax.stats.effects import THIS_MODEL as THIS_MODEL
 from bert_secrets_jax.stats.student import LEVEL
 
-# Several models were measured, and not enough of them for an interval over seeds.
+# Several models were measured, and too few of them to speak of others.
 THESE_MODELS = 'these models, on examples like these'
+# At least half of all fine-tunings are on this side: where some fail, their average may not be.
+MOST_FINETUNINGS = 'most fine-tunings of this recipe, on examples like these'
 # Several probes were trained on one model: their seeds and sentences are samples.
-ANY_PROBE = 'any such probe of this model, on sentences like these'
+MOST_PROBES = 'most such probes of this model, on sentences like these'
 # Too few probes were trained for an interval over seeds.
 THESE_PROBES = 'these probes of this model, on sentences like these'
 HOLDS, DOES_NOT_HOLD, UNDECIDED = 'holds', 'does not hold', 'undecided'
-# One of the two verdicts could not have come out, whatever the examples say.
-TOO_FEW = 'not decidable with so few examples'
+# One of the two verdicts could not have come out, whatever the examples or fine-tunings say.
+TOO_FEW = 'not decidable with so small a sample'
 NOT_MEASURED = 'not measured'
 
 
@@ -62,10 +64,12 @@ class Verdict:
     Attributes:
       verdict: The outcome: HOLDS, DOES_NOT_HOLD, UNDECIDED, TOO_FEW or NOT_MEASURED.
       template: The sentence of `evidence`, with names of fields in braces and no digit of its own.
-      population: For what the verdict is: THIS_MODEL, THESE_MODELS or ANY_FINETUNING, if anything.
+      population: For what the verdict is: THIS_MODEL, THESE_MODELS or MOST_FINETUNINGS, if
+        anything.
       what: The noun phrase that names the estimate.
       estimate: The number that decides, compared with the threshold; NaN where there is none.
-      low, high: The ends of the estimate's interval, of 95 % or wider; NaN where there is none.
+      low, high: The ends of the estimate's interval, of 95 % or wider, and of 94 % over five runs;
+        NaN where there is none.
       unit: The unit of the estimate, its interval and the threshold.
       p_if_false, p_if_true: The p-values of the hypotheses that the claim is false, and that it is
         true; NaN where there is none.

@@ -92,7 +92,7 @@ def test_what_cannot_be_compared_is_refused(models, texts, bert, tokenizer):
 def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
     """Six seeds can show something, three cannot: then the claims are about the first model."""
     alone = bs.analyses.ablation(models[0], texts, baseline='zero', **HOW)
-    for count, population in ((6, populations.ANY_FINETUNING), (3, populations.THIS_MODEL)):
+    for count, population in ((6, populations.MOST_FINETUNINGS), (3, populations.THIS_MODEL)):
         over = over_seeds(models[:count], texts, baseline='zero')
         found = bs.analyses.claims(alone, over).verdicts()
         (verdict,) = [each for each in found if each.claim == bs.claims.HEAD_HELPS]
@@ -105,12 +105,16 @@ def test_claims_are_about_any_finetuning_where_seeds_suffice(models, texts):
         assert verdict.numbers['helping'] >= better
         # One that is corrected for nothing takes five, and has an interval over three.
         (random,) = [each for each in found if each.claim == bs.claims.RANDOM_HEAD_HELPS]
-        enough = populations.ANY_FINETUNING, populations.THESE_MODELS
+        enough = populations.MOST_FINETUNINGS, populations.THESE_MODELS
         assert random.population == enough[count < 5]
-        # It has the number of the section, with its interval.
-        average = over.sets['heads'].average.interval(0)
-        assert (random.estimate, random.low, random.high) == average
+        # It has the number of the section where it is about these models, or else the median.
+        heads = over.sets['heads']
+        median = np.median([100 * each.difference for each in heads.averages])
+        average = heads.average.interval(0)
+        assert random.estimate == pytest.approx(median if count == 6 else average[0])
+        assert count == 6 or (random.low, random.high) == average[1:]
         if count == 6:
             assert (verdict.sample, verdict.sample_of) == (6, 'runs')
-            best = np.argmax(over.sets['heads'].found.difference)
-            assert f'Disabling {over.sets["heads"].found.names[best]} ' in verdict.evidence
+            medians = np.median(heads.found.seeds.difference, axis=0)
+            assert f'Disabling {heads.found.names[np.argmax(medians)]} ' in verdict.evidence
+            assert verdict.estimate == pytest.approx(100 * medians.max())

@@ -5,8 +5,12 @@ import pytest
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses.probing import RANDOM_ATTENTION, RANDOM_WORDS, Probing, probing
-from bert_secrets_jax.analyses.verdicts import HOLDS, NOT_MEASURED, PROBE_BEYOND_WORDS
-from bert_secrets_jax.analyses.verdicts.syntax import uas_contrasts
+from bert_secrets_jax.analyses.verdicts import (
+    HOLDS,
+    NOT_MEASURED,
+    PROBE_BEYOND_WORDS,
+    uas_contrasts,
+)
 from bert_secrets_jax.probes.evaluation import RIGHT_BRANCHING
 from bert_secrets_jax.probes.sentences import Asked
 from tests.probes.conftest import parse_of, random_parses, vectors  # noqa: F401

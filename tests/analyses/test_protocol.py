@@ -11,9 +11,9 @@ import pytest
 import bert_secrets_jax as bs
 from bert_secrets_jax.analyses import verdicts as claims
 from bert_secrets_jax.analyses.attention_change import ON_AVERAGE
+from bert_secrets_jax.analyses.common.claims import claims_over_tasks
 from bert_secrets_jax.analyses.special_tokens import SpecialTokens
 from bert_secrets_jax.analyses.verdicts import HOLDS, UNDECIDED
-from bert_secrets_jax.analyses.verdicts.several import claims_over_tasks
 from bert_secrets_jax.names import filled
 from bert_secrets_jax.programs.sections import SECTIONS
 from bert_secrets_jax.report.grids import figure_numbers, grids, traced

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 import bert_secrets_jax as bs
-from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, UNDECIDED
+from bert_secrets_jax.analyses.verdicts import DOES_NOT_HOLD, HOLDS, TOO_FEW, UNDECIDED
 from bert_secrets_jax.analyses.where_it_changes import WhereItChanges, agreement
 
 DECAYS = (0.65, 1.0, 1.5)
@@ -55,8 +55,8 @@ def test_the_cause_is_found(seed):
         explained = number(found, 'distance against change of maps, R squared: decay 1.5')
         assert (explained.low > 0.95) == (cause == 'rates')
         few = world(cause, seeds=4, seed=seed)
-        assert few.verdicts()[0].verdict == UNDECIDED
-        assert 'A test needs 5 seeds' in few.verdicts()[0].evidence
+        assert few.verdicts()[0].verdict == TOO_FEW
+        assert '4 fine-tunings are too few; a test needs 5.' in few.verdicts()[0].evidence
         assert 'is open: 3 schedules could not tell.' in few.findings()[0].sentence
 
 

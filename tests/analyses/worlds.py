@@ -22,6 +22,7 @@ from bert_secrets_jax.pruning.curves import curve_of, lead_over_random
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.average import mean_effect
 from bert_secrets_jax.stats.intervals import Counted, score_limits
+from bert_secrets_jax.stats.seeds import assess_means_over_seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +91,13 @@ def effects_of(
         unseen=unseen,
         sample=examples,
     )
+
+
+def over_seeds(values) -> claims.Effects:
+    """Return effects of masks over seeds, of what texts of a score gain [S, M, E]."""
+    none = np.ones(values.shape[1])
+    alone = [effects_of(each, each - 1, each + 1, none) for each in values.mean(axis=2)]
+    return assess_means_over_seeds(alone, values - values.mean(axis=2, keepdims=True))
 
 
 def last_layers(rng, margin, seeds=1):
@@ -222,8 +230,8 @@ def answered(rng, gains, losses, examples) -> claims.Effects:
 
 
 def mask_helps(rng, margin):
-    """At a negative margin nothing helps; at a positive one, a head by half a point and more."""
-    gain, loss = (claims.PRACTICAL_GAIN + margin, 0.0) if margin > 0 else (0.0, -margin)
+    """The margin is what a head gains beyond half a point; others do nothing."""
+    gain, loss = max(claims.PRACTICAL_GAIN + margin, 0), max(-claims.PRACTICAL_GAIN - margin, 0)
     found = (0.001, 0.001 + gain, 0.001), (0.001, 0.001 + loss, 0.001)
     return claims.some_mask_helps(claims.HEAD_HELPS, answered(rng, *found, 3000))
 
@@ -409,7 +417,7 @@ WORLDS = {
     'position': World(position, 0.05),
     'pre-training': World(pretraining, 0.2),
     'gains': World(partial(gains, seeds=1), 0.06),
-    'gains, seeds': World(partial(gains, seeds=4), 0.06),
+    'gains, seeds': World(partial(gains, seeds=5), 0.06),
     'mask helps': World(mask_helps, 0.02),
     'frame heads': World(frame_heads, 0.01),
     'random head': World(random_head, 0.03, draws=100),

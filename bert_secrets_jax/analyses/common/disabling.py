@@ -19,7 +19,6 @@ from bert_secrets_jax.analyses.common import effects, marks
 from bert_secrets_jax.analyses.common.learnt import learning_test, learnt_nothing, not_learnt
 from bert_secrets_jax.analyses.common.models import check_several
 from bert_secrets_jax.analyses.verdicts.disabling import on_average
-from bert_secrets_jax.analyses.verdicts.verdict import Contrasts
 from bert_secrets_jax.brief import check_name
 from bert_secrets_jax.data.tasks import Example
 from bert_secrets_jax.finetune.metrics import check_metrics, metrics_for
@@ -31,6 +30,7 @@ from bert_secrets_jax.runs.result import Finding, Result
 from bert_secrets_jax.stats import significance
 from bert_secrets_jax.stats.average import MeanEffect, mean_effect
 from bert_secrets_jax.stats.effects import Effects
+from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.seeds import assess_seeds
 from bert_secrets_jax.stats.significance import ChosenElsewhere, SelectedGain
 

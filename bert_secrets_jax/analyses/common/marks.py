@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bert_secrets_jax.analyses.common.effects import notes_of, title_of
 from bert_secrets_jax.analyses.common.links import Tests, beyond, kinds_of
-from bert_secrets_jax.analyses.verdicts.links import PRACTICAL_SHARE
+from bert_secrets_jax.analyses.verdicts.claims import PRACTICAL_SHARE
 from bert_secrets_jax.measure.tables import HeadTable
 from bert_secrets_jax.runs.result import HeadMarks
 from bert_secrets_jax.stats.effects import Effects

@@ -1,4 +1,4 @@
-# ruff: noqa: F401  (the imports are the public names)
+# ruff: noqa: F401, F403  (the imports are the public names)
 """Which claims of the papers hold for a model: each claim has a test that gives a verdict.
 
 A claim holds where the data refute its contrary at 5 %, does not hold where they refute the claim
@@ -6,109 +6,49 @@ itself at 5 %, and is undecided at this sample size otherwise: neither error is 
 once in twenty. Where one of the two could not come out at all, it is not decidable.
 
 Every verdict says for what it is. Of one model, the examples are the sample: the verdict is about
-this model on such texts, and not about fine-tuning it again. Of three or more fine-tuned models,
-there is an interval over their seeds. Of five or more, the verdict is about any fine-tuning of this
-recipe: on average, or most of them.
+this model on such texts, and not about fine-tuning it again. Of five or more fine-tuned models, it
+is about most fine-tunings of this recipe, and its number is their median. Fewer decide nothing.
 
-Claims are in a module for each topic, and `verdict.py` has what all of them share.
+Claims are in `claims.toml`, their tests in a module for each topic. These share `verdict.py`, and
+what is computed of several models is in `stats.over_runs`.
 """
 
-from bert_secrets_jax.analyses.verdicts.disabling import (
-    FRAME_HEADS,
-    HEAD_HELPS,
-    LAYER_HELPS,
-    PRACTICAL_GAIN,
-    RANDOM_HEAD_HELPS,
-    SAME_HEADS,
-    Effects,
-    a_random_head_helps,
-    heads_are_not_needed,
-    same_heads_are_needed,
-    some_mask_helps,
-    unseen_change,
-)
-from bert_secrets_jax.analyses.verdicts.layers import (
-    CLS_THEN_SEP,
-    LAST_LAYERS,
-    PRACTICAL_SIMILARITY,
-    PRACTICAL_TREND,
+from bert_secrets_jax.analyses.verdicts.attention import (
     attention_moves_from_cls_to_sep,
-    cls_then_sep,
-    last_layers_change_most,
-)
-from bert_secrets_jax.analyses.verdicts.links import (
-    FRAMES,
-    NOUN_PRONOUN,
-    PRACTICAL_SHARE,
-    VERB_SUBJECT,
-    heads_follow_links,
-    position_explains,
-)
-from bert_secrets_jax.analyses.verdicts.looking import (
-    BROAD_CLS,
-    BROADLY,
-    MOSTLY_SEP,
-    NEARLY_ALL_SEP,
-    SEP_HALF,
-    SEP_MOVES_LITTLE,
-    SEP_NO_OP,
-    SEP_TO_SEP,
+    cls_attends_most_to_sep,
     cls_looks_broadly,
+    cls_then_sep,
+    features_are_negligible,
+    few_are_heterogeneous,
     heads_look_at_sep,
+    last_layers_change_most,
     layers_between,
     sep_is_a_no_op,
     sep_looks_at_sep,
     sep_moves_little,
+    vertical_patterns_are_special,
 )
-from bert_secrets_jax.analyses.verdicts.pruning import (
-    HEADS_CAN_GO,
-    LOSS_OF_OUTLIERS,
-    NOTICEABLE,
-    ORDER_TELLS,
-    OUTLIERS_NEEDED,
-    SHARE_THAT_CAN_GO,
+from bert_secrets_jax.analyses.verdicts.claims import *
+from bert_secrets_jax.analyses.verdicts.disabling import (
+    Effects,
+    a_random_head_helps,
+    heads_are_not_needed,
     heads_can_go,
     order_tells,
     outliers_are_needed,
+    same_heads_are_needed,
+    some_mask_helps,
+    unseen_change,
 )
-from bert_secrets_jax.analyses.verdicts.runs import (
-    each_of,
-    known,
-    known_in_all,
-    named_runs,
-    on_runs,
-)
-from bert_secrets_jax.analyses.verdicts.syntax import (
-    ATTENTION_BEYOND_RANDOM,
-    LEAD_OVER_RANDOM,
-    LEAD_OVER_WORDS,
-    NO_HEAD_FOR_ALL,
-    PRACTICAL_LEAD,
-    PROBE_BEYOND_WORDS,
-    RELATION_HEADS,
+from bert_secrets_jax.analyses.verdicts.links import (
+    heads_follow_links,
     no_head_for_all,
+    position_explains,
     probe_leads,
     relations_have_heads,
     uas_contrasts,
 )
-from bert_secrets_jax.analyses.verdicts.together import corrected
-from bert_secrets_jax.analyses.verdicts.tokens import (
-    FEATURES,
-    FEW_HETEROGENEOUS,
-    HALF,
-    LAST_CLS,
-    MOST,
-    NEARLY_ALL,
-    NEGLIGIBLE,
-    VERTICAL,
-    cls_attends_most_to_sep,
-    features_are_negligible,
-    few_are_heterogeneous,
-    vertical_patterns_are_special,
-)
 from bert_secrets_jax.analyses.verdicts.training import (
-    FINETUNING_GAINS,
-    PRETRAINING,
     Gain,
     finetuning_gains,
     pretraining_helps,
@@ -123,7 +63,13 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
     UNDECIDED,
     Claim,
     Verdict,
+    each_of,
     in_all_runs,
+    known,
+    known_in_all,
+    named_runs,
     not_measured,
+    on_runs,
 )
-from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS, THIS_MODEL
+from bert_secrets_jax.stats.corrections import corrected

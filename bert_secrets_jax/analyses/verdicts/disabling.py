@@ -1,105 +1,65 @@
-"""Claims about disabling heads and layers.
+"""Claims about disabling heads and layers, and about what can go.
 
-Shapes: M masks, K tasks.
+Shapes: M masks, K tasks, S fine-tunings, R draws of random orders or dimensions.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from bert_secrets_jax.analyses.verdicts import verdict
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
-from bert_secrets_jax.runs.verdict import THESE_MODELS
+from bert_secrets_jax.analyses.verdicts import claims, verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
+from bert_secrets_jax.pruning.outliers import FEWEST_DRAWS, rank_p
+from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
+from bert_secrets_jax.stats import over_runs
 from bert_secrets_jax.stats.average import MeanEffect
 from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 from bert_secrets_jax.stats.student import p_above
-
-# No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
-# point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
-PRACTICAL_GAIN = 0.005
-
-_HALF_A_POINT = 'Half a point: single heads gain 0.1 to 1.2 points in Kovaleva et al. 2019.'
-HEAD_HELPS = Claim(
-    'There are heads whose disabling raises the score.',
-    'Kovaleva et al. 2019, section 4.6, Figure 8: all tasks',
-    bound=f'Any gain counts, and to the contrary half a point. {_HALF_A_POINT}',
-    limits='Several losses at once, or other ways of disabling. With heavy-tailed errors, the test '
-    'of correlations errs in one case of ten or more.',
-    short='Disabling some single head raises the score',
-    section='ablate',
-    unit='points',
-)
-LAYER_HELPS = dataclasses.replace(
-    HEAD_HELPS,
-    text='Disabling a whole layer may raise the score.',
-    source='Kovaleva et al. 2019, section 4.6, Figure 9: RTE, layer 1, +3.2 points',
-    short='Disabling some whole layer raises the score',
-)
-RANDOM_HEAD_HELPS = Claim(
-    'Disabling a random head raises the score on average.',
-    'Kovaleva et al. 2019, section 4.6, Figure 8: MRPC and RTE',
-    bound='Any gain counts, as in Figure 8.',
-    limits='Which head: heads that are needed and heads that hurt may be among them.',
-    short='Disabling a random head raises the score',
-    section='ablate',
-    unit='points',
-)
-FRAME_HEADS = Claim(
-    'The two heads that attend most along frame links are not needed: disabling either one costs '
-    f'less than {100 * PRACTICAL_GAIN:g} points.',
-    'Kovaleva et al. 2019, discussion',
-    bound=_HALF_A_POINT,
-    limits='That frames are not needed: another head may take over when one is lost.',
-    short='The heads that follow frames are not needed',
-    section='frames,ablate',
-    unit='points',
-    threshold=-100 * PRACTICAL_GAIN,
-)
-SAME_HEADS = Claim(
-    'STS-B and RTE need the same two heads most.',
-    'Kovaleva et al. 2019, discussion and Figure 8: L2-H12 and L4-H1 of BERT-base',
-    bound='Any difference to other heads counts, as in Figure 8.',
-    limits='That they do the same for both tasks, such as comparing the two texts word by word.',
-    short='STS-B and RTE need the same two heads',
-    section='ablate',
-    unit='points',
-)
 
 
 def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
     """Test HEAD_HELPS or LAYER_HELPS.
 
-    It holds where any mask raises the score significantly after the correction for all, and does
-    not where no interval reaches a gain of PRACTICAL_GAIN: a mask with that gain has so low an
-    interval with a probability below 5 %. Where even the interval of a mask that changes nothing
-    reaches it, the contrary could not come out, and what does not hold is not decidable.
+    It holds where a mask raises the score significantly, and by more than PRACTICAL_GAIN, both
+    after the correction for all masks. It does not hold where every mask is shown to gain less:
+    a mask with that gain has so low an interval with a probability below 5 %. So of the two, one at
+    most comes out. Where even the interval of a mask that changes nothing reaches that gain, the
+    contrary could not come out, and what does not hold is not decidable.
 
-    The estimate is the greatest difference from the intact model, among the significant gains if
-    there are any. It is above the threshold 0 if the claim holds. Its interval is of this mask
-    alone, although it is chosen.
+    The estimate is the greatest difference from the intact model, among the gains that are shown if
+    there are any. Its interval is of this mask alone, although it is chosen. Of several
+    fine-tunings, it is the median, and the sign test has to agree.
     """
-    difference, high = effects.difference, _interval(effects)[1]
-    gains = np.where(difference > 0, effects.corrected, 1.0)
+    middle, masks = _middle(effects), len(effects.names)
+    significant = np.where(effects.difference > 0, effects.corrected, 1.0)
+    gains = np.fmax(significant, _shown(effects, 1, claims.PRACTICAL_GAIN, masks))
     helps = gains <= verdict.LEVEL
-    too_high = np.asarray(verdict.not_below(PRACTICAL_GAIN, np.nan_to_num(difference), high))
-    shown = helps if helps.any() else ~np.isnan(difference)
-    best = int(np.argmax(np.where(shown, difference, -np.inf)))
-    part = 'layer' if claim == LAYER_HELPS else 'head'
-    numbers = {'masks': len(effects.names), 'helpful': helps.sum()}
+    shown = helps if helps.any() else ~np.isnan(middle)
+    best = int(np.argmax(np.where(shown, middle, -np.inf)))
+    high = _interval(effects)[1]
+    part = 'layer' if claim == claims.LAYER_HELPS else 'head'
+    numbers = {
+        'masks': masks,
+        'helpful': (significant <= verdict.LEVEL).sum(),
+        'beyond': helps.sum(),
+    }
     words = (
-        f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score significantly.'
+        f'For {{helpful}} of {{masks:{part}|{part}s}}, disabling it raises the score '
+        'significantly, and for {beyond} by more than {threshold:g} points.'
     )
     if np.isfinite(high.max()) and not helps.any():
         numbers['reach'] = 100 * high.max()
         words += ' No interval goes beyond {reach:+z.2f} points.'
     return _on_mask(
         claim,
-        (float(np.nanmin(gains)), verdict.capped(too_high.max())),
+        (float(np.nanmin(gains)), float(_shown(effects, -1, claims.PRACTICAL_GAIN).max())),
         effects,
         best,
         widest=int(np.argmax(high)),
@@ -114,20 +74,52 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
     The estimate is the difference of a head from the intact model in points, which is above the
     threshold -PRACTICAL_GAIN for both heads if the claim holds, and below it for one of them if it
     does not. It is of the head that is shown to be needed, or else of the one whose interval
-    reaches lowest. Where even the interval of a head that changes nothing reaches the threshold,
-    the claim could not come out as holding, and what is not shown to be needed is not decidable.
+    reaches lowest; of several fine-tunings it is the median, and the sign test has to agree. Where
+    even the interval of a head that changes nothing reaches the threshold, the claim could not come
+    out as holding, and what is not shown to be needed is not decidable.
     The indices of the heads are chosen without looking at their effects.
     """
     heads = list(heads)
-    low, high = (end[heads] for end in _interval(effects))
-    difference = np.nan_to_num(effects.difference[heads])
-    needed = len(heads) * np.asarray(verdict.not_below(-PRACTICAL_GAIN, difference, high))
-    idle = np.asarray(verdict.not_below(PRACTICAL_GAIN, -difference, -low))
+    needed = _shown(effects, -1, -claims.PRACTICAL_GAIN, len(heads))[heads]
+    idle = _shown(effects, 1, -claims.PRACTICAL_GAIN)[heads]
     shown = needed <= verdict.LEVEL
     shown = shown | ~shown.any()
+    low = _interval(effects)[0][heads]
     head = heads[int(np.argmin(np.where(shown, low, np.inf)))]
-    p_values = verdict.capped(idle.max()), verdict.capped(needed.min())
-    return _on_mask(FRAME_HEADS, p_values, effects, head, widest=head)
+    p_values = float(idle.max()), float(needed.min())
+    return _on_mask(claims.FRAME_HEADS, p_values, effects, head, widest=head)
+
+
+def _over(effects: Effects) -> np.ndarray | None:
+    """Return the difference [S, M] in each fine-tuning; None where a verdict is on one model."""
+    each = () if effects.seeds is None else effects.seeds.difference
+    return None if len(each) < over_runs.FEWEST_FOR_MOST else each
+
+
+def _middle(effects: Effects) -> np.ndarray:
+    """Return the difference [M], of several fine-tunings their median."""
+    each = _over(effects)
+    return effects.difference if each is None else np.median(each, axis=0)
+
+
+def _error_over(effects: Effects) -> np.ndarray:
+    """Return the error [M] of the mean over fine-tunings and examples, at its greatest."""
+    low, high = _interval(effects)
+    return (high - low) / 2 / over_runs.margin(len(effects.seeds.difference) - 1)
+
+
+def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndarray:
+    """Return the p-values [M] that a difference is not above (1), or not below (-1), a bound.
+
+    They are corrected for so many tests. Of several fine-tunings, most have to agree (`by_sign`).
+    """
+    each, ends = _over(effects), _interval(effects)
+    freedom = np.inf if each is None else len(each) - 1
+    turned = -side * np.stack([np.nan_to_num(effects.difference), ends[0 if side > 0 else 1]])
+    p = np.minimum(tests * over_runs.not_below(-side * bound, *turned, freedom), 1.0)
+    if each is None:
+        return p
+    return np.maximum(p, over_runs.by_sign(side * (each - bound), _error_over(effects)))
 
 
 def _on_mask(
@@ -142,14 +134,21 @@ def _on_mask(
 ) -> Verdict:
     """Return the verdict that one mask decides; the interval of the widest reaches farthest."""
     # It is unknown where the effect is undefined.
-    estimate = float(100 * effects.difference[index])
-    low, high = (np.nan if np.isnan(estimate) else 100 * end[index] for end in _interval(effects))
-    interval = estimate, low, high
-    if np.isnan(estimate):
+    each, population = _over(effects), effects.population
+    interval = float(effects.difference[index]), *(end[index] for end in _interval(effects))
+    if np.isnan(interval[0]):
+        interval = (np.nan,) * 3
+    elif each is not None:
+        interval = over_runs.median_of(each[:, index], _error_over(effects)[index])
+        population = MOST_FINETUNINGS
+    interval = tuple(100 * np.array(interval))
+    if np.isnan(interval[0]):
         words += 'Without {name} the score is undefined.'
     else:
         changes = verdict.with_interval(claim, interval)
         words += f'Disabling {{name}} changes the score by {changes}.'
+        words += verdict.MEDIAN * (each is not None)
+        numbers = {**numbers, 'runs': len(each)} if each is not None else numbers
     left_open, values = _left_open(effects, widest)
     name = effects.names[index]
     return verdict.verdict_of(
@@ -158,18 +157,18 @@ def _on_mask(
         interval,
         words + left_open,
         what=f'score without {name} minus the score of the intact model',
-        otherwise=verdict.TOO_FEW if effects.unseen >= PRACTICAL_GAIN else verdict.UNDECIDED,
+        otherwise=verdict.TOO_FEW if effects.unseen >= claims.PRACTICAL_GAIN else verdict.UNDECIDED,
         numbers={'name': name, **numbers, **values},
         sample=effects.sample,
         sample_of=effects.sample_of,
-        population=effects.population,
+        population=population,
     )
 
 
 def on_average(runs: Sequence[MeanEffect]) -> Contrasts:
     """Return the effect of losing a random head in points, over fine-tunings on the same texts."""
-    pairs = [(100 * run.difference, 100 * run.error + verdict.ROUNDING) for run in runs]
-    return verdict.contrasts(pairs, float(runs[0].examples))
+    pairs = [(100 * run.difference, 100 * run.error + over_runs.ROUNDING) for run in runs]
+    return over_runs.contrasts(pairs, float(runs[0].examples))
 
 
 def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: int) -> Verdict:
@@ -184,20 +183,20 @@ def a_random_head_helps(average: MeanEffect | Sequence[MeanEffect], *, heads: in
     if np.isnan(found.difference[0]):
         words = 'The score is undefined without any of the {heads} heads.'
     else:
-        interval = found.interval(0)
-        words = verdict.decisive(RANDOM_HEAD_HELPS, interval)
-        if changed >= verdict.FEWEST:
-            p_values = verdict.all_above(found)
-        elif found.examples >= verdict.FEWEST:
+        interval = found.typical(0)
+        words = verdict.decisive(claims.RANDOM_HEAD_HELPS, interval)
+        if changed >= over_runs.FEWEST:
+            p_values = over_runs.all_above(found)
+        elif found.examples >= over_runs.FEWEST:
             words += ' Predictions change on {changed:example|examples}; a test needs {needed}.'
     return verdict.verdict_on(
-        RANDOM_HEAD_HELPS,
+        claims.RANDOM_HEAD_HELPS,
         found,
         'mean change of the score without a head',
         words,
         p_values=p_values,
         interval=interval,
-        numbers={'heads': heads, 'changed': changed, 'needed': verdict.FEWEST},
+        numbers={'heads': heads, 'changed': changed, 'needed': over_runs.FEWEST},
     )
 
 
@@ -240,15 +239,15 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
     p_if_false = 2 * p_lead[:, chosen][:, :, others].max()
     p_if_true = min(
         max(
-            verdict.at_least(p_lead[here, head], len(names) - 2),
-            verdict.at_least(p_lead[there, :, head], 2),
+            over_runs.at_least(p_lead[here, head], len(names) - 2),
+            over_runs.at_least(p_lead[there, :, head], 2),
         )
         for here, there in ((0, 1), (1, 0))
         for head in range(len(names))
     )
     task, one, other = np.unravel_index(pairs.argmin(), pairs.shape)
     one, other = chosen[one], others[other]
-    estimate, half = lead[task, one, other], verdict.REACH * bound[task, one, other]
+    estimate, half = lead[task, one, other], over_runs.REACH * bound[task, one, other]
     interval = 100 * estimate, 100 * (estimate - half), 100 * (estimate + half)
     numbers = {'task': tasks[task], 'one': names[one], 'other': names[other]}
     tops = np.argsort(-losses, kind='stable')[:, :2]
@@ -256,12 +255,12 @@ def same_heads_are_needed(effects: Mapping[str, Effects]) -> Verdict:
         numbers[f'task_{place}'] = name
         numbers |= {f'first_{place}': names[first], f'second_{place}': names[second]}
     return verdict.verdict_of(
-        SAME_HEADS,
-        (verdict.capped(p_if_false), verdict.capped(2 * len(names) * p_if_true)),
+        claims.SAME_HEADS,
+        (over_runs.capped(p_if_false), over_runs.capped(2 * len(names) * p_if_true)),
         interval,
         '{task_1} needs {first_1} and {second_1} most, {task_2} {first_2} and {second_2}: '
         '{shared} of them {shared:|is|are} shared. On {task}, losing {one} instead of {other} '
-        f'costs {verdict.with_interval(SAME_HEADS, interval)}.',
+        f'costs {verdict.with_interval(claims.SAME_HEADS, interval)}.',
         what=f'loss without {names[one]} minus loss without {names[other]} on {tasks[task]}',
         population=THESE_MODELS,
         sample=sample,
@@ -284,7 +283,7 @@ def _error(effects: Effects) -> np.ndarray:
     low, high = _interval(effects)
     difference = np.nan_to_num(effects.difference)
     longer = np.maximum(difference - low, high - difference)
-    return np.maximum(longer, 1e-12) / verdict.REACH
+    return np.maximum(longer, 1e-12) / over_runs.REACH
 
 
 def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
@@ -296,12 +295,123 @@ def _left_open(effects: Effects, index: int) -> tuple[str, dict[str, object]]:
         words = ' An interval of a correlation takes {enough} examples or more.'
         return words, {'enough': FEWEST_FOR_CORRELATIONS}
     error = _error(effects)[index]
-    if effects.unseen < PRACTICAL_GAIN or not np.isfinite(error):
+    if effects.unseen < claims.PRACTICAL_GAIN or not np.isfinite(error):
         return '', {}
-    spread = max(verdict.REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
-    rare = effects.unseen * (effects.sample + verdict.REACH**2)
-    root = (spread + math.sqrt(spread**2 + 4 * PRACTICAL_GAIN * rare)) / (2 * PRACTICAL_GAIN)
+    spread = max(over_runs.REACH * error - effects.unseen, 0) * math.sqrt(effects.sample)
+    rare = effects.unseen * (effects.sample + over_runs.REACH**2)
+    twice = 2 * claims.PRACTICAL_GAIN
+    root = (spread + math.sqrt(spread**2 + 2 * twice * rare)) / twice
     words = (
         ' {sample} {sample_of} are too few to tell {practical:g} points; about {enough:,} would do.'
     )
-    return words, {'practical': 100 * PRACTICAL_GAIN, 'enough': math.ceil(root**2)}
+    return words, {'practical': 100 * claims.PRACTICAL_GAIN, 'enough': math.ceil(root**2)}
+
+
+def heads_can_go(
+    change: tuple[float, float, float],
+    each: Float[np.ndarray, ' S'],
+    *,
+    kept: int,
+    heads: int,
+    examples: int,
+) -> Verdict:
+    """Test HEADS_CAN_GO on the change of the score with so many of the heads kept.
+
+    The change has the ends of its 95 % interval. `each` is that of each fine-tuning [S]: several
+    are a sample.
+    """
+    found = over_runs.contrast_of(change, offset=claims.NOTICEABLE, each=each, examples=examples)
+    interval = tuple(100 * np.array(found.typical(0, offset=-claims.NOTICEABLE)))
+    return verdict.verdict_on(
+        claims.HEADS_CAN_GO,
+        found,
+        f'change of the score with {kept} of {heads} heads left',
+        interval=interval,
+        **_sampled(examples),
+    )
+
+
+def order_tells(
+    lead: tuple[float, float, float],
+    ordered: Float[np.ndarray, ' S'],
+    random: Float[np.ndarray, 'S R'],
+    *,
+    examples: int,
+) -> Verdict:
+    """Test ORDER_TELLS.
+
+    The estimate is the lead over the mean of random orders. Examples (and fine-tunings) are its
+    sample, and so are the random orders. That it is above 0 is not enough: half of all orders that
+    tell nothing are above the mean. So fewer than one in twenty random orders may do as well, which
+    the rank among them tests; and for the contrary, fewer than one in twenty may do as badly.
+
+    Args:
+      lead: The score in this order less the mean of random ones, and its 95 % interval.
+      ordered, random: The change of the score in this order [S], and in each random one [S, R], of
+        each fine-tuning.
+    """
+    draws, each = random.shape[1], ordered - random.mean(axis=1)
+    if draws < FEWEST_DRAWS:
+        needs = f'pruning in at least {FEWEST_DRAWS} random orders'
+        return verdict.not_measured(claims.ORDER_TELLS, needs)
+    own, others = float(ordered.mean()), random.mean(axis=0)
+    found = over_runs.contrast_of(lead, each=each, examples=examples, random=others)
+    p_if_false, p_if_true = over_runs.all_above(found)
+    rank = rank_p(own, others)
+    interval = tuple(100 * np.array(found.typical(0)))
+    return verdict.verdict_on(
+        claims.ORDER_TELLS,
+        found,
+        'score in this order minus that in random ones',
+        f'The score is {verdict.with_interval(claims.ORDER_TELLS, interval)} above that in random '
+        'orders. As good as this order: {as_well} of {draws} random ones.',
+        # An unknown p-value (NaN) stays unknown.
+        p_values=(np.maximum(p_if_false, rank), np.maximum(p_if_true, rank_p(-own, -others))),
+        interval=interval,
+        numbers={'draws': draws, 'as_well': (others >= own).sum()},
+        **_sampled(examples),
+    )
+
+
+def outliers_are_needed(
+    together: float,
+    random: Float[np.ndarray, ' R'],
+    beyond: tuple[float, float, float],
+    *,
+    outliers: int,
+    texts: int,
+) -> Verdict:
+    """Test OUTLIERS_NEEDED.
+
+    The estimate is what the outliers do beyond the mean of random sets. Texts are its sample, and
+    so are the random sets, as there are many more of them. That it is above the threshold is not
+    enough: most random sets may do nothing and a few may do as much. So fewer than one in twenty
+    sets may do as much as the outliers, which the rank among them tests.
+
+    Args:
+      together: The change of the loss without all outliers, in nats per hidden wordpiece.
+      random: [R] The change without each of at least two sets of random dimensions.
+      beyond: The loss without the outliers less the mean of the losses without random sets, and the
+        ends of its 95 % interval over texts, by Student's t.
+    """
+    found = over_runs.contrast_of(
+        beyond, offset=-claims.LOSS_OF_OUTLIERS, examples=texts, random=random
+    )
+    p_if_false, p_if_true = over_runs.all_above(found)
+    interval = found.interval(0, offset=claims.LOSS_OF_OUTLIERS)
+    return verdict.verdict_on(
+        claims.OUTLIERS_NEEDED,
+        found,
+        'loss without the outliers minus that without random dimensions',
+        'Without the {outliers:outlier|outliers}, the loss is '
+        f'{verdict.with_interval(claims.OUTLIERS_NEEDED, interval)} nats above that without random '
+        'dimensions. The claim needs more than {threshold:g}. As harmful: {as_much} of {draws} '
+        'random sets.',
+        p_values=(np.maximum(p_if_false, rank_p(together, random)), p_if_true),
+        numbers={'outliers': outliers, 'draws': len(random), 'as_much': (random >= together).sum()},
+    )
+
+
+def _sampled(examples: int) -> dict[str, Any]:
+    """Return the sample of a curve, whose interval is over examples, too."""
+    return {'sample': examples, 'sample_of': 'examples'}

@@ -1,51 +1,25 @@
-"""Claims about links: from frame elements to their target, verb and subject, noun and pronoun."""
+"""Claims about links of words, and about heads and probes that find dependency relations.
 
-import dataclasses
+Shapes: R seeds of a probe, E sentences.
+"""
+
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Float32
 
 from bert_secrets_jax.analyses.common.links import PLACES
-from bert_secrets_jax.analyses.verdicts import verdict
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
+from bert_secrets_jax.analyses.verdicts import claims, verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Claim, Verdict
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.measure.links import MOVED, POSITIONS, LinkTest
 from bert_secrets_jax.names import head_name
-from bert_secrets_jax.runs.verdict import THIS_MODEL
-
-# A share of attention: a quarter of what the paper's two frame heads have, 0.20.
-PRACTICAL_SHARE = 0.05
-
-_QUARTER = 'A quarter of what the two frame heads of Kovaleva et al. 2019 give, 0.20.'
-FRAMES = Claim(
-    'Some heads attend from frame elements to their target, more than '
-    f'{PRACTICAL_SHARE:g} beyond chance, position and word class.',
-    'Kovaleva et al. 2019, section 4.2, Figure 3: two of 144 heads',
-    bound=_QUARTER,
-    limits='That these heads know frames: which words occur together is not held fixed.',
-    short='Some heads look from frame elements to their target',
-    section='frames',
-    unit='share of attention',
-    threshold=PRACTICAL_SHARE,
-)
-VERB_SUBJECT = Claim(
-    'Heads that attend most between verb and subject only follow position: elsewhere they give as '
-    f'much at like positions, within {PRACTICAL_SHARE:g}.',
-    'Kovaleva et al. 2019, section 4.5',
-    bound=_QUARTER,
-    limits='Heads that attend less along these links.',
-    short='The top heads between verb and subject only follow position',
-    section='relations',
-    unit='share of attention',
-    threshold=PRACTICAL_SHARE,
-    side='less',
-)
-NOUN_PRONOUN = dataclasses.replace(
-    VERB_SUBJECT,
-    text=VERB_SUBJECT.text.replace('verb and subject', 'noun and pronoun'),
-    limits='Whether heads follow coreference: all nouns before a pronoun are linked to it.',
-    short='The top heads between noun and pronoun only follow position',
-)
+from bert_secrets_jax.probes.evaluation import scores
+from bert_secrets_jax.runs.verdict import MOST_PROBES, THESE_PROBES, THIS_MODEL
+from bert_secrets_jax.stats import over_runs
+from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.over_runs import Contrasts
+from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 
 
 def heads_follow_links(test: LinkTest) -> Verdict:
@@ -69,7 +43,7 @@ def heads_follow_links(test: LinkTest) -> Verdict:
         for null, part in zip(nulls.values(), parts, strict=True)
     ]
     p_of_less = np.nan_to_num(np.max(p_of_less, axis=0), nan=1.0)
-    p_values = verdict.capped(p_of_less.min()), verdict.capped(p_of_more.max())
+    p_values = over_runs.capped(p_of_less.min()), over_runs.capped(p_of_more.max())
     known = np.where(np.isnan(means), np.inf, means)
     beyond = known.min(axis=0)
     order = np.where(real, beyond + 1, np.where(np.isinf(beyond), -np.inf, beyond))
@@ -77,8 +51,8 @@ def heads_follow_links(test: LinkTest) -> Verdict:
     nearest = int(np.argmin(known[(slice(None), *best)]))
     places = PLACES[list(nulls)[nearest]]
     what = f'attention of {head_name(*best)} along the links minus that {places}'
-    interval = parts[nearest].interval(best, offset=PRACTICAL_SHARE)
-    return _on_head(FRAMES, p_values, interval, what, test.table.count)
+    interval = parts[nearest].interval(best, offset=claims.PRACTICAL_SHARE)
+    return _on_head(claims.FRAMES, p_values, interval, what, test.table.count)
 
 
 def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
@@ -103,15 +77,15 @@ def position_explains(claim: Claim, tests: Mapping[str, LinkTest]) -> Verdict:
         interval = (np.nan,) * 3
         if parts:
             nearest = min(parts, key=lambda part, top=top: part.difference[top])
-            interval = nearest.interval(top, offset=PRACTICAL_SHARE)
+            interval = nearest.interval(top, offset=claims.PRACTICAL_SHARE)
         rows.append((p_holds, p_fails, interval, f'{head_name(*top)} from {direction}'))
     p_holds, p_fails, intervals, names = zip(*rows, strict=True)
     heads = sum(test.table.mean.size for test in tests.values())
     # The heads were chosen among all on the same examples, so their being above is corrected.
-    p_values = verdict.capped(np.max(p_holds)), verdict.capped(np.fmin.reduce(p_fails) * heads)
+    p_values = over_runs.capped(np.max(p_holds)), over_runs.capped(np.fmin.reduce(p_fails) * heads)
     # The greatest excess over the threshold, in widths of its interval if these are known.
     estimate, low, high = np.transpose(intervals)
-    excess = (estimate - PRACTICAL_SHARE) / (high - low)
+    excess = (estimate - claims.PRACTICAL_SHARE) / (high - low)
     excess = estimate if np.isnan(excess).all() else excess
     least = int(np.argmax(np.nan_to_num(excess, nan=-np.inf)))
     what = f'attention of {names[least]} along the links minus that elsewhere'
@@ -124,7 +98,7 @@ def _on_head(
     p_values: tuple[float, float],
     interval: tuple[float, float, float],
     what: str,
-    sample: verdict.Count,
+    sample: over_runs.Count,
 ) -> Verdict:
     nowhere = 'The links have no places to be compared with.' * bool(np.isnan(interval[0]))
     return verdict.verdict_of(
@@ -134,5 +108,104 @@ def _on_head(
 
 def _beyond(excess: HeadTable) -> Contrasts:
     """Return what each head [L, N] has more than PRACTICAL_SHARE above its places."""
-    each = [(excess.mean - PRACTICAL_SHARE, verdict.error_of(excess))]
-    return verdict.contrasts(each, excess.count)
+    each = [(excess.mean - claims.PRACTICAL_SHARE, verdict.error_of(excess))]
+    return over_runs.contrasts(each, excess.count)
+
+
+def relations_have_heads(gains: Mapping[str, tuple[float, float, int]]) -> Verdict:
+    """Test RELATION_HEADS.
+
+    Args:
+      gains: By the name of each relation, the share of links that its head finds minus that of the
+        best offset, on other texts than both were chosen on; its standard error over texts; and the
+        number of texts with such links. Relations in fewer than FEWEST texts do not count.
+    """
+    known = {name: gain for name, gain in gains.items() if gain[2] >= over_runs.FEWEST}
+    sample = float(max((texts for _, _, texts in gains.values()), default=0))
+    if len(known) < 2:
+        why = "{known} of Clark et al.'s relations have enough links in these texts."
+        return verdict.nothing_to_test(claims.RELATION_HEADS, why, sample, known=len(known))
+    found = _leads(np.array(list(known.values())), claims.RELATION_HEADS)
+    half = -(-len(known) // 2)
+    # The one on which it hangs: if it is above, half of them are.
+    hinge = int(np.argsort(-found.difference, kind='stable')[half - 1])
+    interval, reached = (
+        found.interval(hinge, offset=claims.PRACTICAL_LEAD),
+        (found.difference >= 0).sum(),
+    )
+    name = list(known)[hinge]
+    return verdict.verdict_on(
+        claims.RELATION_HEADS,
+        found,
+        'what the head of the decisive relation finds more than the offset',
+        '{reached} of {known} relations have such a head; the claim needs {half}. In the decisive '
+        f'one, {{decisive}}, the lead is {verdict.with_interval(claims.RELATION_HEADS, interval)}.',
+        p_values=(
+            over_runs.at_least(found.above, half),
+            over_runs.at_least(found.below, len(known) - half + 1),
+        ),
+        interval=interval,
+        numbers={'reached': reached, 'known': len(known), 'half': half, 'decisive': name},
+        sample=sample,
+        sample_of='texts',
+    )
+
+
+def no_head_for_all(gain: float, error: float, texts: int) -> Verdict:
+    """Test NO_HEAD_FOR_ALL on the links of all relations together."""
+    found = _leads(np.array([(gain, error, texts)]), claims.NO_HEAD_FOR_ALL)
+    what = 'share of all links that the best head finds minus that of the best offset'
+    return verdict.verdict_on(claims.NO_HEAD_FOR_ALL, found, what, sample_of='texts')
+
+
+def uas_contrasts(
+    words: Float32[np.ndarray, ' E'],
+    right: Float32[np.ndarray, 'R E'],
+    other: Float32[np.ndarray, '_ E'] | None = None,
+    *,
+    threshold: float | int = 0,
+) -> Contrasts:
+    """Return the UAS of a probe, or its lead over another one on the same sentences, in points.
+
+    Sentences are the sample, and from FEWEST_RUNS seeds on, seeds are one, too.
+
+    Args:
+      words: The number of words of each sentence that count.
+      right: The number of those whose head the probe finds.
+      other: The same of the other probe, with as many seeds or one; None for the UAS itself.
+    """
+    value, error = scores(right if other is None else right - other, words)
+    # A probe that is never wrong has no error, and is right by no more than rounding.
+    bounds = 100 * (error + over_runs.ROUNDING)
+    return over_runs.contrasts(
+        zip(100 * value, bounds, strict=True), float(len(words)), above=threshold
+    )
+
+
+def probe_leads(
+    claim: Claim,
+    words: Float32[np.ndarray, ' E'],
+    right: Float32[np.ndarray, 'R E'],
+    other: Float32[np.ndarray, '_ E'],
+) -> Verdict:
+    """Test PROBE_BEYOND_WORDS or ATTENTION_BEYOND_RANDOM.
+
+    The estimate is the difference of the two scores, above the threshold if the claim holds. The
+    arguments are those of `uas_contrasts`.
+    """
+    found = uas_contrasts(words, right, other, threshold=claim.threshold)
+    several = found.runs >= over_runs.FEWEST_FOR_MOST
+    return verdict.verdict_on(
+        claim,
+        found,
+        'UAS of the first probe minus that of the second',
+        population=MOST_PROBES if several else THESE_PROBES,
+    )
+
+
+def _leads(gains: np.ndarray, claim: Claim) -> Contrasts:
+    """Return the parts of a claim on gains, errors and texts [P, 3] (Student's t over texts)."""
+    gain, error, texts = gains.astype(np.float64).T
+    above = gain - claim.threshold
+    above = above if claim.side == 'more' else -above
+    return Contrasts(above, error, np.maximum(texts - 1, 1), above[None], examples=texts.min())

@@ -8,31 +8,14 @@ import numpy as np
 import scipy.stats
 
 from bert_secrets_jax import paper
-from bert_secrets_jax.analyses.verdicts import verdict
-from bert_secrets_jax.analyses.verdicts.verdict import Claim, Contrasts, Verdict
-from bert_secrets_jax.runs.verdict import ANY_FINETUNING, THESE_MODELS
+from bert_secrets_jax.analyses.verdicts import claims, verdict
+from bert_secrets_jax.analyses.verdicts.verdict import Verdict
+from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
+from bert_secrets_jax.stats import over_runs
+from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats.over_runs import Contrasts
+from bert_secrets_jax.stats.significance import unseen_change as unseen_change
 from bert_secrets_jax.stats.student import p_above
-
-PRETRAINING = Claim(
-    'Fine-tuning from pre-trained weights scores higher than from random ones, on average or in '
-    'most pairs of runs.',
-    'Kovaleva et al. 2019, section 4.3, Table 1: all tasks',
-    bound='Any difference counts, as in Table 1.',
-    limits='Other ways of training from random weights, such as longer ones.',
-    short='Pre-trained weights score higher than random ones',
-    section='finetune',
-    unit='points',
-)
-FINETUNING_GAINS = Claim(
-    'Fine-tuning gains as much accuracy as in Table 1, 35.9 points on average, within the standard '
-    'error of that average.',
-    'Kovaleva et al. 2019, section 4.3, Table 1: average of seven tasks',
-    bound='Other tasks like their seven would move their average by its standard error.',
-    limits='Anything about tasks that were not measured.',
-    short='Fine-tuning gains as much as in the paper',
-    section='finetune',
-    unit='points',
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,50 +58,53 @@ def pretraining_helps(
 ) -> Verdict:
     """Test PRETRAINING on the scores of runs: seeds are the sample here.
 
-    Welch's test of the means and that of Mann and Whitney of pairs of runs have to agree: where
-    some runs do not learn, neither holds alone. The estimate is the difference of the mean scores,
-    which is above 0 if the claim holds.
+    The verdict is about most pairs of runs, by the sign test of the pairs in the order of their
+    seeds, which holds where some runs do not learn. Welch's test of the means of all runs has to
+    agree. The estimate is the median difference of the pairs, above 0 if the claim holds.
 
     Args:
       pretrained, random: The scores of runs from either start, between 0 and 1.
       unlearnt: The number of runs from pre-trained weights that have learnt nothing.
     """
-    groups = [np.asarray(scores, np.float64) for scores in (pretrained, random)]
+    groups = [100 * np.asarray(scores, np.float64) for scores in (pretrained, random)]
     counts = np.array([len(scores) for scores in groups])
-    difference = 100 * (groups[0].mean() - groups[1].mean())
-    p_values, interval = (math.nan, math.nan), (difference, math.nan, math.nan)
-    population, tested = THESE_MODELS, min(counts) >= verdict.FEWEST_FOR_ANY
+    pairs = np.subtract(*(scores[: counts.min()] for scores in groups))
+    difference = groups[0].mean() - groups[1].mean()
+    p_values, interval = (math.nan, math.nan), (float(np.median(pairs)), math.nan, math.nan)
+    tested = len(pairs) >= over_runs.FEWEST_FOR_MOST
     if tested:
         # Runs that never leave the majority class do not vary, so `ROUNDING` is added. In points.
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
-        variances = 100**2 * (variances + verdict.ROUNDING**2)
-        error = np.sqrt(variances.sum())
+        variances += (100 * over_runs.ROUNDING) ** 2
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-        p, half = p_above(difference / error, freedom), verdict.margin(freedom) * error
-        one, other = groups
-        higher, lower = (
-            float(scipy.stats.mannwhitneyu(one, other, alternative=side).pvalue)
-            for side in ('greater', 'less')
+        p = float(p_above(difference / np.sqrt(variances.sum()), freedom))
+        not_above, not_below = (
+            over_runs.by_sign(each[:, None], 0.0).item() for each in (pairs, -pairs)
         )
-        p_values, population = (max(float(p), higher), max(float(1 - p), lower)), ANY_FINETUNING
-        interval = difference, difference - half, difference + half
-    words = f'Pre-trained weights score {verdict.with_interval(PRETRAINING, interval)} above random'
-    runs = ' ones, in {pretrained_runs:run|runs} against {random_runs}.'
-    needed = ' Of the first, {unlearnt} learnt nothing.' * bool(unlearnt)
-    needed += ' A test needs {needed} runs of each.' * (not tested)
+        p_values = max(p, not_above), max(1 - p, not_below)
+        interval = over_runs.median_of(pairs, 0.0)
+    words = (
+        f'Pre-trained weights score {verdict.with_interval(claims.PRETRAINING, interval)} above '
+        'random ones in the median pair, and {mean:+z.2f} on average, '
+        'in {pretrained_runs:run|runs} against {random_runs}.'
+    )
+    words += ' Of the first, {unlearnt} learnt nothing.' * bool(unlearnt)
+    words += ' A test needs {needed} runs of each.' * (not tested)
     return verdict.verdict_of(
-        PRETRAINING,
+        claims.PRETRAINING,
         p_values,
         interval,
-        words + runs + needed,
-        what='mean score from pre-trained weights minus that from random weights',
-        population=population,
+        words,
+        what='score from pre-trained weights minus that from random weights, median of pairs',
+        population=MOST_FINETUNINGS if tested else THESE_MODELS,
+        otherwise=verdict.UNDECIDED if tested else verdict.TOO_FEW,
         sample=int(counts.sum()),
         sample_of='runs',
         numbers={
+            'mean': difference,
             'pretrained_runs': counts[0],
             'random_runs': counts[1],
-            'needed': verdict.FEWEST_FOR_ANY,
+            'needed': over_runs.FEWEST_FOR_MOST,
             'unlearnt': unlearnt,
         },
     )
@@ -130,7 +116,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     The estimate is the average gain minus the paper's on the same tasks. The claim holds where it
     is within the threshold on either side (two one-sided tests, Schuirmann 1987). Tasks are taken
     as given; the error is that of the examples of each task and, from FEWEST_RUNS runs on, that of
-    the seeds.
+    the seeds. A verdict on several runs is about most of them, and takes FEWEST_FOR_MOST.
     """
     found, tasks = [_points(gain) for gain in gains.values()], len(gains)
     runs = min(len(gain.after) for gain in gains.values())
@@ -145,27 +131,36 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     reach = np.array([threshold + difference, threshold - difference]) / error
     too_low, too_high = p_above(reach, freedom)
     low, high = p_above(-reach, freedom)
-    # Runs have to agree with their average. They cannot fail on both sides: no correction for two.
+    # Most runs have to agree. They cannot fail on both sides: no correction for two.
     each = np.mean([100 * gain.by_run[:runs] for gain in gains.values()], axis=0) - theirs
     inside = np.stack([threshold + each, threshold - each], axis=1)
-    too_low, too_high = np.maximum((too_low, too_high), verdict.by_flips(inside))
-    low, high = np.maximum((low, high), verdict.by_flips(-inside) / 2)
-    half = float(verdict.margin(freedom) * error)
+    too_low, too_high = np.maximum((too_low, too_high), over_runs.by_sign(inside, error))
+    low, high = np.maximum((low, high), over_runs.by_sign(-inside, error) / 2)
+    # Both must be refuted for it to hold; either one refutes it, and two are tried.
+    p_values = max(too_low, too_high), over_runs.capped(2 * min(low, high))
+    half = float(over_runs.margin(freedom) * error)
     interval = difference, difference - half, difference + half
+    too_few, several, words = 1 < runs < over_runs.FEWEST_FOR_MOST, {}, ''
+    if too_few:
+        p_values, words = (math.nan, math.nan), verdict.TOO_FEW_RUNS
+        several = {'runs': runs, 'needed': over_runs.FEWEST_FOR_MOST}
+    elif runs > 1:
+        interval, words = over_runs.median_of(each, error), verdict.MEDIAN
+        several = {'runs': runs}
     return verdict.verdict_of(
-        FINETUNING_GAINS,
-        # Both must be refuted for it to hold; either one refutes it, and two are tried.
-        (max(too_low, too_high), verdict.capped(2 * min(low, high))),
+        claims.FINETUNING_GAINS,
+        p_values,
         interval,
         'Fine-tuning gains {ours:+z.2f} points on average over {sample:task|tasks}. Compared with '
-        f'the paper that is {verdict.with_interval(FINETUNING_GAINS, interval)}; the claim allows '
-        '{threshold:.2f} either way.',
+        f'the paper that is {verdict.with_interval(claims.FINETUNING_GAINS, interval)}; '
+        'the claim allows {threshold:.2f} either way.' + words,
         what="average gain minus the paper's",
         threshold=threshold,
-        population=ANY_FINETUNING if runs >= verdict.FEWEST_FOR_ANY else THESE_MODELS,
+        population=MOST_FINETUNINGS if runs >= over_runs.FEWEST_FOR_MOST else THESE_MODELS,
+        otherwise=verdict.TOO_FEW if too_few else verdict.UNDECIDED,
         sample=tasks,
         sample_of='tasks',
-        numbers={'ours': ours},
+        numbers={'ours': interval[0] + theirs, **several},
     )
 
 
@@ -175,6 +170,6 @@ def _points(gain: Gain) -> Contrasts:
     # The variances of correlations of normal variables, or of accuracies.
     variance = (1 - scores**2) ** 2 if gain.regression else scores * (1 - scores)
     # Both scores are of the same examples: their errors add up at worst.
-    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + verdict.ROUNDING).sum(axis=0)
+    bound = (np.sqrt(variance / max(gain.examples - 1, 1)) + over_runs.ROUNDING).sum(axis=0)
     gains = zip(100 * gain.by_run, 100 * bound, strict=True)
-    return verdict.contrasts(gains, float(gain.examples))
+    return over_runs.contrasts(gains, float(gain.examples))

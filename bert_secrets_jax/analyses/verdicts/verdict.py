@@ -1,22 +1,18 @@
-"""The arithmetic that all tests of claims share, from p-values to verdicts.
+"""From p-values to verdicts and their sentences: what all tests of claims share.
 
 Each test gives the p-values of two hypotheses: that the claim is false, and that it is true. One of
-the two is true, so that a verdict is wrong at most once in twenty.
+the two is true, so that a verdict is wrong at most once in twenty; and at most one of the two is
+small. What holds of several fine-tunings is said in `stats.over_runs`.
 
-Of any fine-tuning, a verdict is about the average or about most fine-tunings. These differ where
-some of them fail, and no test of the average holds there: of five runs, of which one in five fails,
-none is seen to fail in a third of cases. So two tests have to agree. Student's t takes the runs and
-the examples as samples; flips of the runs' signs show that the runs agree with each other. A
-verdict is wrong if neither the average nor most fine-tunings are on its side.
-
-Shapes: R runs, P parts of a claim, L layers, N heads.
+Shapes: L layers, N heads.
 """
 
 import dataclasses
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +21,7 @@ from bert_secrets_jax.runs.verdict import (
     ANY_FINETUNING,
     DOES_NOT_HOLD,
     HOLDS,
+    MOST_FINETUNINGS,
     NOT_MEASURED,
     THESE_MODELS,
     THIS_MODEL,
@@ -33,173 +30,18 @@ from bert_secrets_jax.runs.verdict import (
     Claim,
     Verdict,
 )
-from bert_secrets_jax.stats.resampling import sign_flip_test
-from bert_secrets_jax.stats.student import LEVEL, p_above, reach
-
-# How far a 95 % interval of normal errors reaches, in standard errors.
-REACH = float(reach())
-# Fewer examples decide nothing: with so few, Student's t finds too much in skewed values.
-FEWEST = 20
-# Fewer runs have no interval over seeds, and fewer than the second number are none of any
-# fine-tuning: where half of them fail, three others in a row are no rare luck.
-FEWEST_RUNS, FEWEST_FOR_ANY = 3, 5
-# Up to so many flips of the runs' signs are all made.
-_FLIPS = 4096
-# Means in float32: less than this apart, they are the same.
-ROUNDING = 1e-6
-Count = float | int | np.ndarray  # the number of examples of a table
+from bert_secrets_jax.stats.over_runs import (
+    FEWEST,
+    FEWEST_FOR_MOST,
+    ROUNDING,
+    Contrasts,
+    Count,
+    all_above,
+)
+from bert_secrets_jax.stats.student import LEVEL
 
 # A table of one model, or one for each fine-tuned model.
 Runs = HeadTable | Sequence[HeadTable]
-
-
-@dataclasses.dataclass(frozen=True)
-class Contrasts:
-    """The parts of a claim, each above 0 where the claim holds.
-
-    Attributes:
-      difference, error: [P] The mean over runs, and a bound of its standard error.
-      freedom: [P] The degrees of freedom of this error.
-      by_flips: [2, P] The p-values that runs are not above and that they are not below 0, by flips
-        of their signs; 0 where a verdict is not about any fine-tuning.
-      examples: The number of examples, which all runs share.
-      runs: The number of runs.
-    """
-
-    difference: np.ndarray
-    error: np.ndarray
-    freedom: np.ndarray
-    examples: float
-    runs: int
-    by_flips: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((2, 1)))
-
-    @property
-    def population(self) -> str:
-        """For what a verdict on these contrasts is."""
-        if self.runs >= FEWEST_FOR_ANY:
-            return ANY_FINETUNING
-        return THIS_MODEL if self.runs == 1 else THESE_MODELS
-
-    @property
-    def above(self) -> np.ndarray:
-        """[P] The p-values of the hypotheses that a part is not above 0; NaN in few examples."""
-        return self._p(self.difference)
-
-    @property
-    def below(self) -> np.ndarray:
-        """[P] The p-values of the hypotheses that a part is not below 0; NaN in few examples."""
-        return self._p(-self.difference)
-
-    @property
-    def least(self) -> int:
-        """The part that is least in favour of the claim, in standard errors if these are known."""
-        for values in (self.difference / self.error, self.difference):
-            if not np.isnan(values).all():
-                return int(np.nanargmin(values))
-        return 0
-
-    def interval(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
-        """Return a part plus an offset, such as the threshold, with its 95 % interval."""
-        estimate = float(self.difference[part]) + offset
-        half = float(margin(self.freedom[part]) * self.error[part])
-        return estimate, estimate - half, estimate + half
-
-    def _p(self, difference: np.ndarray) -> np.ndarray:
-        if self.examples < FEWEST:
-            return np.full(np.shape(difference), np.nan)
-        with np.errstate(divide='ignore', invalid='ignore'):
-            return p_above(difference / self.error, self.freedom)
-
-
-def contrasts(
-    per_run: Iterable[Sequence | np.ndarray], examples: Count, *, above: float | int = 0
-) -> Contrasts:
-    """Combine what parts of a claim [P] are above a threshold, and bounds of errors, over runs.
-
-    With FEWEST_RUNS or more runs on the same examples, the error is that of two levels: the spread
-    between runs, and the error of the examples. Otherwise the runs are taken as given. Degrees of
-    freedom are Satterthwaite's. From FEWEST_FOR_ANY runs on, they have to agree with each other.
-    """
-    each, bounds = (np.array(part, np.float64) for part in zip(*per_run, strict=True))
-    if each.ndim == 1:
-        each, bounds = each[:, None], bounds[:, None]
-    each, runs = each - above, len(each)
-    mean, of_examples = each.mean(axis=0), bounds.mean(axis=0)
-    few = np.full(mean.shape, max(float(examples) - 1.0, 1.0))
-    if runs < FEWEST_RUNS:
-        return Contrasts(mean, of_examples, few, float(examples), runs)
-    of_runs = each.var(axis=0, ddof=1) / runs
-    squared = of_runs + of_examples**2
-    freedom = squared**2 / (of_runs**2 / (runs - 1) + of_examples**4 / few)
-    agreeing = np.stack([by_flips(each), by_flips(-each)])
-    return Contrasts(mean, np.sqrt(squared), freedom, float(examples), runs, agreeing)
-
-
-def by_flips(each: np.ndarray) -> np.ndarray:
-    """Return the p-values [P] that parts of runs [R, P] are not above 0, by flips of their signs.
-
-    They are 0 for fewer runs than a verdict on any fine-tuning needs.
-    """
-    if len(each) < FEWEST_FOR_ANY:
-        return np.zeros(each.shape[1:])
-    flipped = (
-        sign_flip_test(part[None], alternative='greater', rounds=_FLIPS)[1].item()
-        for part in np.nan_to_num(each.T)
-    )
-    return np.array([*flipped])
-
-
-def contrast_of(
-    interval: tuple[float, float, float],
-    *,
-    offset: float = 0.0,
-    examples: int,
-    each: np.ndarray | None = None,
-    random: np.ndarray | None = None,
-) -> Contrasts:
-    """Return an estimate plus an offset, with its interval, as the only part of a claim.
-
-    The examples are the sample of the interval, which is by Student's t. So are the `random` draws
-    [D], if any, whose mean was subtracted. `each` are the estimates of several runs [R].
-    """
-    estimate, low, high = interval
-    # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
-    # the reach of an interval, a one-sided test then asks for more.
-    few = max(examples - 1.0, 1.0)
-    of_sample = ((high - low) / 2 / margin(few)) ** 2 + ROUNDING**2
-    of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
-    squared = of_sample + of_draws
-    # Satterthwaite's degrees of freedom.
-    others = 1 if random is None else len(random) - 1
-    freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
-    parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
-    beyond = np.zeros((1, 1)) if each is None else each[:, None] + offset
-    agreeing = np.stack([by_flips(beyond), by_flips(-beyond)])
-    return Contrasts(*parts, examples=float(examples), runs=len(beyond), by_flips=agreeing)
-
-
-def all_above(found: Contrasts) -> tuple[float, float]:
-    """Return the two p-values of the claim that all parts are above 0.
-
-    That it holds needs no correction: its contrary is refuted only if each part is above 0
-    (intersection-union test, Berger 1982). That it does not hold is shown by any one of them, and
-    corrected for their number (Bonferroni), but for flips: a run that fails does so in all parts.
-    """
-    below = np.maximum(found.below * len(found.below), found.by_flips[1])
-    # An unknown part (NaN) keeps the claim from holding, but another part can still refute it.
-    return float(np.maximum(found.above, found.by_flips[0]).max()), capped(np.fmin.reduce(below))
-
-
-def at_least(p_values: np.ndarray, count: int, by_flips: np.ndarray | float = 0.0) -> float:
-    """Return the p-value of the hypothesis that fewer than so many of the alternatives are true.
-
-    It is the partial conjunction test of Benjamini and Heller (2008), by Bonferroni, which holds
-    whatever the dependence. A p-value that is NaN shows nothing. So many of the p-values by flips
-    have to be as small, without a correction (see `all_above`).
-    """
-    ordered = np.sort(np.nan_to_num(p_values, nan=1.0))
-    by_bonferroni = capped((len(ordered) - count + 1) * ordered[count - 1])
-    return max(by_bonferroni, float(np.sort(by_flips + 0 * ordered)[count - 1]))
 
 
 def not_measured(claim: Claim, needs: str = '') -> Verdict:
@@ -257,6 +99,13 @@ def verdict_of(
     )
 
 
+def population_of(found: Contrasts) -> str:
+    """Return for what a verdict on contrasts is."""
+    if found.runs >= FEWEST_FOR_MOST:
+        return MOST_FINETUNINGS
+    return THIS_MODEL if found.runs == 1 else THESE_MODELS
+
+
 def verdict_on(
     claim: Claim,
     found: Contrasts,
@@ -277,21 +126,26 @@ def verdict_on(
       interval: None takes the part that is least in favour of the claim, plus the threshold.
     """
     if interval is None:
-        interval = found.interval(found.least, offset=claim.threshold)
+        interval = found.typical(found.least, offset=claim.threshold)
         if claim.side == 'less':
-            estimate, low, high = found.interval(found.least, offset=-claim.threshold)
+            estimate, low, high = found.typical(found.least, offset=-claim.threshold)
             interval = -estimate, -high, -low
-    known: dict[str, Any] = {'sample': found.examples, 'population': found.population}
-    if found.population == ANY_FINETUNING:
-        known |= {'sample': found.runs, 'sample_of': 'runs'}
-    if found.examples < FEWEST:
-        template = template or decisive(claim, interval)
-        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
-        numbers = {**numbers, 'examples': round(found.examples), 'least': FEWEST}
-        known['otherwise'] = TOO_FEW
+    known: dict[str, Any] = {'sample': found.examples, 'population': population_of(found)} | fields
+    template, numbers = template or decisive(claim, interval), dict(numbers)
     p_values = p_values or all_above(found)
-    known |= {'what': what, 'numbers': numbers} | fields
-    return verdict_of(claim, p_values, interval, template, **known)
+    if population_of(found) == MOST_FINETUNINGS:
+        known |= {'sample': found.runs, 'sample_of': 'runs'} | fields
+        numbers['runs'] = found.runs
+        template += MEDIAN if known['population'] != ANY_FINETUNING else MEAN
+    if found.examples < FEWEST:
+        template += ' {examples:example|examples} {examples:|is|are} too few; a test needs {least}.'
+        numbers |= {'examples': round(found.examples), 'least': FEWEST}
+        known['otherwise'] = TOO_FEW
+    elif known['population'] == THESE_MODELS:
+        template += TOO_FEW_RUNS
+        numbers |= {'runs': found.runs, 'needed': FEWEST_FOR_MOST}
+        known['otherwise'], p_values = TOO_FEW, (math.nan, math.nan)
+    return verdict_of(claim, p_values, interval, template, what=what, numbers=numbers, **known)
 
 
 def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
@@ -309,9 +163,6 @@ def in_all_runs(verdict: Verdict, alone: Mapping[str, Verdict]) -> Verdict:
         template=f'{verdict.template} Alone, it {{outcomes}} of {{alone}} runs.',
         numbers=dict(verdict.numbers) | {'outcomes': outcomes, 'alone': len(alone)},
     )
-
-
-# Tables of heads
 
 
 def as_runs(tables: Runs) -> list[HeadTable]:
@@ -341,30 +192,10 @@ def combined(
     return weights @ mean, np.abs(weights) @ error
 
 
-def margin(freedom: float) -> float:
-    """Return how many standard errors a 95 % interval reaches."""
-    return float(reach(freedom))
-
-
-def not_below(
-    bound: float, estimate: float | np.ndarray, high: float | np.ndarray
-) -> float | np.ndarray:
-    """Return the p-values of the hypotheses that a number is the bound or more.
-
-    They are at most LEVEL where the 95 % interval, whose upper end is `high`, is below the bound;
-    its errors are taken to be normal. With all signs turned, they are those of the hypotheses that
-    a number is the bound or less.
-    """
-    half = np.maximum(np.abs(high - estimate), 1e-12)
-    return 2 * p_above((bound - estimate) / (half / REACH))
-
-
-def capped(p_value: float) -> float:
-    """Return a corrected p-value as one of at most 1."""
-    return float(np.minimum(p_value, 1.0))
-
-
-# Sentences
+# The number that decides, over several runs.
+MEDIAN = ' That is the median of {runs} runs; the verdict is about most of them.'
+MEAN = ' That is the mean of {runs} runs.'
+TOO_FEW_RUNS = ' {runs:fine-tuning|fine-tunings} {runs:|is|are} too few; a test needs {needed}.'
 
 
 def decisive(claim: Claim, interval: tuple[float, float, float]) -> str:
@@ -388,3 +219,48 @@ def with_interval(claim: Claim, interval: tuple[float, float, float]) -> str:
 def layers_named(first: int, last: int) -> str:
     """Return the name of some layers, counted from 1."""
     return f'layer {first}' if first == last else f'layers {first} to {last}'
+
+
+# Models that were fine-tuned by one recipe
+
+Run = TypeVar('Run')
+Tables = Mapping[str, HeadTable]
+
+
+def named_runs(runs: Mapping[str, Run], before: Run | None = None) -> dict[str, Run]:
+    """Return what was measured of each model by its name, such as 'Fine-tuned, seed 0'.
+
+    Without fine-tuned models it is that of the model before, if there is any.
+    """
+    if before is not None and not runs:
+        return {'The model as it is': before}
+    return {f'Fine-tuned, seed {seed}': run for seed, run in runs.items()}
+
+
+def on_runs(runs: Mapping[str, Run], test: Callable[[Sequence[Run]], Verdict]) -> list[Verdict]:
+    """Return the verdict, if any, on all runs together, with what each of them says alone."""
+    if not runs:
+        return []
+    alone = {name: test([run]) for name, run in runs.items()}
+    together = test(list(runs.values())) if len(runs) > 1 else next(iter(alone.values()))
+    return [in_all_runs(together, alone)]
+
+
+def each_of(runs: Sequence[Tables], name: str) -> list[HeadTable]:
+    """Return the table of a statistic in each run."""
+    return [run[name] for run in runs]
+
+
+def known(tables: Tables, titles: Mapping[str, str]) -> dict[str, HeadTable]:
+    """Return tables, of what at least two examples have, by their titles."""
+    return {
+        title: tables[name]
+        for name, title in titles.items()
+        if name in tables and tables[name].count > 1
+    }
+
+
+def known_in_all(runs: Sequence[Tables], titles: Mapping[str, str]) -> dict[str, list[HeadTable]]:
+    """Return the same for several models of the same texts."""
+    found = [known(run, titles) for run in runs]
+    return {title: [each[title] for each in found] for title in found[0]}

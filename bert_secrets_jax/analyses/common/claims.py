@@ -21,34 +21,11 @@ if TYPE_CHECKING:
 
 # The name under which effects over fine-tunings are given.
 OVER_SEEDS = 'disabled over seeds'
-# Claims of other papers are only listed where a result is about them.
-_CLAIMS = (
-    verdicts.PRETRAINING,
-    verdicts.LAST_LAYERS,
-    verdicts.CLS_THEN_SEP,
-    verdicts.FEW_HETEROGENEOUS,
-    verdicts.VERTICAL,
-    verdicts.FEATURES,
-    verdicts.LAST_CLS,
-    verdicts.FRAMES,
-    verdicts.VERB_SUBJECT,
-    verdicts.NOUN_PRONOUN,
-    verdicts.HEAD_HELPS,
-    verdicts.RANDOM_HEAD_HELPS,
-    verdicts.LAYER_HELPS,
-    verdicts.FRAME_HEADS,
-    verdicts.SEP_HALF,
-    verdicts.SEP_TO_SEP,
-    verdicts.BROAD_CLS,
-    verdicts.SEP_NO_OP,
-    verdicts.SEP_MOVES_LITTLE,
-    verdicts.RELATION_HEADS,
-    verdicts.NO_HEAD_FOR_ALL,
-    verdicts.PROBE_BEYOND_WORDS,
-    verdicts.ATTENTION_BEYOND_RANDOM,
-    verdicts.HEADS_CAN_GO,
-    verdicts.ORDER_TELLS,
-    verdicts.OUTLIERS_NEEDED,
+# Claims about several tasks are listed with these. Those of other papers, where a result has them.
+_CLAIMS = tuple(
+    claim
+    for claim in verdicts.CLAIMS.values()
+    if claim not in (verdicts.FINETUNING_GAINS, verdicts.SAME_HEADS)
 )
 
 

@@ -1,0 +1,75 @@
+"""The claims of papers (`claims.toml`), and the sizes at which their tests call a number large."""
+
+import tomllib
+from pathlib import Path
+
+from bert_secrets_jax.runs.verdict import Claim
+
+# In the order in which a report lists them.
+CLAIMS = {
+    name: Claim(**fields)
+    for name, fields in tomllib.loads(
+        Path(__file__).with_name('claims.toml').read_text('utf-8')
+    ).items()
+}
+PRETRAINING = CLAIMS['PRETRAINING']
+LAST_LAYERS = CLAIMS['LAST_LAYERS']
+CLS_THEN_SEP = CLAIMS['CLS_THEN_SEP']
+FEW_HETEROGENEOUS = CLAIMS['FEW_HETEROGENEOUS']
+VERTICAL = CLAIMS['VERTICAL']
+FEATURES = CLAIMS['FEATURES']
+LAST_CLS = CLAIMS['LAST_CLS']
+FRAMES = CLAIMS['FRAMES']
+VERB_SUBJECT = CLAIMS['VERB_SUBJECT']
+NOUN_PRONOUN = CLAIMS['NOUN_PRONOUN']
+HEAD_HELPS = CLAIMS['HEAD_HELPS']
+RANDOM_HEAD_HELPS = CLAIMS['RANDOM_HEAD_HELPS']
+LAYER_HELPS = CLAIMS['LAYER_HELPS']
+FRAME_HEADS = CLAIMS['FRAME_HEADS']
+SEP_HALF = CLAIMS['SEP_HALF']
+SEP_TO_SEP = CLAIMS['SEP_TO_SEP']
+BROAD_CLS = CLAIMS['BROAD_CLS']
+SEP_NO_OP = CLAIMS['SEP_NO_OP']
+SEP_MOVES_LITTLE = CLAIMS['SEP_MOVES_LITTLE']
+RELATION_HEADS = CLAIMS['RELATION_HEADS']
+NO_HEAD_FOR_ALL = CLAIMS['NO_HEAD_FOR_ALL']
+PROBE_BEYOND_WORDS = CLAIMS['PROBE_BEYOND_WORDS']
+ATTENTION_BEYOND_RANDOM = CLAIMS['ATTENTION_BEYOND_RANDOM']
+HEADS_CAN_GO = CLAIMS['HEADS_CAN_GO']
+ORDER_TELLS = CLAIMS['ORDER_TELLS']
+OUTLIERS_NEEDED = CLAIMS['OUTLIERS_NEEDED']
+FINETUNING_GAINS = CLAIMS['FINETUNING_GAINS']
+SAME_HEADS = CLAIMS['SAME_HEADS']
+
+# No data can tell whether an effect is exactly 0; below this bound it has no practical size. Half a
+# point of a score: the paper's gains of single heads are 0.1 to 1.2 points.
+PRACTICAL_GAIN = 0.005
+# A difference of mean similarity between two layers. In the paper's Figure 5 the smallest one that
+# bears out its statement is 0.09 (QNLI), and the one against it 0.04 (QQP).
+PRACTICAL_SIMILARITY = LAST_LAYERS.threshold
+# A share of attention as a mean over the heads of many layers: the paper's smallest is 0.05.
+PRACTICAL_TREND = CLS_THEN_SEP.threshold
+# A share of attention: a quarter of what the paper's two frame heads have, 0.20.
+PRACTICAL_SHARE = FRAMES.threshold
+# Much more often than an offset, and hardly more often: percentage points.
+PRACTICAL_LEAD = RELATION_HEADS.threshold
+# Points of UAS, about half of the published differences.
+LEAD_OVER_WORDS = PROBE_BEYOND_WORDS.threshold
+LEAD_OVER_RANDOM = ATTENTION_BEYOND_RANDOM.threshold
+MOSTLY_SEP = SEP_HALF.threshold
+NEARLY_ALL_SEP = SEP_TO_SEP.threshold
+BROADLY = 0.8
+# "Negligible" compared with something: less than this part of it.
+NEGLIGIBLE = FEATURES.threshold
+# "Mostly" vertical, and "more than half" of the attention.
+HALF = VERTICAL.threshold
+# "Predominantly, if not exclusively": this share of the heads at least.
+NEARLY_ALL = 0.9
+# The greatest share in the paper, that of QQP, and what two classifiers may disagree on.
+MOST = FEW_HETEROGENEOUS.threshold
+# The share of heads that can go on MNLI, the least of the published ones.
+SHARE_THAT_CAN_GO = 0.4
+# A score that is lower by a point is lower.
+NOTICEABLE = 0.01
+# Nats per hidden wordpiece: the perplexity is greater by a tenth.
+LOSS_OF_OUTLIERS = OUTLIERS_NEEDED.threshold
