@@ -185,9 +185,11 @@ def contrast_of(
     # Satterthwaite's degrees of freedom.
     others = 1 if random is None else len(random) - 1
     freedom = squared**2 / (of_sample**2 / few + of_draws**2 / others)
-    parts = [np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)]
-    beyond = parts[0][None] if each is None else each[:, None] + offset
-    return Contrasts(*parts, beyond, examples=float(examples))
+    difference, error, few = (
+        np.array([each]) for each in (estimate + offset, np.sqrt(squared), freedom)
+    )
+    beyond = difference[None] if each is None else each[:, None] + offset
+    return Contrasts(difference, error, few, beyond, examples=float(examples))
 
 
 def all_above(found: Contrasts) -> tuple[float, float]:

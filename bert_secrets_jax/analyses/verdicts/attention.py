@@ -10,6 +10,7 @@ much attention to [SEP] moves is also from Kobayashi et al. (2020).
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,9 @@ def last_layers_change_most(
     which, against = layers - 1 + pair // (layers - 2), 1 + pair % (layers - 2)
     what = f'similarity of layer {against} minus that of layer {which}{under[schedule]}'
     # A single fine-tuning under each schedule does not speak for the schedules.
-    alone = {'population': THESE_MODELS} if under[0] and len(runs) == 1 else {}
+    alone: dict[str, Any] = {}
+    if under[0] and len(runs) == 1:
+        alone['population'] = THESE_MODELS
     return verdict.verdict_on(claim, found, what, **alone)
 
 
@@ -206,16 +209,17 @@ def few_are_heterogeneous(
             over_runs.capped(float(over_runs.not_below(claims.MOST, share, high))),
             over_runs.capped(float(over_runs.not_below(-claims.MOST, -share, -low))),
         )
+    of_mean: dict[str, Any] = {}
+    if verdict.population_of(found) == MOST_FINETUNINGS:
+        # Mistakes are corrected in the mean over models.
+        of_mean['population'] = ANY_FINETUNING
     return verdict.verdict_on(
         claims.FEW_HETEROGENEOUS,
         found,
         f'corrected {what}',
         p_values=p_values,
         interval=corrected,
-        # Mistakes are corrected in the mean over models.
-        **{'population': ANY_FINETUNING}
-        if verdict.population_of(found) == MOST_FINETUNINGS
-        else {},
+        **of_mean,
     )
 
 

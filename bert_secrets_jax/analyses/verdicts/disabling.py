@@ -92,8 +92,9 @@ def heads_are_not_needed(effects: Effects, heads: Sequence[int]) -> Verdict:
 
 def _over(effects: Effects) -> np.ndarray | None:
     """Return the difference [S, M] in each fine-tuning; None where a verdict is on one model."""
-    each = () if effects.seeds is None else effects.seeds.difference
-    return None if len(each) < over_runs.FEWEST_FOR_MOST else each
+    if effects.seeds is None or len(effects.seeds.difference) < over_runs.FEWEST_FOR_MOST:
+        return None
+    return effects.seeds.difference
 
 
 def _middle(effects: Effects) -> np.ndarray:
@@ -102,10 +103,10 @@ def _middle(effects: Effects) -> np.ndarray:
     return effects.difference if each is None else np.median(each, axis=0)
 
 
-def _error_over(effects: Effects) -> np.ndarray:
+def _error_over(effects: Effects, seeds: int) -> np.ndarray:
     """Return the error [M] of the mean over fine-tunings and examples, at its greatest."""
     low, high = _interval(effects)
-    return (high - low) / 2 / over_runs.margin(len(effects.seeds.difference) - 1)
+    return (high - low) / 2 / over_runs.margin(seeds - 1)
 
 
 def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndarray:
@@ -116,10 +117,10 @@ def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndar
     each, ends = _over(effects), _interval(effects)
     freedom = np.inf if each is None else len(each) - 1
     turned = -side * np.stack([np.nan_to_num(effects.difference), ends[0 if side > 0 else 1]])
-    p = np.minimum(tests * over_runs.not_below(-side * bound, *turned, freedom), 1.0)
+    p = np.minimum(tests * over_runs.not_below(-side * bound, turned[0], turned[1], freedom), 1.0)
     if each is None:
         return p
-    return np.maximum(p, over_runs.by_sign(side * (each - bound), _error_over(effects)))
+    return np.maximum(p, over_runs.by_sign(side * (each - bound), _error_over(effects, len(each))))
 
 
 def _on_mask(
@@ -139,7 +140,7 @@ def _on_mask(
     if np.isnan(interval[0]):
         interval = (np.nan,) * 3
     elif each is not None:
-        interval = over_runs.median_of(each[:, index], _error_over(effects)[index])
+        interval = over_runs.median_of(each[:, index], _error_over(effects, len(each))[index])
         population = MOST_FINETUNINGS
     interval = tuple(100 * np.array(interval))
     if np.isnan(interval[0]):
