@@ -9,9 +9,10 @@ themselves are known, least squares fits it (Berry 1994, section 4):
 
 The features are functions of position and word class: distance, place in the text, class with side
 and with the class of the query, being the nearest of a class on either side or the first or last in
-the text, and frequency and length, because rare words attract some heads. They are the same for all
-heads, so that the part of `linked` that they leave is known before the pass, and the pass only adds
-up. Texts are the sample: each contributes to the efficient score of "no preference", and signs of
+the text, no word of some class between (such as punctuation), alone and for the nearest, and
+frequency and length, because rare words attract some heads. They are the same for all heads, so
+that the part of `linked` that they leave is known before the pass, and the pass only adds up. Texts
+are the sample: each contributes to the efficient score of "no preference", and signs of
 contributions are flipped (Hemerik, Goeman and Finos 2020).
 
 Where the features tell linked words from all others, nobody can tell whether a head follows the
@@ -154,6 +155,8 @@ def _features(
     extremes = [
         _rank(choice, text, of, by=by) == 0 for of in (kind, target) for by in (begin, -end)
     ]
+    # A head may look for the nearest one up to the next word of a class, such as punctuation.
+    open_way = _without_between(encoded, host, here, begin, end)
     categories = [
         (True, side, near),
         (before < _FIRST, before),
@@ -165,6 +168,8 @@ def _features(
         (target & nearest_target, side, of_query),
         (target & (distance <= _NEAR), side, near),
         *((each, side) for each in several),
+        *((way, side) for way in open_way),
+        *((way & each, side) for way in open_way for each in (target & nearest_target, *several)),
         *((target & extreme, kind) for extreme in extremes),
     ]
     indicators = [_indicators(where, *codes) for where, *codes in categories]
@@ -174,6 +179,20 @@ def _features(
     numbers = [place, place**2, share, share**2, frequency, np.log1p(end - begin)]
     columns = scipy.sparse.csr_array(np.stack(numbers, axis=1))
     return cast(scipy.sparse.csr_array, scipy.sparse.hstack([*indicators, columns]).tocsr())
+
+
+def _without_between(
+    encoded: Encoded, host: np.ndarray, here: np.ndarray, begin: np.ndarray, end: np.ndarray
+) -> list[Bool[np.ndarray, ' R']]:
+    """Return for each frequent class whether none of it stands between the query and a word."""
+    assert encoded.classes is not None
+    counts = np.bincount(encoded.classes[encoded.classes >= 0])
+    start, stop = np.where(end < here, end, here) + 1, np.where(begin > here, begin, here)
+    found = []
+    for each in np.flatnonzero(counts >= _TARGET * counts.sum()).tolist():
+        before = np.cumsum(np.pad(encoded.classes == each, ((0, 0), (1, 0))), axis=1)
+        found.append(before[host, np.maximum(stop, start)] == before[host, start])
+    return found
 
 
 def _combinations(shares: Float[np.ndarray, ' K']) -> Iterator[tuple[int, ...]]:

@@ -142,6 +142,12 @@ def nearest_noun(rng, encoded: Encoded) -> np.ndarray:
     return 2.5 * np.tril(nearest, k=-1)
 
 
+def unbroken(rng, encoded: Encoded) -> np.ndarray:
+    """A preference for the nearest noun or pronoun to the left, without punctuation between."""
+    marks = (encoded.classes == MARK).cumsum(axis=1)
+    return nearest_noun(rng, encoded) * (marks[:, None] == marks[:, :, None])
+
+
 def either(rng, encoded: Encoded) -> np.ndarray:
     """A mixture: a part of the attention goes one word back, the other to nearest nouns."""
     length = encoded.text.shape[1]
