@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from bert_secrets_jax.ablation.effects import LEVEL
-from bert_secrets_jax.measure.flips import sign_flip_test
 
 import bert_secrets_jax as bs
 from bert_secrets_jax.ablation.interactions import (
@@ -15,7 +13,9 @@ from bert_secrets_jax.ablation.interactions import (
     single_and_pair_masks,
 )
 from bert_secrets_jax.analyses.common.effects import loss_effects
-from tests.ablation.rates import chance, holds_zero
+from bert_secrets_jax.stats.resampling import sign_flip_test
+from bert_secrets_jax.stats.student import LEVEL
+from tests.stats.rates import chance, holds_zero
 
 
 def test_masks_of_each_head_and_each_pair(config):

@@ -13,12 +13,16 @@ import numpy as np
 from tests.contributions.reference import gelu
 
 
-def forward(config, params, input_ids, token_type_ids, attention_mask, *, replace=None):
+def forward(
+    config, params, input_ids, token_type_ids, attention_mask, *, replace=None, outputs=None
+):
     """Run one example [T]; `replace[layer, head]` makes a map from its real length and T.
+
+    `outputs[layer, head]` [T, H] is put in the place of map times values.
 
     Returns hidden states [L+1, T, D], learned maps [L, N, T, T], logits [C].
     """
-    replace = replace or {}
+    replace, outputs = replace or {}, outputs or {}
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     real = np.asarray(attention_mask).astype(bool)
     embed = p['embeddings']
@@ -46,7 +50,8 @@ def forward(config, params, input_ids, token_type_ids, attention_mask, *, replac
             used = learned
             if (layer, head) in replace:
                 used = replace[layer, head](int(real.sum()), len(real))
-            attended += used @ v @ attention['output']['kernel'][head]
+            context = outputs.get((layer, head), used @ v)
+            attended += context @ attention['output']['kernel'][head]
         hidden = _norm(hidden + attended, weights['attention_norm'], config.layer_norm_eps)
         wide = hidden @ weights['intermediate']['kernel'] + weights['intermediate']['bias']
         narrow = gelu(wide) @ weights['output']['kernel'] + weights['output']['bias']
