@@ -86,8 +86,8 @@ class Contrasts:
         See `typical` for the number that a verdict is about.
         """
         estimate = float(self.difference[part]) + offset
-        half = float(margin(self.freedom[part]) * self.error[part])
-        return estimate, estimate - half, estimate + half
+        _, low, high = student.interval(estimate, self.error[part], self.freedom[part])
+        return estimate, float(low), float(high)
 
     def typical(self, part: int | tuple, *, offset: float = 0.0) -> tuple[float, float, float]:
         """Return the same of the median run, where a verdict is about most fine-tunings."""
@@ -179,7 +179,7 @@ def contrast_of(
     # The interval may have fewer degrees of freedom, those of seeds. To take too many is safe: of
     # the reach of an interval, a one-sided test then asks for more.
     few = max(examples - 1.0, 1.0)
-    of_sample = ((high - low) / 2 / margin(few)) ** 2 + ROUNDING**2
+    of_sample = ((high - low) / 2 / student.reach(few)) ** 2 + ROUNDING**2
     of_draws = 0.0 if random is None else random.var(ddof=1) / len(random)
     squared = of_sample + of_draws
     # Satterthwaite's degrees of freedom.
@@ -217,11 +217,6 @@ def at_least(p_values: np.ndarray, count: int, by_sign: np.ndarray | float = 0.0
     return max(by_bonferroni, float(np.sort(by_sign + 0 * ordered)[count - 1]))
 
 
-def margin(freedom: float | int) -> float:
-    """Return how many standard errors a 95 % interval reaches."""
-    return float(student.reach(freedom))
-
-
 def not_below(
     bound: float,
     estimate: float | np.ndarray,
@@ -234,8 +229,8 @@ def not_below(
     Its errors are taken to be Student's t, which is normal without a number of degrees of freedom.
     With all signs turned, they are those of the hypotheses that a number is the bound or less.
     """
-    reach = np.maximum(np.abs(high - estimate), 1e-12)
-    return 2 * student.p_above((bound - estimate) / reach * margin(freedom), freedom)
+    half = np.maximum(np.abs(high - estimate), 1e-12)
+    return 2 * student.p_above((bound - estimate) / half * student.reach(freedom), freedom)
 
 
 def capped(p_value: float) -> float:

@@ -26,7 +26,7 @@ from bert_secrets_jax.analyses.verdicts.verdict import (
 from bert_secrets_jax.measure.collect import HeadTable
 from bert_secrets_jax.names import counted, head_name
 from bert_secrets_jax.runs.verdict import ANY_FINETUNING, MOST_FINETUNINGS, THESE_MODELS
-from bert_secrets_jax.stats import over_runs
+from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.effects import Effects as Effects
 from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
@@ -282,17 +282,15 @@ def _ratio(part: Contrasts, total_of: Contrasts) -> tuple[float, float, float]:
 
     He tests part - ratio * whole against 0, here with the bound of that difference's error.
     """
-    reach = over_runs.margin(min(part.freedom[0], total_of.freedom[0]))
     (value,), (error,) = part.difference, part.error
     (total,), (total_error,) = total_of.difference, total_of.error
-    least, most = value - reach * error, value + reach * error
-    greatest_total, least_total = total + reach * total_error, total - reach * total_error
-    high = np.inf if least_total <= 0 else np.maximum(most, 0) / least_total
-    low = float(np.maximum(least, 0) / greatest_total)
+    squares, freedom = (error**2, total_error**2), min(part.freedom[0], total_of.freedom[0])
+    ends = student.ratio_interval(value, total, squares, -error * total_error, freedom)
+    low, high = (max(float(each), 0.0) for each in ends)
     if part.runs < over_runs.FEWEST_FOR_MOST or np.isinf(high):
-        return float(value / total), low, float(high)
+        return float(value / total), low, high
     median, low, high = over_runs.median_of(
-        (part.each / total_of.each)[:, 0], (high - low) / 2 / reach
+        (part.each / total_of.each)[:, 0], (high - low) / 2 / student.reach(freedom)
     )
     return median, max(low, 0.0), high
 

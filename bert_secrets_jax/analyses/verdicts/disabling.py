@@ -21,7 +21,7 @@ from bert_secrets_jax.stats.effects import Effects as Effects
 from bert_secrets_jax.stats.over_runs import Contrasts
 from bert_secrets_jax.stats.significance import FEWEST_FOR_CORRELATIONS
 from bert_secrets_jax.stats.significance import unseen_change as unseen_change
-from bert_secrets_jax.stats.student import p_above
+from bert_secrets_jax.stats.student import p_above, reach
 
 
 def some_mask_helps(claim: Claim, effects: Effects) -> Verdict:
@@ -106,7 +106,7 @@ def _middle(effects: Effects) -> np.ndarray:
 def _error_over(effects: Effects, seeds: int) -> np.ndarray:
     """Return the error [M] of the mean over fine-tunings and examples, at its greatest."""
     low, high = _interval(effects)
-    return (high - low) / 2 / over_runs.margin(seeds - 1)
+    return (high - low) / 2 / reach(seeds - 1)
 
 
 def _shown(effects: Effects, side: int, bound: float, tests: int = 1) -> np.ndarray:

@@ -11,11 +11,8 @@ from bert_secrets_jax import paper
 from bert_secrets_jax.analyses.verdicts import claims, verdict
 from bert_secrets_jax.analyses.verdicts.verdict import Verdict
 from bert_secrets_jax.runs.verdict import MOST_FINETUNINGS, THESE_MODELS
-from bert_secrets_jax.stats import over_runs
-from bert_secrets_jax.stats.effects import Effects as Effects
+from bert_secrets_jax.stats import over_runs, student
 from bert_secrets_jax.stats.over_runs import Contrasts
-from bert_secrets_jax.stats.significance import unseen_change as unseen_change
-from bert_secrets_jax.stats.student import p_above
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +74,7 @@ def pretraining_helps(
         variances = np.array([scores.var(ddof=1) / len(scores) for scores in groups])
         variances += (100 * over_runs.ROUNDING) ** 2
         freedom = variances.sum() ** 2 / np.sum(variances**2 / (counts - 1))
-        p = float(p_above(difference / np.sqrt(variances.sum()), freedom))
+        p = float(student.p_above(difference / np.sqrt(variances.sum()), freedom))
         not_above, not_below = (
             over_runs.by_sign(each[:, None], 0.0).item() for each in (pairs, -pairs)
         )
@@ -129,8 +126,8 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     published = [published_gain(task) for task in paper.TASKS]
     difference, threshold = ours - theirs, float(100 * scipy.stats.sem(published))
     reach = np.array([threshold + difference, threshold - difference]) / error
-    too_low, too_high = p_above(reach, freedom)
-    low, high = p_above(-reach, freedom)
+    too_low, too_high = student.p_above(reach, freedom)
+    low, high = student.p_above(-reach, freedom)
     # Most runs have to agree. They cannot fail on both sides: no correction for two.
     each = np.mean([100 * gain.by_run[:runs] for gain in gains.values()], axis=0) - theirs
     inside = np.stack([threshold + each, threshold - each], axis=1)
@@ -138,8 +135,7 @@ def finetuning_gains(gains: Mapping[str, Gain]) -> Verdict:
     low, high = np.maximum((low, high), over_runs.by_sign(-inside, error) / 2)
     # Both must be refuted for it to hold; either one refutes it, and two are tried.
     p_values = max(too_low, too_high), over_runs.capped(2 * min(low, high))
-    half = float(over_runs.margin(freedom) * error)
-    interval = difference, difference - half, difference + half
+    interval = student.interval(difference, float(error), freedom)
     too_few, several, words = 1 < runs < over_runs.FEWEST_FOR_MOST, {}, ''
     if too_few:
         p_values, words = (math.nan, math.nan), verdict.TOO_FEW_RUNS
