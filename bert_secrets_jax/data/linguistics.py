@@ -10,7 +10,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from bert_secrets_jax.data.annotation import (
     write_annotations,
 )
 from bert_secrets_jax.data.language import foreign_language, language_of
+from bert_secrets_jax.data.rows import AnyPath
 from bert_secrets_jax.data.tasks import Example, Text, as_examples
 from bert_secrets_jax.data.treebank import Parse
 from bert_secrets_jax.files import parse_json, read_text, write_text
@@ -73,7 +73,7 @@ def annotate(
     texts: Sequence[Text] | Sequence[Parse],
     *,
     pipeline: str = 'en_core_web_sm',
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
     language: str = '',
 ) -> list[Annotation]:
     """Return the annotation of each text, all with the same names, as spaCy finds it.
@@ -161,9 +161,7 @@ def annotate(
     return annotations
 
 
-def annotations_file(
-    texts: Sequence[Text], pipeline: str, cache: str | os.PathLike[str]
-) -> pathlib.Path:
+def annotations_file(texts: Sequence[Text], pipeline: str, cache: AnyPath) -> pathlib.Path:
     """Return the file in which `annotate` keeps the annotations of texts, in a folder `cache`."""
     pipeline, pairs = _installed(pipeline), [example.texts for example in as_examples(texts)]
     versions = [importlib.metadata.version(name) for name in (pipeline, 'spacy')]
@@ -246,7 +244,7 @@ def with_word_classes(
     annotations: Sequence[Annotation],
     *,
     pipeline: str = 'en_core_web_sm',
-    cache: str | os.PathLike[str] | None = None,
+    cache: AnyPath | None = None,
 ) -> Sequence[Annotation]:
     """Return annotations with word classes: their own or, if it can be used, those of spaCy."""
     if any(each.classes for each in annotations):

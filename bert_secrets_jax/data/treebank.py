@@ -6,7 +6,6 @@ Shapes: E sentences, T positions of wordpieces.
 import dataclasses
 import graphlib
 import itertools
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +15,9 @@ import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
-from bert_secrets_jax.data.annotation import Annotation, Link, Span, align_words
-from bert_secrets_jax.data.encoding import WORD, Encoded, counted, tokenize
-from bert_secrets_jax.data.rows import Lines, Row, good_rows
+from bert_secrets_jax.data.annotation import Annotation, Link, Span
+from bert_secrets_jax.data.encoding import WORD, Encoded, tokenize, words_of_pieces
+from bert_secrets_jax.data.rows import AnyPath, Lines, Row, good_rows
 from bert_secrets_jax.data.tasks import Example
 
 # The relations that Clark et al. leave out: the root has no head, and punctuation hangs anywhere.
@@ -74,9 +73,9 @@ class Parse:
         return Annotation({}, relations, {name: tuple(each) for name, each in classes.items()})
 
 
-def sentences_of(path: str | os.PathLike[str]) -> list[Row]:
+def sentences_of(path: AnyPath) -> list[Row]:
     """Return the lines of each sentence of a CoNLL-U file."""
-    lines, found = list(Lines(pathlib.Path(path))), []
+    lines, found = list(Lines(path)), []
     names = lines.pop(0)[1] if lines and lines[0][1].startswith(_NAMES) else ''
     for is_blank, numbered in itertools.groupby(lines, lambda each: not each[1].strip()):
         numbers, part = zip(*numbered, strict=True)
@@ -123,7 +122,7 @@ def _features(line: list[str], column: int) -> dict[str, str]:
     return found
 
 
-def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> list[Parse]:
+def read_treebank(path: AnyPath, *, bad_rows: str = 'error') -> list[Parse]:
     """Read sentences with their dependency trees from a file in CoNLL-U.
 
     The text of a sentence is put together from its tokens, with a space after each that is not
@@ -137,7 +136,7 @@ def read_treebank(path: str | os.PathLike[str], *, bad_rows: str = 'error') -> l
       ValueError: A word has no head or no relation, heads go round in a circle, there are several
         roots, or the file is no CoNLL-U.
     """
-    return list(good_rows(pathlib.Path(path), sentences_of(path), _parse, bad_rows))
+    return list(good_rows(path, sentences_of(path), _parse, bad_rows))
 
 
 def read_treebanks(*paths: str, bad_rows: str = 'error') -> dict[str, list[Parse]]:
@@ -259,9 +258,8 @@ def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None 
     boundary of words to the word that begins there. A log line has what `count_pieces` counts.
     """
     encoded = tokenize(tokenizer, [parse.example for parse in parses], max_length=max_length)
-    spans = [parse.words for parse in parses]
-    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    logging.info('%s', counted(encoded, spans, words, counts))
+    words, about = words_of_pieces(encoded, [parse.words for parse in parses])
+    logging.info('%s', about)
     return dataclasses.replace(encoded, marks={**encoded.marks, WORD: words})
 
 
@@ -271,6 +269,4 @@ def count_pieces(encoded: Encoded, parses: Sequence[Parse]) -> dict[str, int]:
     Words without a wordpiece are cut off, or share all of theirs with a word before. Lone
     boundaries are wordpieces without characters.
     """
-    spans = [parse.words for parse in parses]
-    shared = align_words(spans, offsets=encoded.offsets, text=encoded.text)
-    return counted(encoded, spans, *shared)
+    return words_of_pieces(encoded, [parse.words for parse in parses])[1]
