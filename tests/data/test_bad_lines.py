@@ -43,7 +43,10 @@ FORMATS = [
             (record(features={'cls': []}), "'cls' cannot name a feature"),
             (record(features={'r': []}, relations={'r': []}), "'r' names a feature and a relation"),
             (record(relations={'r': {}}), '{} is not a list'),
-            (record(relations={'r': [[0, 3]]}), "relation 'r': a link: [0, 3] is not a JSON object"),
+            (
+                record(relations={'r': [[0, 3]]}),
+                "relation 'r': a link: [0, 3] is not a JSON object",
+            ),
             (record(relations={'r': [{'from': []}]}), "key='from' must be 'source' or 'target'"),
             (record(relations={'r': [{'source': [[0, 3]]}]}), 'a link needs at least one span'),
         ],
