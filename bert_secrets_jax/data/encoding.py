@@ -192,7 +192,7 @@ class Encoded:
         def take(mark):
             if mark.ndim == 2:
                 # Features, or numbers of words.
-                return cut(mark) & real if mark.dtype == bool else np.where(real, cut(mark), -1)
+                return np.where(real, cut(mark), mark.dtype.type(0 if mark.dtype == bool else -1))
             # Links, which an empty row has none of.
             filler = (examples < 0).reshape(-1, *[1] * (mark.ndim - 1))
             return np.where(filler, np.array([0, 0, -1], np.int32), mark[examples])

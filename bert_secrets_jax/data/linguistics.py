@@ -327,8 +327,8 @@ def _universal(parse: Parse) -> _Parsed:
         'punctuation': _among(places, classes, 'PUNCT'),
     }
     verbs = [name == 'VERB' for name in classes]
-    tree = _pairs(places, parse.heads, relations, verbs, passive='nsubj:pass')
-    return _Parsed(found, _by_class(places, classes), tree, parse.words)
+    tree = (parse.heads, relations, verbs)
+    return _parsed(found, places, classes, *tree, passive='nsubj:pass', words=parse.words)
 
 
 def _is_personal(upos: str, features: Mapping[str, str]) -> bool:
@@ -347,28 +347,32 @@ def _among(places: Sequence[_Characters], values: Iterable[Any], *wanted: Any) -
     return list(dict.fromkeys(place for place, value in both if value in wanted))
 
 
-def _by_class(places: Sequence[_Characters], classes: Sequence[str]) -> dict[str, Any]:
-    return {name: _among(places, classes, name) for name in dict.fromkeys(classes) if name}
-
-
-def _pairs(
+def _parsed(
+    features: Mapping[str, list[_Characters]],
     places: Sequence[_Characters],
+    classes: Sequence[str],
     heads: Sequence[int],
     relations: Sequence[str],
     verbs: Sequence[bool],
     *,
     passive: str,
-) -> dict[str, Any]:
-    """Return the places of verbs, and of their subjects: of all, and without passive ones."""
+    words: tuple[Span, ...] = (),
+) -> _Parsed:
+    """Return the findings in a text from what its words are, and which of them are verbs."""
     subjects = [
         (relation, (places[head], place))
         for place, head, relation in zip(places, heads, relations, strict=True)
         if relation in ('nsubj', passive) and head >= 0 and verbs[head]
     ]
-    return {
-        'verb-subject': [pair for _, pair in subjects],
-        'verb-nsubj': [pair for relation, pair in subjects if relation == 'nsubj'],
-    }
+    return _Parsed(
+        features,
+        classes={name: _among(places, classes, name) for name in dict.fromkeys(classes) if name},
+        relations={
+            'verb-subject': [pair for _, pair in subjects],
+            'verb-nsubj': [pair for relation, pair in subjects if relation == 'nsubj'],
+        },
+        words=words,
+    )
 
 
 def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
@@ -393,5 +397,4 @@ def _find(text: str, tokens: Iterable[Any]) -> _Parsed:
     }
     verbs = [tag in TAGS['verb'] for tag in tags]
     heads = [token.head.i for token in tokens]
-    tree = _pairs(places, heads, relations, verbs, passive='nsubjpass')
-    return _Parsed(found, _by_class(places, classes), tree)
+    return _parsed(found, places, classes, heads, relations, verbs, passive='nsubjpass')

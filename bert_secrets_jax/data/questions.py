@@ -10,12 +10,12 @@ from jaxtyping import Int32
 
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import AnyPath, Row, check_texts, good_rows
-from bert_secrets_jax.data.tasks import Example
+from bert_secrets_jax.data.tasks import Example, Placed
 from bert_secrets_jax.files import read_json
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class Question(Placed):
     """A question about a text, with its answers: parts of the text, any of which is right.
 
     Attributes:
@@ -43,11 +43,6 @@ class Question:
             there = isinstance(start, int) and start >= 0 and isinstance(text, str)
             if not there or not text or self.context[start : start + len(text)] != text:
                 raise ValueError(f'The answer {text!r} does not stand at character {start!r}.')
-
-    @property
-    def place(self) -> str:
-        """Where a person finds the question: its file, or else its id."""
-        return self.where or self.id
 
     @property
     def example(self) -> Example:

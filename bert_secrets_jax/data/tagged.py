@@ -1,7 +1,7 @@
 """Texts whose words have tags, such as parts of speech or names: from CoNLL-U and JSON lines."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,15 @@ from jaxtyping import Int32
 from bert_secrets_jax.brief import check_name, shortened
 from bert_secrets_jax.data.encoding import Encoded
 from bert_secrets_jax.data.rows import AnyPath, checked, good_rows
-from bert_secrets_jax.data.tasks import Example
-from bert_secrets_jax.data.treebank import sentences_of, words_of
+from bert_secrets_jax.data.tasks import Example, Placed
+from bert_secrets_jax.data.treebank import in_column, sentences_of, words_of
 
 COLUMNS = ('upos', 'xpos', 'deprel')  # the columns of CoNLL-U that hold one tag of each word
 _LISTS = ('feats', 'misc')
 
 
 @dataclasses.dataclass(frozen=True)
-class Tagged:
+class Tagged(Placed):
     """The words of a text, each with its tag.
 
     Attributes:
@@ -56,11 +56,6 @@ class Tagged:
         return ' '.join(self.words)
 
     @property
-    def place(self) -> str:
-        """Where a person finds the text: its file, or else its id."""
-        return self.where or self.id
-
-    @property
     def example(self) -> Example:
         """The text without its tags."""
         return Example(self.text, id=self.id, where=self.where)
@@ -88,22 +83,19 @@ def read_conllu(path: AnyPath, *, column: str = 'upos', bad_rows: str = 'error')
         check_name('column', column, (*COLUMNS, 'feats.Number', 'misc.NER'))
 
     def read(lines: str, identity: str, where: str) -> Tagged:
-        words = [token for token in words_of(lines) if isinstance(token['id'], int)]
+        _, words = words_of(lines)
         tags = [_in_column(word, field, item) for word in words]
         return Tagged(tuple(word['form'] for word in words), tuple(tags), identity, where)
 
     return list(good_rows(path, sentences_of(path), read, bad_rows))
 
 
-def _in_column(word, field: str, item: str) -> str:
-    if item:
-        tag = (word.get(field) or {}).get(item, 'O')
-        if not tag:
-            raise ValueError(f'{word["form"]!r} has {field}.{item} without a value')
-        return str(tag)
-    tag = word.get(field)
-    if tag in (None, '_'):
-        raise ValueError(f'{word["form"]!r} has no {field}')
+def _in_column(word: Mapping[str, Any], field: str, item: str) -> str:
+    if not item:
+        return str(in_column(word, field))
+    tag = (word.get(field) or {}).get(item, 'O')
+    if not tag:
+        raise ValueError(f'{word["form"]!r} has {field}.{item} without a value')
     return str(tag)
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from bert_secrets_jax.brief import check_name, shortened
@@ -86,8 +85,8 @@ def sentences_of(path: AnyPath) -> list[Row]:
     return found
 
 
-def words_of(sentence: str) -> Any:
-    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns.
+def words_of(sentence: str) -> tuple[Any, list[Any]]:
+    """Return the lines of a sentence in CoNLL-U as dictionaries of its columns, and its words.
 
     ValueError if it is no CoNLL-U, its words are not numbered from 1 on, or a line has no word.
     """
@@ -106,12 +105,20 @@ def words_of(sentence: str) -> Any:
     widths = sorted({len(re.split(r'\t| {2,}', line)) for line in lines})
     if len(widths) > 1:
         raise ValueError(f'its lines have {widths[0]} to {widths[-1]} columns')
-    words = [token['id'] for token in found[0] if isinstance(token['id'], int)]
-    if words != list(range(1, len(words) + 1)):
-        raise ValueError(f'its words are numbered {shortened(words)}, not from 1 to {len(words)}')
+    words = [token for token in found[0] if isinstance(token['id'], int)]
+    numbers = [word['id'] for word in words]
+    if numbers != list(range(1, len(words) + 1)):
+        raise ValueError(f'its words are numbered {shortened(numbers)}, not from 1 to {len(words)}')
     if not all(token['form'] for token in found[0]):
         raise ValueError('a line has no form, which is the word as it is written')
-    return found[0]
+    return found[0], words
+
+
+def in_column(word: Mapping[str, Any], name: str) -> Any:
+    """Return what a word has in a column; ValueError if that is nothing."""
+    if word.get(name) in (None, '_'):
+        raise ValueError(f'{word["form"]!r} has no {name}')
+    return word[name]
 
 
 def _features(line: list[str], column: int) -> dict[str, str]:
@@ -174,19 +181,15 @@ def treebank_sample(split: str = 'dev') -> list[Parse]:
 
 
 def _parse(lines: str, identity: str, where: str) -> Parse:
-    sentence = words_of(lines)
-    words = [token for token in sentence if isinstance(token['id'], int)]
-    for word in words:
-        for name in ('head', 'deprel'):
-            if word.get(name) in (None, '_'):
-                raise ValueError(f'{word["form"]!r} has no {name}')
+    sentence, words = words_of(lines)
+    heads = tuple(in_column(word, 'head') - 1 for word in words)
     text, spans = _laid_out(sentence)
     parse = Parse(
         example=Example(text, id=identity, where=where),
         words=tuple(spans),
         forms=tuple(word['form'] for word in words),
-        heads=tuple(word['head'] - 1 for word in words),
-        relations=tuple(word['deprel'] for word in words),
+        heads=heads,
+        relations=tuple(in_column(word, 'deprel') for word in words),
         classes=tuple(
             'X' if word.get('upos') in (None, '', '_') else word['upos'] for word in words
         ),
@@ -246,8 +249,8 @@ def _divided(start: int, form: str, words: Sequence[str]) -> Iterable[Span]:
     """Divide what is written among its words, if they add up to it; else all have all of it."""
     if ''.join(words) != form:
         return [Span(start, start + len(form))] * len(words)
-    ends = start + np.cumsum([len(word) for word in words])
-    return [Span(int(end) - len(word), int(end)) for word, end in zip(words, ends, strict=True)]
+    ends = itertools.accumulate(map(len, words), initial=start)
+    return itertools.starmap(Span, itertools.pairwise(ends))
 
 
 def encode_parses(tokenizer, parses: Sequence[Parse], *, max_length: int | None = None) -> Encoded:
