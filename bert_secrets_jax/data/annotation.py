@@ -145,15 +145,8 @@ def check_annotations(examples: Sequence[Example], annotations: Sequence[Annotat
             raise ValueError(f'{example.id}: {fault}.') from None
 
 
-def align(
-    annotations: Sequence[Annotation],
-    *,
-    input_ids: np.ndarray,
-    offsets: np.ndarray,
-    text: np.ndarray,
-    unknown: int | None,
-) -> dict[str, Any]:
-    """Carry annotations of E examples, all with the same names, from characters to wordpieces.
+def align(annotations: Sequence[Annotation], encoded: Any) -> dict[str, Any]:
+    """Carry annotations of E examples (`Encoded`), all with the same names, to wordpieces.
 
     Return marks by name in the paper's reading, and under 'notebook' a dictionary of the same names
     in that of the authors' notebook. A feature is [E, T] bool: the wordpieces that overlap a span.
@@ -168,8 +161,8 @@ def align(
     target truncation leaves nothing, or within one wordpiece, is left out; log lines say how
     many are.
     """
-    _check_names(annotations, len(input_ids))
-    examples = [_Pieces(*arrays) for arrays in zip(input_ids, offsets, text, strict=True)]
+    _check_names(annotations, len(encoded.input_ids))
+    unknown, examples = encoded.tokenizer.unk_token_id, _pieces_of(encoded)
     both = list(zip(examples, annotations, strict=True))
     marks, notebook = {}, {}
     for name in annotations[0].features:
@@ -196,35 +189,35 @@ def align(
     return marks | {NOTEBOOK: notebook}
 
 
-def align_words(
-    spans: Sequence[Sequence[Span]], *, offsets: np.ndarray, text: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def align_words(spans: Sequence[Sequence[Span]], encoded: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the first of given words that each wordpiece overlaps [E, T], or -1, and how many."""
-    words, counts = np.full(text.shape, -1, np.int32), np.zeros(text.shape, np.int32)
-    for row, of_text in enumerate(spans):
-        inside = _Pieces(text[row], offsets[row], text[row]).overlap(of_text)
+    counts = np.zeros(encoded.text.shape, np.int32)
+    words = counts - 1
+    for row, (pieces, of_text) in enumerate(zip(_pieces_of(encoded), spans, strict=True)):
+        inside = pieces.overlap(of_text)
         counts[row] = inside.sum(axis=0)
         if len(of_text):
             words[row] = np.where(counts[row] > 0, inside.argmax(axis=0), -1)
     return words, counts
 
 
-def align_classes(
-    annotations: Sequence[Annotation], *, offsets: np.ndarray, text: np.ndarray
-) -> np.ndarray | None:
+def align_classes(annotations: Sequence[Annotation], encoded: Any) -> np.ndarray | None:
     """Return the word class of a wordpiece [E, T] int8, -1 without one; None if none is known."""
     names = sorted({name for each in annotations for name, spans in each.classes.items() if spans})
     if not names:
         return None
     if len(names) > 127:
         raise ValueError(f'{len(names)} word classes, and at most 127 can be told apart.')
-    classes = np.full(text.shape, -1, np.int8)
-    for row, annotation in enumerate(annotations):
-        pieces = _Pieces(text[row], offsets[row], text[row])
+    classes = np.full(encoded.text.shape, -1, np.int8)
+    for row, pieces, annotation in zip(classes, _pieces_of(encoded), annotations, strict=True):
         for number, name in enumerate(names):
-            spans = annotation.classes.get(name, ())
-            classes[row, pieces.overlap(spans).any(axis=0)] = number
+            row[pieces.overlap(annotation.classes.get(name, ())).any(axis=0)] = number
     return classes
+
+
+def _pieces_of(encoded: Any) -> list['_Pieces']:
+    arrays = encoded.input_ids, encoded.offsets, encoded.text
+    return [_Pieces(*each) for each in zip(*arrays, strict=True)]
 
 
 def _check_names(annotations: Sequence[Annotation], examples: int) -> None:

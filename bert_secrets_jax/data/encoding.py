@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -210,6 +210,12 @@ class Encoded:
             },
             example=np.where(examples < 0, -1, numbers).astype(np.int32),
         )
+
+    def in_rows(self, members: np.ndarray, rows: int, length: int) -> Iterator[Batch]:
+        """Yield batches of as many rows, of some examples [F]; empty ones fill up the last."""
+        filled = np.pad(members, (0, -len(members) % rows), constant_values=-1)
+        for part in filled.reshape(-1, rows):
+            yield self.batch(part, length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -532,14 +538,7 @@ def mark(encoded: Encoded, annotations: Sequence[Annotation]) -> Encoded:
     Raises:
       ValueError: There are not as many annotations as examples, or their names differ.
     """
-    marks = align(
-        annotations,
-        input_ids=encoded.input_ids,
-        offsets=encoded.offsets,
-        text=encoded.text,
-        unknown=encoded.tokenizer.unk_token_id,
-    )
-    classes = align_classes(annotations, offsets=encoded.offsets, text=encoded.text)
+    marks, classes = align(annotations, encoded), align_classes(annotations, encoded)
     words = {name: found for name, found in encoded.marks.items() if name == WORD}
     if any(each.words for each in annotations):
         found, about = words_of_pieces(encoded, [each.words for each in annotations])
@@ -556,7 +555,7 @@ def words_of_pieces(
 
     The counts are those of `count_pieces`.
     """
-    words, counts = align_words(spans, offsets=encoded.offsets, text=encoded.text)
+    words, counts = align_words(spans, encoded)
     written, total = encoded.text >= 0, sum(map(len, spans))
     empty = written & (encoded.offsets[..., 0] == encoded.offsets[..., 1])
     return words, {
@@ -709,15 +708,14 @@ def bucket(
             if (padded == length).sum() < fewest:
                 padded[padded == length] = longer
     batches = []
-    for length in np.unique(padded):
+    for length in np.unique(padded).tolist():
         members = np.flatnonzero(padded == length)
         of_length = _trimmed(encoded, members)
         # As few batches as the limit allows, and all of one size: hardly a row is filler.
         most = max(tokens_per_batch // length // batch_multiple, 1) * batch_multiple
         rows = -(-len(members) // -(-len(members) // most))
         rows = -(-rows // batch_multiple) * batch_multiple
-        members = np.pad(members, (0, -len(members) % rows), constant_values=-1)
-        batches += [of_length.batch(part, int(length)) for part in members.reshape(-1, rows)]
+        batches += of_length.in_rows(members, rows, length)
     return batches
 
 

@@ -217,12 +217,12 @@ class Batches:
             padded = edges[np.searchsorted(edges, encoded.lengths)]
             for length in np.unique(padded).tolist():
                 waiting = encoded.take(np.flatnonzero(padded == length)).after(left.get(length))
-                count = len(waiting.lengths)
-                full = count - count % self._rows(length)
-                for batch in self._batches(waiting.take(np.arange(full)), length):
+                rows, places = self._rows(length), np.arange(len(waiting.lengths))
+                full = len(places) // rows * rows
+                for batch in waiting.in_rows(places[:full], rows, length):
                     whole.add(length)
                     yield batch
-                left[length] = waiting.take(np.arange(full, count))
+                left[length] = waiting.take(places[full:])
         if not losses.examples:
             raise ValueError('There are no texts to encode.')
         # A few examples of a length that nothing was compiled for go with longer ones.
@@ -230,15 +230,8 @@ class Batches:
             if length not in whole and len(left[length].lengths) < self.fewest:
                 left[longer] = left.pop(length).after(left.get(longer))
         for length, waiting in sorted(left.items()):
-            yield from self._batches(waiting, length)
+            yield from waiting.in_rows(np.arange(len(waiting.lengths)), self._rows(length), length)
         losses.tell()
-
-    def _batches(self, waiting: Encoded, length: int) -> Iterator[Batch]:
-        """Yield batches of examples of one padded length; empty rows fill up the last one."""
-        rows, count = self._rows(length), len(waiting.lengths)
-        places = np.pad(np.arange(count), (0, -count % rows), constant_values=-1)
-        for start in range(0, count, rows):
-            yield waiting.batch(places[start : start + rows], length)
 
 
 def stream_batches(
