@@ -80,11 +80,13 @@ def test_json_lines(tmp_path):
     assert found.tags == ('O', 'B-PET')
     path = write(tmp_path / 'e.jsonl', [{'tokens': ['A', 'B'], 'tags': ['B-X', 0]}])
     assert tagged.read_tagged(path, names=('O', 'B-X'))[0].tags == ('B-X', 'O')
-    with pytest.raises(ValueError, match="tag='B-X' must be 'O' or 'I-X' .Did you mean I-X"):
-        tagged.read_tagged(path, names=('O', 'I-X'))
-    write(path, [{'tokens': ['A'], 'tags': [2]}])
-    with pytest.raises(ValueError, match='the tag 2 is no number from 0 to 1'):
-        tagged.read_tagged(path, names=('a', 'b'))
+    for tag, fault in (
+        ('B-X', "tag='B-X' must be 'O' or 'I-X' .Did you mean I-X"),
+        (2, 'the tag 2 is no number from 0 to 1'),
+    ):
+        write(path, [{'tokens': ['A'], 'tags': [tag]}])
+        with pytest.raises(ValueError, match=fault):
+            tagged.read_tagged(path, names=('O', 'I-X'))
 
 
 def test_first_wordpieces(tokenizer):
