@@ -119,54 +119,59 @@ UNITS = {
 }
 
 
-def xml(tag, *inside, **attributes) -> str:
-    spelled = ' '.join(f'{name}="{value}"' for name, value in attributes.items())
-    return f'<{tag} {spelled}>{"".join(inside)}</{tag}>'
+XMLNS = 'xmlns="http://framenet.icsi.berkeley.edu"'
+# A FrameNet of one frame and two lexical units, but for their sentences.
+FILES = {
+    'frameIndex.xml': f'<frameIndex {XMLNS}><frame ID="1" name="Cry"/></frameIndex>',
+    'frRelation.xml': f'<frameRelations {XMLNS}/>',
+    'semTypes.xml': f'<semTypes {XMLNS}/>',
+    'luIndex.xml': f"""<luIndex {XMLNS}>
+  <lu status="Created" name="unit7.v" ID="7" hasAnnotation="true" frameID="1" frameName="Cry"/>
+  <lu status="Created" name="unit8.v" ID="8" hasAnnotation="true" frameID="1" frameName="Cry"/>
+</luIndex>""",
+    'frame/Cry.xml': f"""<frame name="Cry" ID="1" {XMLNS}>
+  <definition>cries</definition>
+  <FE name="Agent" ID="0" abbrev="" coreType="Core"><definition/></FE>
+  <FE name="Time" ID="1" abbrev="" coreType="Peripheral"><definition/></FE>
+  <FEcoreSet><memberFE name="Agent" ID="0"/></FEcoreSet>
+  <lexUnit status="Created" name="unit7.v" ID="7" POS="V"><definition>a cry</definition></lexUnit>
+  <lexUnit status="Created" name="unit8.v" ID="8" POS="V"><definition>a cry</definition></lexUnit>
+</frame>""",
+}
+UNIT = """<lexUnit status="Created" name="unit{unit}.v" ID="{unit}" POS="V" frame="Cry" frameID="1"
+ totalAnnotated="1" {xmlns}><subCorpus name="all">{sentences}</subCorpus></lexUnit>"""
+SENTENCE = """<sentence ID="{number}"><text>{text} </text>
+  <annotationSet status="UNANN" ID="{number}0"/>{annotated}</sentence>"""
+ANNOTATED = """<annotationSet status="MANUAL" ID="{number}1">
+  <layer rank="1" name="Target">{targets}</layer><layer rank="1" name="FE">{elements}</layer>
+</annotationSet>"""
 
 
-def layer(name, labels) -> str:
-    labels = [
-        xml('label', name=label, start=span.start, end=span.end - 1) for label, span in labels
-    ]
-    return xml('layer', *labels, rank=1, name=name)
+def labels(named) -> str:
+    return ''.join(
+        f'<label name="{name}" start="{span.start}" end="{span.end - 1}"></label>'
+        for name, span in named
+    )
 
 
 def sentence_xml(number: int, marked: str) -> str:
     sentence = exemplar(marked)
-    sets = [xml('annotationSet', status='UNANN', ID=f'{number}0')]
-    if sentence.targets:
-        layers = layer('Target', [('Target', span) for span in sentence.targets])
-        layers += layer('FE', sentence.elements)
-        sets.append(xml('annotationSet', layers, status='MANUAL', ID=f'{number}1'))
-    return xml('sentence', f'<text>{sentence.text} </text>', *sets, ID=number)
+    annotated = ANNOTATED.format(
+        number=number,
+        targets=labels(('Target', span) for span in sentence.targets),
+        elements=labels(sentence.elements),
+    )
+    annotated = annotated if sentence.targets else ''
+    return SENTENCE.format(number=number, text=sentence.text, annotated=annotated)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A FrameNet of one frame and two lexical units."""
     pytest.importorskip('nltk')
-    top = {'xmlns': 'http://framenet.icsi.berkeley.edu'}
-    units = [{'status': 'Created', 'name': f'unit{unit}.v', 'ID': unit} for unit in UNITS]
-    elements = [
-        xml('FE', '<definition/>', name=name, ID=number, abbrev='', coreType=kind)
-        for number, (name, kind) in enumerate([('Agent', 'Core'), ('Time', 'Peripheral')])
-    ]
-    elements.append(xml('FEcoreSet', xml('memberFE', name='Agent', ID=0)))
-    entries = [xml('lexUnit', '<definition>a cry</definition>', **unit, POS='V') for unit in units]
-    index = [xml('lu', **unit, hasAnnotation='true', frameID=1, frameName='Cry') for unit in units]
-    frame = ['<definition>cries</definition>', *elements, *entries]
-    files = {
-        'frameIndex.xml': xml('frameIndex', xml('frame', ID=1, name='Cry'), **top),
-        'frRelation.xml': xml('frameRelations', **top),
-        'semTypes.xml': xml('semTypes', **top),
-        'luIndex.xml': xml('luIndex', *index, **top),
-        'frame/Cry.xml': xml('frame', *frame, name='Cry', ID=1, **top),
-    }
-    for unit, sentences in zip(units, UNITS.values(), strict=True):
-        inside = [sentence_xml(unit['ID'] * 10 + i, text) for i, text in enumerate(sentences)]
-        about = unit | {'POS': 'V', 'frame': 'Cry', 'frameID': 1, 'totalAnnotated': 1} | top
-        corpus = xml('subCorpus', *inside, name='all')
-        files[f'lu/lu{unit["ID"]}.xml'] = xml('lexUnit', corpus, **about)
+    files = dict(FILES)
+    for unit, marked in UNITS.items():
+        sentences = ''.join(sentence_xml(unit * 10 + at, text) for at, text in enumerate(marked))
+        files[f'lu/lu{unit}.xml'] = UNIT.format(unit=unit, xmlns=XMLNS, sentences=sentences)
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

@@ -24,14 +24,14 @@ def write_task(folder, name):
     columns = task.columns or ('index', *task.text_columns, task.label_column)
     spelled = {3.8: '3.800', 0.0: '0.000'} if task.is_regression else dict(enumerate(task.labels))
     labels = list(spelled)[-2:]
-    rows = [] if task.columns else ['\t'.join(columns)]
+    rows = [] if task.columns else [columns]
     for pair, label in zip(PAIRS, labels, strict=True):
-        cells = dict(zip(task.text_columns, pair, strict=False)) | {
-            task.label_column: spelled[label]
-        }
-        rows.append('\t'.join(cells.get(column, '-') for column in columns))
+        cells = dict(zip(task.text_columns, pair, strict=False))
+        cells[task.label_column] = spelled[label]
+        rows.append([cells.get(column, '-') for column in columns])
     file = 'dev_matched' if name == 'mnli' else 'dev'
-    write(folder / task.title / f'{file}.tsv', '\n'.join([*rows, '']))
+    lines = ['\t'.join(row) + '\n' for row in rows]
+    write(folder / task.title / f'{file}.tsv', ''.join(lines))
     return [
         Example(a, b if task.is_pair else None, label, f'{name}/dev/{number}')
         for number, ((a, b), label) in enumerate(zip(PAIRS, labels, strict=True))

@@ -155,8 +155,8 @@ def test_prose_comes_with_the_package():
     pieces = _PACKAGED.read_text(encoding='utf-8').split('\n\n')
     segments = read_segments(None, tokenizer, count=0)
     assert len(pieces) == 16 and len(segments) > 32
-    kept = sum(len(f'{each.text_a} {each.text_b}'.split()) for each in segments)
+    kept = sum(len(text.split()) for each in segments for text in each.texts)
     assert kept > 0.9 * len(' '.join(pieces).split())
     for segment in segments:
         assert sum(segment.text_a in ' '.join(piece.split()) for piece in pieces) == 1
-        assert len(tokenizer(segment.text_a, segment.text_b)['input_ids']) <= 128
+        assert len(tokenizer(*segment.texts)['input_ids']) <= 128

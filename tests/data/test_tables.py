@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bert_secrets_jax.data import tables
 from bert_secrets_jax.data.tasks import Example
@@ -56,18 +54,6 @@ def test_what_is_read_of_each_format(tmp_path, name, text, rows):
     assert tables.read_table(path, text_a='right', name='a/b') == [
         Example(text_b, None, None, f'a/b/{number}') for number, (_, text_b, _) in enumerate(rows)
     ]
-
-
-@given(
-    texts=st.lists(
-        st.text(st.characters(codec='utf-8', exclude_characters='\t\n\r')).filter(str.strip),
-        min_size=1,
-    )
-)
-def test_tsv_keeps_every_text_to_the_letter(tmp_path_factory, texts):
-    path = tmp_path_factory.mktemp('any') / 'x.tsv'
-    write(path, '\n'.join(['id\ts', *(f'{i}\t{text}' for i, text in enumerate(texts))]))
-    assert [example.text_a for example in tables.read_table(path, text_a='s')] == texts
 
 
 def read_labels(tmp_path, *column, **options):
