@@ -58,6 +58,7 @@ def test_sentences_become_pairs(tmp_path, tokenizer, text, max_length, pairs):
 
 
 def test_documents_end_at_blank_lines_and_headings(tmp_path, tokenizer):
+    blank = ' \t'
     text = f"""
  = Title =
 
@@ -65,7 +66,7 @@ def test_documents_end_at_blank_lines_and_headings(tmp_path, tokenizer):
 {C}
  = = Part = =
 {D} {C}
-
+{blank}
 Alone it ran .
 """
     segments = read(tmp_path, text, tokenizer)

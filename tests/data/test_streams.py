@@ -175,6 +175,13 @@ def test_batches_have_the_rows_of_encode(tokenizer, monkeypatch, together, pairs
         assert not batch.attention_mask[empty].any() and (batch.marks['word'][empty] == -1).all()
 
 
+def test_few_texts_of_a_length_go_with_longer_ones(tokenizer):
+    texts = ['the cat', *['the cat saw a big red dog and ran'] * 3]
+    for fewest, lengths in ((1, {8, 16}), (2, {16})):
+        batches = bs.stream_batches(tokenizer, texts, max_length=16, buckets=(8,), fewest=fewest)
+        assert {batch.input_ids.shape[1] for batch in batches} == lengths
+
+
 def test_each_iteration_begins_anew(tokenizer, tmp_path):
     texts = bs.stream_texts(text_file(tmp_path / 'x.txt'))
     batches = bs.stream_batches(tokenizer, texts, max_length=16)
